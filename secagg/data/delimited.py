@@ -29,7 +29,9 @@ UNUSABLE = '"'
 ENDS = ("\n", "\r")
 MOST_LINES = 100
 """Lines that a record with line breaks in its cells may take."""
-BREAKS_REMEDY = "a record is one line: rewrite the table with `secagg schema check … --without-line-breaks NEW.csv`"
+BREAKS_REMEDY = (
+    "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces in their place"
+)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -66,7 +68,7 @@ def _fields(path: Path, row: int, line: str, delimiter: str) -> list[str]:
     except csv.Error as error:
         torn = broken_cells(list(_text_of(path, whole=False)), delimiter)
         if any(first + 1 == row for first, _ in torn):
-            problem = f"a quoted cell holds a line break ({len(torn)} such records in this file)"
+            problem = f"a quoted cell holds a line break (records with one: {len(torn)})"
             raise BadRecord(str(path), row, problem, remedy=BREAKS_REMEDY) from None
         problem = f"cannot be split into fields ({error})"
         raise BadRecord(str(path), row, problem, remedy="check its quotes") from error
@@ -212,8 +214,8 @@ def line_breaks_in(path: Path, schema: Schema | None) -> str:
     text = [_replaced(line) for line in _text_of(path, whole=False)]
     if not (torn := broken_cells(text, _first_delimiter(text, schema))):
         return ""
-    place = f"{path}, row {torn[0][0] + 1}"
-    return f"line breaks in quoted cells tear {len(torn)} records apart, the first at {place}: {BREAKS_REMEDY}"
+    first = f"{path}, row {torn[0][0] + 1}"
+    return f"records torn apart by a line break in a quoted cell: {len(torn)}, the first {first}; {BREAKS_REMEDY}"
 
 
 def write_without_line_breaks(path: Path, out: Path, schema: Schema | None = None) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from secagg import plugins
 from secagg.data.arrays import NPZ
-from secagg.data.delimited import DELIMITED, line_breaks_in
+from secagg.data.delimited import DELIMITED, line_breaks_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
 from secagg.data.encoding import encode_table
 from secagg.data.faults import Tolerance
@@ -55,8 +55,8 @@ def open_dataset(
     With `tolerant` a record that cannot be used is not refused but stays in its place with label -1 and
     zero inputs (see `Records`), and no other record can tell; faults of the whole file still raise
     BadInput. `most`: how many records a plan allows; then limits of size are on single records, and on `most` of them,
-    never on the file (see `Tolerance`). The promise is per record where nothing is pooled: a declared schema (a derived one leaves
-    out empty cells and those that are no finite number, but one word makes a column categorical), no
+    never on the file (see `Tolerance`). The promise is per record where nothing is pooled: a declared schema (a derived
+    one leaves out empty cells and those that are no finite number, but one word makes a column categorical), no
     `split`, and an image size and classes that the file or the plan names.
     """
     path = Path(source)
@@ -137,6 +137,18 @@ def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
     """What the owner of a table, or of a folder of tables, should know of line breaks in quoted cells."""
     files = _tables_at(Path(source)).items()
     return tuple(filter(None, (line_breaks_in(file, schema) for file, known in files if known is DELIMITED)))
+
+
+def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
+    """Write a table with spaces for line breaks in quoted cells; return how many records had one.
+
+    Raises BadInput for what is no delimited text.
+    """
+    if format_of(path) is not DELIMITED or not path.is_file():
+        raise BadInput(f"{path} is no delimited text", remedy=f"give a file: {DELIMITED.called}")
+    if format_of(out) is not DELIMITED or out.suffix.lower() == ".gz":
+        raise BadInput(f"{out} would not be read as delimited text", remedy="give a name that ends in .csv")
+    return write_without_line_breaks(path, out, schema)
 
 
 def format_of(path: Path) -> Format | None:
