@@ -29,9 +29,7 @@ UNUSABLE = '"'
 ENDS = ("\n", "\r")
 MOST_LINES = 100
 """Lines that a record with line breaks in its cells may take."""
-BREAKS_REMEDY = (
-    "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces in their place"
-)
+BREAKS_REMEDY = "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces in their place"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 

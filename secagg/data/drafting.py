@@ -29,7 +29,9 @@ LISTED = 30
 BUCKETS = 64
 SHOWN = 3
 """Values that are no numbers, among numbers, that a remark quotes."""
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?P<group>[., '’])\d{3}(?:(?P=group)\d{3})*(?:(?!(?P=group))(?P<decimal>[.,])\d+)?")
+_THOUSANDS = re.compile(
+    r"[+-]?\d{1,3}(?P<group>[., '’])\d{3}(?:(?P=group)\d{3})*(?:(?!(?P=group))(?P<decimal>[.,])\d+)?"
+)
 FEW_CODES = 8
 """So many different whole numbers may be codes."""
 

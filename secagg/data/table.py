@@ -18,7 +18,9 @@ from secagg.reading import refuse_larger, resembling
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
 THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}
 """What to do about thousands' separators, by the decimal mark."""
-POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5, for 1.234,5 and for 1234.5, or say decimal = '.'"
+POINT_REMEDY = (
+    "the schema says decimal = ',': write 1234,5 for 1,234.5, for 1.234,5 and for 1234.5, or say decimal = '.'"
+)
 
 
 @dataclass(frozen=True, eq=False)

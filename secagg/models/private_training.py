@@ -85,9 +85,7 @@ def dp_sgd(
         # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
         total = _noise(network.size, settings.sigma, randomness)
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
-        for gradients in record_gradients(
-            network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0
-        ):
+        for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         weights -= unit * total
     return Untainted(weights)
