@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from secagg.data.faults import MAX_CELL, Tolerance
+from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.records import DOMAIN
 from secagg.errors import BadInput, why
 from secagg.reading import refuse_larger
@@ -96,22 +96,28 @@ def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDA
                 raise BadInput(f"{path} is no .npz archive", remedy="write it with numpy.savez")
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of headers that Python 2 wrote
-                bounded = tolerance is not None and tolerance.most is not None
-                entries = [info for info in archive.infolist() if _is_array(info) and (not bounded or _is_read(info))]
-                found = [_entry(path, archive, info, bounded) for info in entries]
+                limit = bounded(tolerance)
+                entries = [info for info in archive.infolist() if _is_array(info) and (limit is None or _is_read(info))]
+                found = [_entry(path, archive, info, limit) for info in entries]
                 if len({entry.name for entry in found}) < len(found):
                     raise BadInput(f"{path} holds two arrays of one name", remedy="write it with numpy.savez")
-                for entry in found if tolerance is not None and bounded else ():
-                    if entry.name not in GLOBAL:
-                        tolerance.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
-                refuse_larger(path, sum(entry.bytes_opened for entry in found if not bounded or entry.name in GLOBAL))
-                return {entry.name: _read(archive, entry, bounded) for entry in found}
+                _refuse_larger(path, found, limit)
+                return {entry.name: _read(archive, entry, limit) for entry in found}
     except OSError as error:
         raise BadInput(f"cannot read {path} ({why(error)})") from error
     except (BadInput, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common ground in what they say of damage
         raise BadInput(f"{path} is a damaged archive", remedy="write it again with numpy.savez") from error
+
+
+def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> None:
+    """Raise BadInput for arrays that would take too much: those of records one by one where a plan says how many."""
+    of_records = [entry for entry in found if limit is not None and entry.name not in GLOBAL]
+    for entry in of_records:
+        if limit is not None:
+            limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
+    refuse_larger(path, sum(entry.bytes_opened for entry in found if entry not in of_records))
 
 
 def _is_array(info: zipfile.ZipInfo) -> bool:
@@ -124,7 +130,7 @@ def _is_read(info: zipfile.ZipInfo) -> bool:
     return name in GLOBAL or name.endswith(("features", "images", "labels", DOMAIN))
 
 
-def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, bounded: bool) -> _Entry:
+def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: Tolerance | None) -> _Entry:
     """What an array's header says, held against the size that the archive says. Raises BadInput."""
     if info.flag_bits & 1 or info.compress_type not in _COMPRESSIONS:
         problem = f"{path} is encrypted, or compressed as numpy does not"
@@ -133,7 +139,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, bounded:
         start = io.BytesIO(file.read(_LONGEST_READ))
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     shape, _, dtype = readers[npy.read_magic(start)](start)
-    cut = bounded and dtype.kind in "US" and len(shape) == 1
+    cut = limit is not None and dtype.kind in "US" and len(shape) == 1
     if dtype.kind not in _KINDS or (dtype.itemsize > _LONGEST_READ and not cut):
         problem = f"{path} holds arrays of Python objects, or of other things than numbers and text"
         raise BadInput(problem, remedy="save plain numbers and text only")
@@ -142,9 +148,9 @@ def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, bounded:
     return _Entry(info, shape, dtype)
 
 
-def _read(archive: zipfile.ZipFile, entry: _Entry, bounded: bool) -> NDArray[Any]:
+def _read(archive: zipfile.ZipFile, entry: _Entry, limit: Tolerance | None) -> NDArray[Any]:
     with archive.open(entry.info) as file:
-        if bounded and entry.is_text and entry.dtype.itemsize > 4 * MAX_CELL:
+        if limit is not None and entry.is_text and entry.dtype.itemsize > 4 * MAX_CELL:
             return _read_short(file, entry)
         array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     return array

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from secagg.data.faults import Tolerance
+from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import DELIMITERS, Schema
 from secagg.data.table import COMMA_REMEDY, header_of, needed_columns
@@ -29,7 +29,9 @@ UNUSABLE = '"'
 ENDS = ("\n", "\r")
 MOST_LINES = 100
 """Lines that a record with line breaks in its cells may take."""
-BREAKS_REMEDY = "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces in their place"
+BREAKS_REMEDY = (
+    "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces instead"
+)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -131,7 +133,7 @@ def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = Tr
         with path.open("rb") as file:
             content: IO[bytes] = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file  # type: ignore[assignment]
             longest = LONGEST_LINE
-            if whole and (tolerance is None or tolerance.most is None):
+            if whole and bounded(tolerance) is None:
                 content, longest = io.BytesIO(read_stream(content.read, path, data_limit() // _GROWTH)), -1
             text = io.TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="")
             while line := text.readline(longest):

@@ -51,6 +51,11 @@ class Tolerance:
         return min(MAX_CELL, (data_limit() // (self.most * width) - CELL_BYTES) // 4)
 
 
+def bounded(tolerance: Tolerance | None) -> Tolerance | None:
+    """The tolerance where a plan says how many records there may be; None for another."""
+    return None if tolerance is None or tolerance.most is None else tolerance
+
+
 class Faults:
     """Faults in the n records of one source: the first is raised, or with `tolerant` all are marked.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from secagg.data.columns import Dated
-from secagg.data.faults import Tolerance
+from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import Schema
 from secagg.data.table import header_of, needed_columns
@@ -174,8 +174,8 @@ def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
 
 def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
     """The names of the columns, and every row's fields, counted from 1."""
-    if schema is not None and tolerance is not None and tolerance.most is not None:
-        return _lines_alone(path, schema, tolerance)
+    if schema is not None and (limit := bounded(tolerance)):
+        return _lines_alone(path, schema, limit)
     patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)} if schema else None
     decimal, tolerant = schema.decimal if schema else ".", tolerance is not None
     columns = parquet_columns(path, tolerant=tolerant, decimal=decimal, patterns=patterns)

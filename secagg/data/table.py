@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.faults import MAX_CELL, Tolerance
+from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.format import TableFormat
 from secagg.data.records import DOMAIN, Origin
 from secagg.data.schema import Schema
@@ -18,9 +18,7 @@ from secagg.reading import refuse_larger, resembling
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
 THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}
 """What to do about thousands' separators, by the decimal mark."""
-POINT_REMEDY = (
-    "the schema says decimal = ',': write 1234,5 for 1,234.5, for 1.234,5 and for 1234.5, or say decimal = '.'"
-)
+POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5, 1.234,5 and 1234.5, or say decimal = '.'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
         header, lines = _needed(header, lines, schema, tolerance)
     longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
     lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
-    if tolerance is None or tolerance.most is None:
+    if bounded(tolerance) is None:
         refuse_larger(path, _bytes_of(lines, len(header)))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
@@ -69,7 +67,7 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
 
 def needed_columns(header: list[str], schema: Schema | None, tolerance: Tolerance | None) -> list[int]:
     """The places of the columns that are kept: all, or where a plan says how many records, those that it reads."""
-    if schema is None or tolerance is None or tolerance.most is None:
+    if schema is None or bounded(tolerance) is None:
         return list(range(len(header)))
     named = {DOMAIN, schema.label, *(column.name for column in schema.columns)}
     return [place for place, name in enumerate(header) if name in named]

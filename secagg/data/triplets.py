@@ -18,13 +18,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.delimited import DELIMITED
-from secagg.data.faults import MAX_CELL, Faults, Tolerance
+from secagg.data.faults import MAX_CELL, Faults, Tolerance, bounded
 from secagg.data.format import LabelledFormat
 from secagg.data.images import UnusableImage, opened, pixels_of
 from secagg.data.parquet import batches_of, bytes_of, reading_parquet, refuse_expanded, texts_of
@@ -228,22 +228,23 @@ def _parquet(path: Path, tolerance: Tolerance | None) -> _Table:
         kinds = {field.name: field.type for field in known.schema_arrow}
         _require_columns(path, list(kinds))
         names = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and _is_text(kinds[name]))]
-        if tolerance is None or tolerance.most is None:
+        limit = bounded(tolerance)
+        if limit is None:
             refuse_expanded(path, known)
             table = ParquetFile(file, read_dictionary=names).read(columns=names)
             words = {name: texts_of(table[name], tolerant=tolerance is not None) for name in names}
             longest = MAX_CELL
         else:
             names = [name for name in names if name in (TEXT, ANSWER, DOMAIN)]
-            longest = tolerance.longest_cell(path, len(names))
-            words = _words_alone(path, file, names, tolerance, longest)
+            longest = limit.longest_cell(path, len(names))
+            words = _words_alone(path, file, names, limit, longest)
         facts = (known.schema_arrow.metadata or {}).get(METADATA)
     long = [any(len(word) > longest for word in row) for row in zip(*words.values(), strict=True)]
     words = {
         name: ["" if out else word.strip() for word, out in zip(column, long, strict=True)]
         for name, column in words.items()
     }
-    if tolerance is None or tolerance.most is None:
+    if limit is None:
         refuse_larger(path, 4 * len(long) * sum(max(map(len, column), default=0) for column in words.values()))
     columns = {name: np.array(column, dtype=np.str_) for name, column in words.items()}
     rows = np.arange(1, len(long) + 1)
@@ -252,7 +253,7 @@ def _parquet(path: Path, tolerance: Tolerance | None) -> _Table:
 
 
 def _words_alone(
-    path: Path, file: BinaryIO, names: list[str], tolerance: Tolerance, longest: int
+    path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, longest: int
 ) -> dict[str, list[str]]:
     """Columns of text, read some rows at a time; of a word that is too long no more stays than says so."""
     words: dict[str, list[str]] = {name: [] for name in names}

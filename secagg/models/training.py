@@ -199,7 +199,7 @@ def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: T
         for name, grad in before.items():
             leaves[name].grad.copy_(grad)  # type: ignore[union-attr]
         with torch.no_grad():
-            works = [_works(program, leaves, *each) for each in zip(x.split(1), labels.split(1), strict=True)]
+            works = [_works(program, leaves, x[row : row + 1], labels[row : row + 1]) for row in range(len(labels))]
         kept = torch.tensor(works)
         if 0 < int(kept.sum()) < len(works):
             _add_batch(program, leaves, x[kept], labels[kept], tolerant=tolerant)

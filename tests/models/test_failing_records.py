@@ -1,4 +1,4 @@
-"""A program that fails on a record: that record adds nothing where there is noise, and is refused where there is none."""
+"""A record on which a program fails adds nothing where there is noise, and is refused where there is none."""
 
 from __future__ import annotations
 

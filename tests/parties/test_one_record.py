@@ -295,18 +295,14 @@ def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Pat
     rows = [",".join(GOOD[0])] * (MOST + 1)
     content = "\n".join([",".join(HEADER), *rows]).encode() + b"\n\x00\xff" * 1000
     (tmp_path / "many.csv").write_bytes(content)
-    with pytest.raises(
-        BadInput, match=rf"holds more than {MOST} records, the most that the plan allows; .*max_records"
-    ):
+    with pytest.raises(BadInput, match=rf"holds more than {MOST} records, the most that the plan allows; .*max_rec"):
         read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "many.csv"))
 
 
 def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the plan's most records would take more than the limit, no record is looked at: none at all is refused too."""
+    """Where the plan's most records would take more than the limit, a file is refused whatever it holds."""
     limited(monkeypatch, 4_000)
     for rows in (0, 1):
         (tmp_path / "few.csv").write_text("\n".join([",".join(HEADER), *(",".join(row) for row in GOOD[:rows])]))
-        with pytest.raises(
-            BadInput, match=rf"few.csv: {MOST} records would take \d+ bytes, more than 4000; set SECAGG"
-        ):
+        with pytest.raises(BadInput, match=rf"few.csv: {MOST} records would take \d+ bytes, more than 4000; set"):
             read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "few.csv"))
