@@ -78,7 +78,7 @@ def test_an_open_quote_is_no_line_break(tmp_path: Path, broken: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines) + "\n")
     assert line_breaks_in(path, SCHEMA) == ""
-    with pytest.raises(BadRecord, match="row 3: cannot be split into fields .*; check its quotes"):
+    with pytest.raises(BadRecord, match=r"row 3: cannot be split into fields .*; check its quotes"):
         open_dataset(str(path), schema=SCHEMA, split=False)
     assert open_dataset(str(path), schema=SCHEMA, split=False, tolerant=True).train.bad == 1
     assert write_without_line_breaks(path, tmp_path / "new.csv") == 0
@@ -107,7 +107,7 @@ def test_a_schema_of_another_encoding_is_named(tmp_path: Path) -> None:
     from secagg.data import load_schema
 
     (tmp_path / "own.toml").write_text('label = "ill"\n# Größe\n', encoding="cp1252")
-    with pytest.raises(BadInput, match=r"own\.toml, line 2: not UTF-8 text; save the schema as UTF-8, or: iconv .*toml"):
+    with pytest.raises(BadInput, match=r"own\.toml, line 2: not UTF-8 text; save the schema as UTF-8, or: iconv"):
         load_schema(str(tmp_path / "own.toml"))
 
 

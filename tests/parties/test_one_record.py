@@ -16,7 +16,7 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import nn
 
-from secagg.data import Schema
+from secagg.data import Schema, open_dataset
 from secagg.data.columns import Hashed, Numeric
 from secagg.data.delimited import LONGEST_LINE
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
@@ -25,6 +25,7 @@ from secagg.parties import SessionSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
+from secagg.statistics import Normalisation
 from tests.models.exports import export
 from tests.plan.federation_files import small_roster
 
@@ -281,6 +282,57 @@ def test_a_backbone_that_fails_on_a_record(
     monkeypatch.setenv("SECAGG_CACHE", str(tmp_path / "cache") if cached else "off")
     setup = setup_of(PublicData.of_shape((4,), CLASSES), backbone=codes + beside)
     assert check_one_more(setup, *with_code(code), codes + beside) == -1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("architecture", ["vilt", "bert"])
+def test_an_encoder_that_fails_on_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
+    """The same of an encoder whose model fails on the text of one record."""
+    from secagg.features.encoder import Encoder
+    from tests.worlds.encoders import SIDE as SEEN
+    from tests.worlds.encoders import save_encoder, save_triplets
+
+    backbone = f"transformers:{save_encoder(tmp_path / 'encoder', architecture)}"
+    sources = [save_triplets(tmp_path / f"{name}.triplets", N, ("digits",)) for name in ("good", "more")]
+    lines = (sources[1] / TABLE).read_text().splitlines()
+    (sources[1] / TABLE).write_text("\n".join([*lines[: PLACE + 1], "digits-0.png,red,1,digits", *lines[PLACE + 1 :]]))
+    setup = setup_of(PublicData("triplets", (3 * SEEN**2 + TEXT_BYTES,), ("0", "1"), None, None), backbone=backbone)
+    works = Encoder.pooled
+    red = next(iter(open_dataset(str(sources[1]), split=False).train.inputs[PLACE : PLACE + 1]))
+
+    def pooled(self: Encoder, x: torch.Tensor) -> torch.Tensor:
+        if (x[0].numpy() == self.prepare(red[None])[0]).all():
+            raise RuntimeError("cannot take this record")
+        return works(self, x)
+
+    monkeypatch.setattr(Encoder, "pooled", pooled)
+    assert check_one_more(setup, *map(str, sources), backbone) == -1
+
+
+@pytest.mark.long
+def test_an_autoencoder_that_fails_on_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of the autoencoder of a diffusion model."""
+    from secagg.features import latents
+    from tests.worlds.diffusion import pictures, save_diffusion
+
+    backbone = f"diffusers:{save_diffusion(tmp_path / 'diffusion')}"
+    made = pictures(per_cell=N)
+    images, labels = made["images"][: N + 1], np.arange(N + 1) % 2
+    others, works = np.arange(N + 1) != PLACE, latents.to_latents
+    worst = latents.pixels_of(images[PLACE : PLACE + 1])
+    for file, rows in (("good", others), ("more", np.full(N + 1, True))):
+        np.savez(tmp_path / file, images=images[rows], labels=labels[rows])
+    setup = setup_of(
+        PublicData.of_shape(images.shape[1:], CLASSES), backbone=backbone, normalisation=Normalisation.UNIT
+    )
+
+    def to_latents(vae: Any, pixels: torch.Tensor) -> Any:
+        if (pixels.numpy() == worst).all():
+            raise RuntimeError("cannot take this record")
+        return works(vae, pixels)
+
+    monkeypatch.setattr(latents, "to_latents", to_latents)
+    assert check_one_more(setup, str(tmp_path / "good.npz"), str(tmp_path / "more.npz"), backbone) == -1
 
 
 def test_without_noise_the_record_is_named(codes: str) -> None:
