@@ -53,8 +53,7 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
         header, lines = _needed(header, lines, schema, tolerance)
     longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
     lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
-    if bounded(tolerance) is None:
-        refuse_larger(path, _bytes_of(lines, len(header)))
+    refuse_larger(path, _bytes_of(lines, len(header)))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
     columns = {

@@ -100,7 +100,7 @@ def test_line_breaks_are_named_and_mended(secagg: Command, tmp_path: Path, schem
     """The owner reads the cause, the first row and the number; the flag writes a table that is taken."""
     torn, clean = tmp_path / "torn.csv", tmp_path / "clean.csv"
     lines = write_table(tmp_path / "good.csv").read_text().splitlines()
-    cells = (f"{line};\"a\nb\"" if number in (3, 5) else f"{line};-" for number, line in enumerate(lines))
+    cells = (f'{line};"a\nb"' if number in (3, 5) else f"{line};-" for number, line in enumerate(lines))
     torn.write_text("\n".join(cells))
     said = secagg("schema", "check", schema, torn)
     assert said.code == 2

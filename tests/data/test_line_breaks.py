@@ -71,7 +71,7 @@ def test_a_header_with_a_line_break_is_refused_and_mended(tmp_path: Path) -> Non
     assert (tmp_path / "new.csv").read_text() == 'Nr;"hb (g/dl)";ill\n1;12,5;0\n2;13;1\n'
 
 
-@pytest.mark.parametrize("broken", ['5;"12,5;x;1', '5;12,5;"x";"1', '5;"12,5"x;o;1', '"'])
+@pytest.mark.parametrize("broken", ['5;"12,5;x;1', '5;12,5;"x";"1', '5;"12,5"x;o;1', '"', '5;"12,5;x;1\n6;"'])
 def test_an_open_quote_is_no_line_break(tmp_path: Path, broken: str) -> None:
     """A quote that nothing closes is refused as such, spoils its own line, and is left as it stands."""
     lines = ["Nr;hb;Befund;ill", "1;12,5;a;0", broken, *(f"{row};13,5;b;1" for row in range(MOST_LINES + 5))]
@@ -80,7 +80,7 @@ def test_an_open_quote_is_no_line_break(tmp_path: Path, broken: str) -> None:
     assert line_breaks_in(path, SCHEMA) == ""
     with pytest.raises(BadRecord, match=r"row 3: cannot be split into fields .*; check its quotes"):
         open_dataset(str(path), schema=SCHEMA, split=False)
-    assert open_dataset(str(path), schema=SCHEMA, split=False, tolerant=True).train.bad == 1
+    assert open_dataset(str(path), schema=SCHEMA, split=False, tolerant=True).train.bad == 1 + broken.count("\n")
     assert write_without_line_breaks(path, tmp_path / "new.csv") == 0
     assert (tmp_path / "new.csv").read_bytes() == path.read_bytes()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import warnings
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from PIL import Image, PngImagePlugin
 from torch import nn
 
 from secagg.data import Schema, open_dataset
+from secagg.data.archive import load_arrays
 from secagg.data.columns import Hashed, Numeric
 from secagg.data.delimited import LONGEST_LINE
+from secagg.data.faults import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup, read_records
@@ -73,6 +76,14 @@ def check_one_more(setup: SessionSetup, good: Any, more: Any, backbone: str | No
     return int(beside.labels[place])
 
 
+def check_refused_alike(setup: SessionSetup, monkeypatch: pytest.MonkeyPatch, most: int, *sources: str | Path) -> None:
+    """Compare refusals where the good records would fit into `most` bytes, and the plan's most records would not."""
+    limited(monkeypatch, most)
+    for source in sources:
+        with pytest.raises(BadInput, match=rf"{MOST} records would take \d+ bytes, more than {most}; set"):
+            read_records(setup, str(source))
+
+
 def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Let sources of data take so many bytes."""
     monkeypatch.setenv("SECAGG_MAX_BYTES", str(most))
@@ -84,8 +95,6 @@ def test_a_line_of_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worst: str, suffix: str, has_header: bool
 ) -> None:
     """Whatever stands in one line, and however long it is, the member joins with the same other records."""
-    import gzip
-
     limited(monkeypatch, 40_000)
     lines = [",".join(row) for row in GOOD]
     sources = []
@@ -138,6 +147,7 @@ def test_a_record_of_an_archive(
         np.savez_compressed(tmp_path / file, **{name: inputs[rows]}, labels=labels[rows], **texts)
     setup = setup_of(PublicData.of_shape(shape, CLASSES))
     check_one_more(setup, str(tmp_path / "good.npz"), str(tmp_path / "more.npz"))
+    check_refused_alike(setup, monkeypatch, N * 128, tmp_path / "good.npz", tmp_path / "more.npz")
 
 
 def test_a_domain_that_no_plan_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +161,9 @@ def test_a_domain_that_no_plan_knows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     setup = setup_of(PublicData.of_shape((4,), CLASSES), method="mpft", parameters=(("domains", "a+b"),))
     limited(monkeypatch, 200_000)
     assert check_one_more(setup, str(tmp_path / "good.npz"), str(tmp_path / "more.npz")) == -1
+    texts = load_arrays(tmp_path / "more.npz", Tolerance(MOST))["domain"]
+    assert texts.dtype.itemsize == 4 * MAX_CELL
+    assert texts.tolist() == ["" if place == PLACE else domain for place, domain in enumerate(domains)]
 
 
 def picture(path: Path | io.BytesIO, size: tuple[int, int] = (SIDE, SIDE), colour: int = 90, note: int = 0) -> None:
@@ -185,6 +198,7 @@ def test_a_picture_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_one_more(setup, str(tmp_path / "good"), str(tmp_path / "more"))
+    check_refused_alike(setup, monkeypatch, N * SIDE * SIDE * 3, tmp_path / "good", tmp_path / "more")
 
 
 WORST_TRIPLETS = {
@@ -216,6 +230,7 @@ def test_a_picture_with_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     limited(monkeypatch, MOST * (3 * SIDE * SIDE + TEXT_BYTES))
     label = check_one_more(setup, *sources)
     assert label == (1 if worst == "a picture with a long note" else -1)
+    check_refused_alike(setup, monkeypatch, N * (3 * SIDE * SIDE + TEXT_BYTES), *sources)
 
 
 def write_triplets(folder: Path, rows: Sequence[tuple[str, str, str]], *, is_folder: bool) -> Path:
@@ -344,11 +359,11 @@ def test_without_noise_the_record_is_named(codes: str) -> None:
 
 def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Path) -> None:
     """A table of more records than the plan allows is not read to its end."""
-    rows = [",".join(GOOD[0])] * (MOST + 1)
-    content = "\n".join([",".join(HEADER), *rows]).encode() + b"\n\x00\xff" * 1000
-    (tmp_path / "many.csv").write_bytes(content)
+    rows = [",".join(GOOD[0])] * (MOST + 1) + [str(number**5) for number in range(50_000)]
+    content = gzip.compress("\n".join([",".join(HEADER), *rows]).encode())
+    (tmp_path / "many.csv.gz").write_bytes(content[:-9])
     with pytest.raises(BadInput, match=rf"holds more than {MOST} records, the most that the plan allows; .*max_rec"):
-        read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "many.csv"))
+        read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "many.csv.gz"))
 
 
 def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
