@@ -63,6 +63,7 @@ class BadRecord(BadInput):
     def __init__(self, source: str, row: int, problem: str, *, remedy: str = "") -> None:
         self.source = source
         self.row = row
+        self.fault = problem
         place = f"{source}, row {row}" if row else source
         super().__init__(f"{place}: {problem}", remedy=remedy)
 

@@ -102,11 +102,18 @@ class Pipeline:
                 "the head's file does not say which features it takes", remedy="use one that secagg wrote"
             ) from None
 
-    def to_predict(self, source: str) -> Records:
-        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does."""
+    def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
+        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does.
+
+        `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
+        """
         self._refuse_other_kind(source)
-        found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
-        return self._checked(source, found, tolerant=False)
+        if tolerant and self.schema is None:
+            raise BadInput(f"{source} is no table, and has no rows to skip", remedy="leave out --skip-bad-rows")
+        found = open_unlabelled(
+            source, schema=self.schema, image_size=self.input_shape, classes=self.classes, tolerant=tolerant
+        )
+        return self._checked(source, found, tolerant=tolerant)
 
     def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
