@@ -20,7 +20,8 @@ MEMBERS, EACH, DIMENSION = 4, 400, 64
 
 def population(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Records of three classes that overlap."""
-    generator, labels = np.random.default_rng(seed), np.arange(count) % 3
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(3, count, p=(0.5, 0.3, 0.2))
     return generator.normal(size=(count, DIMENSION)) + 0.5 * np.eye(3)[labels] @ np.ones((3, DIMENSION)), labels
 
 
