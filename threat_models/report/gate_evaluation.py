@@ -9,7 +9,7 @@ from datetime import date
 
 from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome, Promise
 from threat_models.report.gate import Gate, Rule
 from threat_models.report.text import figure, quantity, summarise, with_interval
 
@@ -97,10 +97,22 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
-        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
+    yield from _judge_session_noise(gate, promise)
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
+
+
+def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
+    """Judge the noise that the session itself holds: less than planned fails, enough must be shown."""
+    noise = promise.session_noise
+    if noise is not None and noise.is_short:
+        yield GateLine("noise", "", Outcome.FAIL, noise.sentence)
+    elif gate.measured:
+        sentence = noise.sentence if noise is not None else "The noise of this session is not known."
+        is_enough = noise is not None and noise.is_enough
+        yield GateLine("noise", "", Outcome.PASS if is_enough else Outcome.INCONCLUSIVE, sentence)
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
