@@ -31,8 +31,8 @@ LARGEST_SQUARED_MU = 1e6
 def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, squared_mu: float = 0.0) -> float:
     """ε of `steps` ≥ 1 sampled Gaussian steps at δ, of a record added or removed, whichever is more; ∞ for no noise.
 
-    `squared_mu` is μ² of all releases beside them; above `LARGEST_SQUARED_MU` ε is ∞. Raises BadInput for a rate outside
-    (0, 1].
+    `squared_mu` is μ² of all releases beside them; above `LARGEST_SQUARED_MU` ε is ∞. Raises BadInput for a rate
+    outside (0, 1].
     """
     if not 0 < rate <= 1 or steps < 1:
         raise BadInput(f"{steps} steps at the sampling rate {rate}")
