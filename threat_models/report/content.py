@@ -178,11 +178,47 @@ class DrawnNoise:
     flaws: tuple[str, ...] = ()
 
 
+LEAST_VARIANCE = 0.8**2
+"""The least variance, over the planned one, of noise that counts as enough: σ is at most 20 % too small."""
+
+
+@dataclass(frozen=True)
+class SessionNoise:
+    """The variance of the noise that the audited session itself holds, in units of the planned variance.
+
+    `low` and `high` are its limits, each one-sided at a level of its own. `ratio` is nan, `low` 0, `high` inf and
+    `entries` 0 where the noise is not known. `source` says from what it was measured, `sentence` what was found.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    entries: int
+    source: str
+    sentence: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return self.entries > 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less noise than planned is shown."""
+        return self.high < 1
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether noise is excluded that is 20 % too small in σ."""
+        return self.low >= LEAST_VARIANCE
+
+
 @dataclass(frozen=True)
 class Promise:
     """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
 
     `measured` is by re-releases, `one_run` by canaries in a single run, `drawn` the noise that was in the sums.
+    `session_noise` is that of the audited session; None where the plan has no noise.
     """
 
     sentence: str
@@ -195,6 +231,7 @@ class Promise:
     measured: LowerBound | None = None
     one_run: LowerBound | None = None
     drawn: DrawnNoise | None = None
+    session_noise: SessionNoise | None = None
 
     @property
     def agrees(self) -> bool:
