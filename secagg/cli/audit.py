@@ -65,8 +65,12 @@ def audit(
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
     auditor: Annotated[str, typer.Option(help="Who audits, for the report's first page.")] = "",
     against: Annotated[
-        Path | None, typer.Option(help="An earlier audit's JSON: the report says what changed since.")
+        Path | None, typer.Option(help="An earlier audit's JSON of this session: the report says what changed since.")
     ] = None,
+    across_sessions: Annotated[
+        bool,
+        typer.Option("--across-sessions", help="Let --against be of another session, plan, members or simulation."),
+    ] = False,
     **options: Any,
 ) -> None:
     """Measure what an adversary could have learnt from what it really saw.
@@ -80,6 +84,8 @@ def audit(
         raise BadInput("--plan and --roster are held against transcripts", remedy="leave them out with --simulate")
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
+    if across_sessions and not against:
+        raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     _refuse_idle(context, simulated)
     with extra("audit"):
         from threat_models.auditing import Question, Simulation, judged  # loads what no other command needs
@@ -109,6 +115,7 @@ def audit(
         trust=Trust.in_files(plans or (), rosters or ()),
         auditor=auditor,
         against=against,
+        across_sessions=across_sessions,
     )
     report, code = judged(asked, speaker)
     speaker.text(as_json(report), as_text(report))

@@ -433,11 +433,12 @@ def exact_and_promised(draw):
 
 @given(st.lists(exact_and_promised(), max_size=5, unique_by=lambda pair: pair[0].attack), st.integers(1, 10**6))
 def test_less_protection_never_looks_better(pairs, records):
-    """Whatever was found: without a promise the gate's outcome is never better than under one that holds."""
+    """Whatever was found: without a promise outcome and state are never better than under one that holds."""
     order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
     exact, promised = (alone(*(pair[side] for pair in pairs)) for side in (0, 1))
-    found = [judge(Gate.read(), each, TODAY).outcome for each in (sample.exact(exact, records), promised)]
-    assert order.index(found[0]) >= order.index(found[1])
+    found = [replace(each, gate=judge(Gate.read(), each, TODAY)) for each in (sample.exact(exact, records), promised)]
+    assert order.index(found[0].gate.outcome) >= order.index(found[1].gate.outcome)
+    assert found[0].state.rank >= found[1].state.rank
 
 
 def test_doubt_about_what_was_brought_is_inconclusive():

@@ -25,7 +25,8 @@ DEFAULT_TEXT = DEFAULT.read_text(encoding="utf-8")
 
 def waiver(attack, adversary=sample.SERVER, expires="2026-03-31", reason="ticket 7", more=""):
     """A waiver in TOML."""
-    return f'[[waiver]]\nattack = "{attack}"\nadversary = "{adversary}"\nreason = "{reason}"\nexpires = {expires}\n{more}\n'
+    named = f'attack = "{attack}"\nadversary = "{adversary}"\nreason = "{reason}"'
+    return f"\n[[waiver]]\n{named}\nexpires = {expires}\n{more}\n"
 
 
 UNTOLD = "inconclusive = true"
