@@ -11,6 +11,7 @@ from secagg.errors import BadInput, ExitCode
 from threat_models.adversary import Adversary
 from threat_models.findings import Curve, Finding, Verdict
 from threat_models.multiplicity import Comparisons
+from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"
@@ -176,41 +177,6 @@ class DrawnNoise:
     power: str
     places: tuple[tuple[str, float, int], ...] = ()
     flaws: tuple[str, ...] = ()
-
-
-LEAST_VARIANCE = 0.8**2
-"""The least variance, over the planned one, of noise that counts as enough: σ is at most 20 % too small."""
-
-
-@dataclass(frozen=True)
-class SessionNoise:
-    """The variance of the noise that the audited session itself holds, in units of the planned variance.
-
-    `low` and `high` are its limits, each one-sided at a level of its own. `ratio` is nan, `low` 0, `high` inf and
-    `entries` 0 where the noise is not known. `source` says from what it was measured, `sentence` what was found.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    entries: int
-    source: str
-    sentence: str
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything was measured."""
-        return self.entries > 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether less noise than planned is shown."""
-        return self.high < 1
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether noise is excluded that is 20 % too small in σ."""
-        return self.low >= LEAST_VARIANCE
 
 
 @dataclass(frozen=True)
