@@ -29,6 +29,7 @@ SESSION_RULES = {
     "protection": "How uploads are protected",
     "records": "Enough records for a sum without noise",
     "promise": "The promised epsilon holds",
+    "noise": "The session holds the noise that was planned",
     "inputs": "Known and public records are what they are called",
     "audit": "The audit ran",
 }
@@ -38,6 +39,7 @@ SESSION_REMEDIES = {
     "protection": "Have the next plan made with a protection that the gate allows.",
     "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
     "promise": "If a record needs a promise, plan with a finite epsilon.",
+    "noise": "Bring the records of all members (--known); until then, take the promise for broken.",
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
 }

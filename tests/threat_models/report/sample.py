@@ -24,6 +24,7 @@ from threat_models.report.content import (
     Promise,
     Subject,
 )
+from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance
 
 CP = "Clopper-Pearson, 95 %"
@@ -254,6 +255,14 @@ def report(**changes):
             "Noise too small by 2 % would have been found with probability 95 %.",
             (("second moment, diagonal", 1.02, 2_000),),
         ),
+        session_noise=SessionNoise(
+            1.01,
+            0.93,
+            1.09,
+            2_000,
+            "measured with the records of all members",
+            "The noise in this session is 1.01 × planned (0.93 to 1.09).",
+        ),
     )
     made = AuditReport(
         title="Audit of the session “heart 2026-03” of five hospitals",
@@ -306,5 +315,6 @@ def exact(made, records=50_000):
         recomputed=np.inf,
         measured=None,
         drawn=None,
+        session_noise=None,
     )
     return replace(made, promise=promise, subject=replace(made.subject, records=records))
