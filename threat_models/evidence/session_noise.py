@@ -69,11 +69,19 @@ def _is_main(session: Session, noisy: NoisySum) -> bool:
 def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
     """The parts of what is left of a sum without the known records, where these are plausibly all.
 
+    A simulation has what its members contributed, whatever the method makes of records.
     Records that are missing look like those that are known: the rest would lie along their sum. The share of the noise
     that does is taken off, so that missing records cannot pass for noise.
     """
     release, noise = session.release, session.noise
-    if noise is None or "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
+    if noise is None:
+        return
+    if session.exact:
+        exact = {name: sum(own[name] for own in session.exact.values()) for name in release}
+        rest = standardise({name: release[name] - exact[name] for name in release}, noise)
+        yield from (Part(name.replace("_", " "), values) for name, values in rest.items())
+        return
+    if "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
         return
     known = total(knowledge.candidates.take(knowledge.is_member), len(release["counts"]), frozenset(release) & MOMENTS)
     if knowledge.others is not None:

@@ -467,10 +467,12 @@ class AuditReport:
         """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
+        So does noise of the session that is too small, or not known.
         """
         judged = [one for one in self.examinations if one.adversary.name != CONTROL]
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
+        said += [noise.headline] if (noise := self.promise.session_noise) is not None and noise.headline else []
         if judged or not controls:
             who = _count_in_words(len(judged), "adversary", "adversaries")
             said.append(f"{_count_attacks(judged)} by {who}: {self._count_states(judged)}.")

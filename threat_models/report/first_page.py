@@ -66,13 +66,13 @@ def name_uncounted(report: AuditReport) -> str:
     """Name the attacks that could not tell and that the gate does not require; "" where there are none."""
     found = [each for each in report.findings if report.state_of(each) is State.UNTOLD and not report.counts(each)]
     titles = dict.fromkeys(report.note(each.attack).title for each in found)
-    return f"Could not tell either, which the gate does not require: {'; '.join(titles)}." if titles else ""
+    return f"The gate does not require these, which could not tell: {'; '.join(titles)}." if titles else ""
 
 
 def rows_of(report: AuditReport) -> tuple[Row, ...]:
     """Everything that is not withstood; what is the same of several adversaries is one row, with the first's figures.
 
-    So are attacks that could not be told for one reason.
+    So are attacks that could not be told for one reason. What the gate does not require comes last.
     """
     found = [*_of_noise(report), *_of_session(report), *_of_findings(report)]
     rows: dict[tuple[object, ...], Row] = {}
@@ -80,7 +80,7 @@ def rows_of(report: AuditReport) -> tuple[Row, ...]:
         key = row.state, row.meaning, row.remedy, row.titles if row.figures else ()
         before = rows.get(key)
         rows[key] = row if before is None else _join(before, row)
-    return tuple(sorted(rows.values(), key=lambda row: -row.state.rank))
+    return tuple(sorted(rows.values(), key=lambda row: (row.remedy == NOT_REQUIRED, -row.state.rank)))
 
 
 def withstood(report: AuditReport) -> tuple[str, ...]:

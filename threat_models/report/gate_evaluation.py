@@ -109,6 +109,8 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     outcome = Outcome.PASS if promise.agrees else Outcome.FAIL
     claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
+    if promise.measured is None and gate.measured:
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
     yield from _judge_session_noise(gate, promise)
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS

@@ -61,7 +61,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     assert (report.gate.exit_code, report.state) == (0, State.ALLOWED)
     assert as_text(report).splitlines()[1].startswith("Allowed by the gate: the gate passes. 18 attacks")
     said = (
-        "Could not tell either, which the gate does not require: Membership, from the sum; Membership, from the head."
+        "The gate does not require these, which could not tell: Membership, from the sum; Membership, from the head."
     )
     page = as_html(report)
     assert said in page[: page.index("Appendix")]
@@ -69,6 +69,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     assert "◆ Allowed by the gate: the gate passes" in page
     row = row_of(report, "Membership, from the sum")
     assert (row.state, row.remedy) == (State.UNTOLD, NOT_REQUIRED)
+    assert [each.remedy == NOT_REQUIRED for each in rows_of(report)] == [False, True, True]
     findings = json.loads(as_json(report))["adversaries"][0]["findings"]
     assert {each["attack"] for each in findings if each["state"] and not each["counts"]} == {
         OPEN.attack,

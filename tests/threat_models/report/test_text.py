@@ -102,7 +102,7 @@ def test_terminal_gets_the_verdict_first():
     lines = as_text(replace(report, gate=judge(Gate.read(), report, date(2026, 3, 1)))).splitlines()
     assert lines[0].endswith("gate FAIL")
     assert lines[1].startswith("Broken: the gate fails. 18 attacks by 1 adversary: 1 broken")
-    assert lines[4] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
+    assert lines[3] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
     told = [line.partition(":")[0] for line in lines if line.startswith("curious_server, ")]
     named = [name for each in told for name in each.removeprefix("curious_server, ").split(", ")]
     assert sorted(named) == sorted(finding.attack for finding in report.findings)
