@@ -14,7 +14,7 @@ from threat_models.report.session_noise import SessionNoise
 
 SHORT_LEVEL = 0.001
 """Noise as planned is called too small with this probability at most, in all parts of all sessions of an audit."""
-ENOUGH_LEVEL = 0.01
+ENOUGH_LEVEL = 0.001
 """The lower limit is above the true variance with this probability at most, in each session."""
 UNBOUND = "The noise of this session is not known well enough: "
 
@@ -48,7 +48,8 @@ def measure_variance(parts: Sequence[Part], source: str, caveat: str, sessions: 
     whole = Part("all its entries", values, math.hypot(*(part.remainder for part in parts)))
     level = SHORT_LEVEL / sessions / 2
     highs = {whole: whole.high(level), **{part: part.high(level / len(parts)) for part in parts}}
-    least = whole if highs[whole] < 1 else min(highs, key=highs.__getitem__)
+    part = min(highs, key=highs.__getitem__)
+    least = whole if highs[whole] <= 2 * highs[part] else part
     if highs[least] < 1:
         ratio, entries = float(np.mean(least.values**2)), len(least.values)
         found = f"{figures(ratio, 0.0, highs[least])} in {least.name} ({entries} entries)"

@@ -19,7 +19,7 @@ from threat_models.estimation.chi_square import Part, measure_variance
 from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
-BY_RECORDS = "measured with the records of all members"
+BY_RECORDS = "measured with the known records, without which noise alone is left of the sum"
 BY_ZEROS = "measured from sums that are zero without noise"
 SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
 FEW = "One member of many whose noise is a little too small cannot be told by this measure."

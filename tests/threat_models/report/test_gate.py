@@ -146,6 +146,34 @@ def test_promise_must_hold(changes, outcome):
     assert judge(Gate.read(), replace(report, promise=replace(report.promise, **changes)), TODAY).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "entries", "measured", "outcome"),
+    [
+        (0.95, 1.1, 74, True, Outcome.PASS),
+        (0.6, 1.1, 74, True, Outcome.INCONCLUSIVE),
+        (0.0, np.inf, 0, True, Outcome.INCONCLUSIVE),
+        (0.0, 0.99, 74, True, Outcome.FAIL),
+        (0.0, 0.99, 74, False, Outcome.FAIL),
+        (0.0, np.inf, 0, False, Outcome.PASS),
+    ],
+)
+def test_noise_of_the_session_is_judged_by_its_limits(low, high, entries, measured, outcome):
+    """Too little fails under any gate; what is not known, or not well enough, is inconclusive where it is asked for."""
+    report = sample.report()
+    noise = replace(sample.SESSION_NOISE, low=low, high=high, entries=entries)
+    gate = replace(Gate.read(), measured=measured)
+    result = judge(gate, replace(report, promise=replace(report.promise, session_noise=noise)), TODAY)
+    assert result.outcome is outcome
+    assert [line.outcome for line in result.lines if line.attack == "noise"] == [outcome] * (measured or high < 1)
+
+
+def test_noise_of_which_nobody_speaks_is_inconclusive():
+    """A report with a finite ε and no noise of the session does not pass the default gate."""
+    report = sample.report()
+    result = judge(Gate.read(), replace(report, promise=replace(report.promise, session_noise=None)), TODAY)
+    assert result.outcome is Outcome.INCONCLUSIVE
+
+
 @pytest.mark.parametrize("controls", [(), sample.CONTROLS[:1], sample.CONTROLS[1:], sample.BROKEN])
 def test_controls_must_be_there_and_hold(controls):
     """An attack without both controls, or with one that did not behave, is inconclusive: exit code 4."""
