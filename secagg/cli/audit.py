@@ -84,8 +84,6 @@ def audit(
         raise BadInput("--plan and --roster are held against transcripts", remedy="leave them out with --simulate")
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
-    if across_sessions and not against:
-        raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     _refuse_idle(context, simulated)
     with extra("audit"):
         from threat_models.auditing import Question, Simulation, judged  # loads what no other command needs
@@ -123,7 +121,9 @@ def audit(
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:
-    """Raise BadInput for options of the other kind of audit: they would be passed over, and the report look obeyed."""
+    """Raise BadInput for options that would be passed over, as those of the other kind of audit are."""
+    if context.params["across_sessions"] and not context.params["against"]:
+        raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     idle = _OF_TRANSCRIPTS if simulated else set(inspect.signature(simulate).parameters) - _OF_BOTH
     given = [
         max(each.opts, key=len)
