@@ -60,9 +60,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     report = gated(found(OPEN, OPEN_HEAD))
     assert (report.gate.exit_code, report.state) == (0, State.ALLOWED)
     assert as_text(report).splitlines()[1].startswith("Allowed by the gate: the gate passes. 18 attacks")
-    said = (
-        "The gate does not require these, which could not tell: Membership, from the sum; Membership, from the head."
-    )
+    said = "The gate does not require these, which could not tell: Membership, from the sum; Membership, from the head."
     page = as_html(report)
     assert said in page[: page.index("Appendix")]
     assert said in as_text(report)
