@@ -76,10 +76,11 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
     release, noise = session.release, session.noise
     if noise is None:
         return
-    if session.exact:
-        exact = {name: sum(own[name] for own in session.exact.values()) for name in release}
-        rest = standardise({name: release[name] - exact[name] for name in release}, noise)
-        yield from (Part(name.replace("_", " "), values) for name, values in rest.items())
+    if session.exact and session.calibration is not None:
+        for (name, opened), planned in zip(release.items(), session.calibration.blocks, strict=True):
+            left = opened - sum(own[name] for own in session.exact.values())
+            scales = np.concatenate([np.full(entries, sigma / planned.sigma) for sigma, entries in planned.segments])
+            yield Part(name.replace("_", " "), np.asarray(left).ravel() / (scales * noise[name].sigma))
         return
     if "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
         return
