@@ -21,6 +21,7 @@ from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
 PLAN_VERSION = 7
+_AGAIN = "write it again with plan new"
 TRAINING = "training"
 """Names the noise of members' own training among a plan's noises; it comes first."""
 SMALLEST_EPSILON = 1e-6
@@ -112,13 +113,16 @@ class Plan:
         if self.security not in (128, 192, 256):
             raise BadInput(f"the plan asks for {self.security} bits of security", remedy="choose 128, 192 or 256")
         if len(set(self.classes)) != len(self.classes):
-            raise BadInput("the plan names a class twice")
+            raise BadInput("the plan names a class twice", remedy="have it written by plan new")
         if (self.data_kind == "table") != bool(self.schema):
-            raise BadInput("a plan has a schema exactly when its data are tables")
+            raise BadInput("a plan has a schema exactly when its data are tables", remedy="have it written by plan new")
         if canonical_json(self.method_parameters) != self.parameters:
-            raise BadInput("the JSON of the plan's parameters is not canonical")
+            raise BadInput("the JSON of the plan's parameters is not canonical", remedy="have it written by plan new")
         if odd := first_unprintable("".join(f"{key}{value}" for key, value in self.method_parameters.items())):
-            raise BadInput(f"the plan's parameters hold the character {odd}, which cannot be shown")
+            raise BadInput(
+                f"the plan's parameters hold the character {odd}, which cannot be shown",
+                remedy="have it written without it",
+            )
         promise = (self.delta > 0, bool(self.adjacency), bool(self.noise), bool(self.noises))
         if set(promise) != {self.has_noise}:
             raise BadInput(
@@ -175,26 +179,36 @@ class Plan:
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name."""
         try:
-            value = parse_json(self.parameters, parse_constant=_refuse_constant)
-        except ValueError:
-            value = None
+            value = parse_json(self.parameters, parse_float=_finite, parse_constant=_finite)
+        except ValueError as error:
+            raise BadInput(f"the plan's parameters cannot be read ({error})", remedy=_AGAIN) from None
         if not isinstance(value, dict):
-            raise BadInput("the plan's parameters are no JSON object")
+            raise BadInput("the plan's parameters are not a JSON object", remedy=_AGAIN)
         return value
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _finite(number: str) -> float:
+    """A JSON number or constant as float64. Raises ValueError for NaN and for what float64 cannot hold."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
-    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII.
+
+    Raises BadInput for NaN and infinite numbers, which JSON does not have.
+    """
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise BadInput(f"parameters must be finite numbers (got {dict(value)})") from None
 
 
 def read_plan(path: Path) -> Plan:
     """Read a plan file. Raises BadInput when it is missing, malformed or of another version."""
-    return read_json(Plan, path, "plan", "write it again with plan new")
+    return read_json(Plan, path, "plan", _AGAIN)
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -108,10 +108,11 @@ class Pipeline:
         found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
         return self._checked(source, found, tolerant=False)
 
-    def records(self, source: Source, *, tolerant: bool = False) -> Records:
+    def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
 
-        `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
+        `tolerant`: a record at fault is not refused but marked with the label −1, and `most`: how many records the plan
+        allows (see `open_dataset` for both).
         """
         if not isinstance(source, str):
             return self._held(source, tolerant=tolerant)
@@ -121,6 +122,7 @@ class Pipeline:
             schema=self.schema,
             split=False,
             tolerant=tolerant,
+            most=most,
             image_size=self.input_shape,
             classes=self.classes,
         )

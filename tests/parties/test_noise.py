@@ -162,4 +162,4 @@ def test_an_entry_that_no_noise_explains_is_doubted(entry):
     assert conclude(setup, (1, 2, 3, 4), vector).doubts == ()
     vector[-1] = entry
     (doubt,) = conclude(setup, (1, 2, 3, 4), vector).doubts
-    assert "which records and noise cannot reach" in doubt
+    assert "which 4 honest clients cannot reach" in doubt
