@@ -61,6 +61,7 @@ def audit(
     gate: Path | str | None = None,
     auditor: str = "",
     against: Path | str | None = None,
+    across_sessions: bool = False,
     **settings: Any,
 ) -> Audit:
     """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
@@ -97,5 +98,6 @@ def audit(
         trust=Trust.in_files([Path(each) for each in plans], [Path(each) for each in rosters]),
         auditor=auditor,
         against=Path(against) if against is not None else None,
+        across_sessions=across_sessions,
     )
     return Audit(*judged(question, Silent()))

@@ -107,7 +107,8 @@ class Simulation:
 class Question:
     """What to audit, for whom, by which rules, and where to write what was found.
 
-    Without `transcripts` the `simulation` is audited. `backbone` is where the transcripts' backbone is kept.
+    Without `transcripts` the `simulation` is audited. `backbone` is where the transcripts' backbone is kept. `against`
+    is an earlier audit's JSON, of the same session unless `across_sessions`.
     """
 
     transcripts: tuple[Path, ...]
@@ -126,6 +127,7 @@ class Question:
     trust: Trust = NOTHING_BROUGHT
     auditor: str = ""
     against: Path | None = None
+    across_sessions: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class Evidence:
 def judged(question: Question, progress: Progress) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
     brought = [_bring(progress, spec) for spec in question.attacks]
-    rules = Gate.read(question.gate or DEFAULT)
+    today = datetime.now(UTC).date()
+    rules = Gate.read(question.gate or DEFAULT, today)
     adversaries = [_with_brought(adversary_named(name), brought) for name in question.threat_models]
     if question.simulation is not None:
         evidence = _simulate(progress, question.simulation, question.canaries)
@@ -159,11 +162,11 @@ def judged(question: Question, progress: Progress) -> tuple[AuditReport, int]:
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
         report = _report(progress, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
-    today = datetime.now(UTC).date()
     result = judge(rules, report, today)
     report = replace(report, gate=result, cover=cover_of(evidence.recorded, question.auditor, today))
     if question.against is not None:
-        report = replace(report, against=compare(report, question.against))
+        earlier = compare(report, question.against, across_sessions=question.across_sessions)
+        report = replace(report, against=earlier)
     if question.html is not None:
         question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if question.sarif is not None:

@@ -65,8 +65,12 @@ def audit(
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
     auditor: Annotated[str, typer.Option(help="Who audits, for the report's first page.")] = "",
     against: Annotated[
-        Path | None, typer.Option(help="An earlier audit's JSON: the report says what changed since.")
+        Path | None, typer.Option(help="An earlier audit's JSON of this session: the report says what changed since.")
     ] = None,
+    across_sessions: Annotated[
+        bool,
+        typer.Option("--across-sessions", help="Let --against be of another session, plan, members or simulation."),
+    ] = False,
     **options: Any,
 ) -> None:
     """Measure what an adversary could have learnt from what it really saw.
@@ -109,6 +113,7 @@ def audit(
         trust=Trust.in_files(plans or (), rosters or ()),
         auditor=auditor,
         against=against,
+        across_sessions=across_sessions,
     )
     report, code = judged(asked, speaker)
     speaker.text(as_json(report), as_text(report))
@@ -116,7 +121,9 @@ def audit(
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:
-    """Raise BadInput for options of the other kind of audit: they would be passed over, and the report look obeyed."""
+    """Raise BadInput for options that would be passed over, as those of the other kind of audit are."""
+    if context.params["across_sessions"] and not context.params["against"]:
+        raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     idle = _OF_TRANSCRIPTS if simulated else set(inspect.signature(simulate).parameters) - _OF_BOTH
     given = [
         max(each.opts, key=len)
