@@ -233,4 +233,52 @@ DISTILLATION = (
         BOTH_STEPS,
     ),
 )
-ENTRIES = (*DISTILLATION, *BATCHES, *NUMBERS, *PROJECTIONS)
+LENGTHS = ("methods/test_declaration.py::test_concepts_of_every_class_and_domain_are_inside_their_lengths",)
+CONCEPTS = (
+    PlantedFault(
+        "FedBiP's presences longer than accounted",
+        "A presence is R_q over ⌊√rows⌋, so that those of two or three classes are longer than R_q.",
+        "methods.concept_sums:ConceptSums._one",
+        (("self.levels // (math.isqrt(rows - 1) + 1)", "self.levels // max(1, math.isqrt(rows))"),),
+        LENGTHS,
+    ),
+    PlantedFault(
+        "FedBiP's presences rounded up",
+        "A presence is the rounded R_q/√rows, so that all of them may be a little longer than R_q.",
+        "methods.concept_sums:ConceptSums._one",
+        (("self.levels // (math.isqrt(rows - 1) + 1)", "math.ceil(self.levels / math.sqrt(rows))"),),
+        LENGTHS,
+    ),
+    PlantedFault(
+        "FedBiP's movements clipped row by row",
+        "Each class's movement is clipped by itself, so that all of them are √rows times as long as accounted.",
+        "methods.concept_sums:ConceptSums._encode",
+        (("moved.reshape(1, -1)", "moved"),),
+        LENGTHS,
+    ),
+)
+EXACT = ("methods/test_projected_sums.py::test_products_are_exact_in_any_order",)
+INTEGERS = (
+    PlantedFault(
+        "integers of a projection too wide",
+        "W has four bits more than sums of its products can have: float64 may round them by the order of addition.",
+        "methods.projected_sums:project_records",
+        (("bits = EXACT_BITS - 1 - math.frexp", "bits = EXACT_BITS + 3 - math.frexp"),),
+        EXACT,
+    ),
+    PlantedFault(
+        "records' length left out of the width",
+        "W is as wide as if every record had length 1.",
+        "methods.projected_sums:project_records",
+        ((" - int(levels).bit_length()", ""),),
+        EXACT,
+    ),
+    PlantedFault(
+        "projection not rounded to integers",
+        "W keeps its fractions, so that products are no integers.",
+        "methods.projected_sums:project_records",
+        (("np.rint(np.ldexp(weight, bits))", "np.ldexp(weight, bits)"),),
+        EXACT,
+    ),
+)
+ENTRIES = (*DISTILLATION, *BATCHES, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
