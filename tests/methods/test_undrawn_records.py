@@ -122,7 +122,7 @@ def accounted(state: bytes) -> dict[str, bytes]:
 def check_same(spec: SumSpec, old: Contribution, new: Contribution, further: int) -> None:
     """So many further records of one class changed nothing but releases of their own, and these as declared."""
     assert spec.training is not None
-    releases = [*spec.training.further, *(each for known in spec.sensitivities for each in known.blocks)]  # type: ignore[attr-defined]
+    releases = [*spec.training.further, *(each for known in spec.sensitivities for each in known.blocks)]
     lengths = {each.name: each.l2 for each in releases}
     for name, block in old.blocks.items():
         moved = (new.blocks[name] - block).reshape(len(block), -1).astype(object)
