@@ -1,0 +1,134 @@
+"""Faults in what parties keep, erase, charge and refuse."""
+
+from tests.mutations.planting import PlantedFault
+
+SETTLEMENT = "federation/test_settlement.py"
+SEALED = "parties/test_sealed_files.py"
+STALE = "federation/test_stale_states.py"
+
+ENTRIES = (
+    PlantedFault(
+        "ended round not charged",
+        "A plan that ended after an upload is charged for the rounds before that one alone.",
+        "secagg.federation.client:FederationClient._settle",
+        (
+            (
+                "sums = len(before) + self.ledger.has_uploaded(ended.context.plan)",
+                "sums = max(1, len(before))",
+            ),
+        ),
+        (f"{SETTLEMENT}::test_ended_plan_is_charged_for_what_may_have_left",),
+    ),
+    PlantedFault(
+        "ended round always charged",
+        "A plan that ended before an upload is charged for that upload too.",
+        "secagg.federation.client:FederationClient._settle",
+        (("len(before) + self.ledger.has_uploaded(ended.context.plan)", "min(ended.number, len(before) + 1)"),),
+        (f"{SETTLEMENT}::test_ended_plan_is_charged_for_what_may_have_left",),
+    ),
+    PlantedFault(
+        "a member that was away settles",
+        "A member settles by the rounds that it saw, though a vector of another one may have left.",
+        "secagg.federation.client:FederationClient._settle",
+        (("len(seen) != ended.number or not self.ledger", "not self.ledger"),),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "a member that was away settles up to its last upload",
+        "A member that missed a round settles by the uploads that its ledger has.",
+        "secagg.federation.client:FederationClient._settle",
+        (
+            ("len(seen) != ended.number or not self.ledger", "not self.ledger"),
+            ("sums = len(before) + self.ledger.has_uploaded(ended.context.plan)", "sums = len(self.ledger.uploads())"),
+        ),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "vector of a missed round not counted",
+        "The end of a plan names no vector of a round that the member missed.",
+        "secagg.federation.client:FederationClient.run",
+        (("[*missed, *seen]", "seen"),),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "constant key of private states",
+        "Every private state is sealed under one constant key.",
+        "secagg.parties.private_state:keep_state",
+        (("key = randomness.bytes(KEY_BYTES)", 'key = b"\\x01" * KEY_BYTES'),),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "key of private states by the round",
+        "A private state is sealed under a digest of its round, which everybody knows.",
+        "secagg.parties.private_state:keep_state",
+        (
+            (
+                "key = randomness.bytes(KEY_BYTES)",
+                "import hashlib\n\n        key = hashlib.sha256(round_digest + randomness.bytes(1)).digest()",
+            ),
+        ),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "constant key of sessions",
+        "Every version of a session's state is sealed under one constant key.",
+        "secagg.parties.sealed_state:Memory.keep",
+        (("self._randomness.bytes(32)", "bytes(32)"),),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "state of an earlier try stays",
+        "The private state of a vector that never left stays beside the vector that leaves.",
+        "secagg.federation.client:FederationClient._session.before_upload",
+        (
+            (
+                "keep_state(folder, prepare().state, context, me.randomness)",
+                'if not (folder / "private.state").exists():\n'
+                "                    keep_state(folder, prepare().state, context, me.randomness)",
+            ),
+        ),
+        (STALE,),
+    ),
+    PlantedFault(
+        "first private state wins",
+        "A private state takes the place of none that is there.",
+        "secagg.parties.private_state:keep_state",
+        (("    if state:", "    if (folder / STATE_FILE).exists():\n        return\n    if state:"),),
+        (STALE,),
+    ),
+    PlantedFault(
+        "erased files keep their bytes",
+        "Erasing a file unlinks it without writing zeros.",
+        "secagg.parties.sealed_state:overwrite",
+        (("file.write(bytes(path.stat().st_size))", "pass"),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "zeros stay in memory",
+        "Erasing a file does not wait until the zeros are on the disk.",
+        "secagg.parties.sealed_state:overwrite",
+        (("            os.fsync(file.fileno())\n", ""),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "half of a file erased",
+        "Erasing a file overwrites its first 16 bytes alone.",
+        "secagg.parties.sealed_state:overwrite",
+        (("bytes(path.stat().st_size)", "bytes(16)"),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "replaced keys keep their bytes",
+        "The key of the version before is unlinked without writing zeros.",
+        "secagg.parties.sealed_state:Memory.keep",
+        (("overwrite(path)", "path.unlink()"),),
+        (f"{SEALED}::test_replaced_key_of_a_session_holds_zeros",),
+    ),
+    PlantedFault(
+        "state erased before its key",
+        "A crash in between leaves a key whose state may still be on the medium.",
+        "secagg.parties.private_state:erase_state",
+        (("(folder / KEY_FILE, folder / STATE_FILE)", "(folder / STATE_FILE, folder / KEY_FILE)"),),
+        (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
+    ),
+)
