@@ -83,8 +83,7 @@ ENTRIES = (
         (
             (
                 "keep_state(folder, prepare().state, context, me.randomness)",
-                'if not (folder / "private.state").exists():\n'
-                "                    keep_state(folder, prepare().state, context, me.randomness)",
+                '(folder / "private.state").exists() or keep_state(folder, prepare().state, context, me.randomness)',
             ),
         ),
         (STALE,),
@@ -130,5 +129,85 @@ ENTRIES = (
         "secagg.parties.private_state:erase_state",
         (("(folder / KEY_FILE, folder / STATE_FILE)", "(folder / STATE_FILE, folder / KEY_FILE)"),),
         (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
+    ),
+    PlantedFault(
+        "gate counts on one dropout more",
+        "A class gate takes a plan whose sums may lack one client more than it counts on.",
+        "secagg.parties.contexts:require_gate",
+        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts - 1"),),
+        ("parties/test_hidden_parts.py::test_gate_refuses_a_sum_that_may_lack_one_client_more",),
+    ),
+    PlantedFault(
+        "gate counts on colluders too",
+        "A class gate refuses plans by the dropouts less the colluders.",
+        "secagg.parties.contexts:require_gate",
+        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts + plan.colluders"),),
+        ("parties/test_hidden_parts.py::test_gate_refuses_a_sum_that_may_lack_one_client_more",),
+    ),
+    PlantedFault(
+        "groups count on one dropout more",
+        "Groups take a plan whose sums may lack one client more than they count on.",
+        "secagg.parties.contexts:require_groups",
+        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts - 1"),),
+        ("parties/test_hidden_parts.py::test_groups_refuse_a_sum_that_may_lack_one_client_more",),
+    ),
+    PlantedFault(
+        "renewal keeps the TLS key",
+        "A change of keys may be for the TLS key in force.",
+        "secagg.transport.register:Register._fresh_keys",
+        (("{old.member.identity}", "{old.member.identity, old.member.tls_spki_sha256}"),),
+        ("transport/test_membership.py::test_no_change_of_keys_keeps_a_tls_key",),
+    ),
+    PlantedFault(
+        "keys of before the last come back",
+        "The register remembers the keys in force alone.",
+        "secagg.transport.register:Register.enter",
+        (
+            (
+                "        self._used |= fresh\n",
+                "        self._used = (self._used - {old.member.tls_spki_sha256} if old else self._used) | fresh\n",
+            ),
+        ),
+        ("transport/test_membership.py::test_no_change_of_keys_keeps_a_tls_key",),
+    ),
+    PlantedFault(
+        "opened is over",
+        "`secagg status` calls a session over while members still fetch its outcome.",
+        "secagg.parties.standing:Standing.is_over",
+        (("(self.is_opened and not self.waiting_for)", "self.is_opened"),),
+        ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
+    ),
+    PlantedFault(
+        "only clients owe an acknowledgement",
+        "The server does not wait for the other helpers' acknowledgements.",
+        "secagg.parties.server_protocol:ServerProtocol.waiting_for",
+        (
+            (
+                "self.recipients.get(Outcome.__name__, ())",
+                "set(self.recipients.get(Outcome.__name__, ())) & set(self._setup.context.clients)",
+            ),
+        ),
+        ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
+    ),
+    PlantedFault(
+        "negative entries raise no doubt",
+        "The doubt about impossible opened entries looks at positive ones alone.",
+        "secagg.parties.outcome:_doubts",
+        (("max(int(blocks[name].max()), -int(blocks[name].min())) > limit", "int(blocks[name].max()) > limit"),),
+        ("parties/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
+    ),
+    PlantedFault(
+        "limit of entries by absolute values",
+        "The least int64, whose absolute value is negative, raises no doubt.",
+        "secagg.parties.outcome:_doubts",
+        (("max(int(blocks[name].max()), -int(blocks[name].min())) > limit", "abs(blocks[name]).max() > limit"),),
+        ("parties/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
+    ),
+    PlantedFault(
+        "server calls an aggregator",
+        "An aggregator's endpoint takes calls under the server's certificate.",
+        "secagg.transport.server:Endpoint._member_behind",
+        (("index in (self._me, SERVER_INDEX)", "index == self._me"),),
+        ("transport/test_pinning.py::test_only_clients_and_others_call_an_aggregator",),
     ),
 )
