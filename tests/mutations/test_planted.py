@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from secagg import models
-from tests.mutations.planting import ROOT, Outcome, PlantedFault, FaultFinder, entries, run_tests
+from tests.mutations.planting import ROOT, FaultFinder, Outcome, PlantedFault, entries, run_tests
 
 ENTRIES = entries()
 DEADLY = [each for each in ENTRIES if not each.reason]
