@@ -94,8 +94,8 @@ def test_what_is_left_is_of_the_promise_of_which_most_is_spent(
 ) -> None:
     """Of two promises the one nearer to the budget says what is left, in whatever order plans came; that much fits."""
     budget = Budget(3.0, DELTA, may_repeat=False)
-    costs = (0.5, 1.0) if larger == OTHER else (1.0, 0.5)
-    releases = [costing(1, PAIR, *costs), costing(2, OTHER, *costs)][::order]
+    turn = 1 if larger == OTHER else -1  # the second plan decides: with the first alone it is the other promise
+    releases = [costing(1, PAIR, *(1.0, 0.9)[::turn]), costing(2, OTHER, *(0.1, 1.0)[::turn])][::order]
     account = account_of(releases, None if asked is None else releases[asked], "heart", budget)
     assert (account.unit, account.adjacency) == larger
     assert account.together == total_epsilon(releases, *larger, DELTA, within=budget)
