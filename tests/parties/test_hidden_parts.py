@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup
-from secagg.parties.contexts import require_gate, require_groups
 from tests.worlds.setups import make_setup
 
 DOMAINS = ("domains", "art+photo")
@@ -63,37 +60,3 @@ def test_where_nobody_is_hidden_no_part_is(method: str, parameters: tuple[tuple[
 def test_whole_classes_need_no_gate(method: str, parameters: tuple[tuple[str, Any], ...]) -> None:
     """As the defaults have it, so that a plan without a gate can be made of every method."""
     assert planned(method, parameters, **EXACT).method.class_threshold == 0
-
-
-GATED: dict[str, Any] = {"class_gate": 2, "dropouts": 2, "colluders": 1, **EXACT}
-"""Ten members, two of whom may vanish: a gate of 2 counts on eight in every sum."""
-
-
-def test_gate_refuses_a_sum_that_may_lack_one_client_more() -> None:
-    """With n clients and D dropouts a sum of n - D - 1 is refused, one of n - D is not; without a gate neither is."""
-    gated, plain = make_setup(10, **GATED), make_setup(10, **{**GATED, "class_gate": 0})
-    for fewest in (2, 7):
-        require_gate(plain.plan, plain.method, 10, fewest)
-        with pytest.raises(BadInput, match=f"2 dropouts, but a sum of {fewest} clients.*set minimum_cohort to 8"):
-            require_gate(gated.plan, gated.method, 10, fewest)
-    for fewest in (8, 10):
-        require_gate(gated.plan, gated.method, 10, fewest)
-
-
-def test_groups_refuse_a_sum_that_may_lack_one_client_more() -> None:
-    """The same border holds where each of two groups of members has a sum of its own."""
-    setup = make_setup(10, **GATED)
-    grouped = tuple(replace(kind, groups=2) for kind in setup.sums)
-    with pytest.raises(BadInput, match=r"groups count on 2 dropouts, but a sum of 7 clients.*set minimum_cohort to 8"):
-        require_groups(setup.plan, grouped, setup.roster, 7)
-    require_groups(setup.plan, grouped, setup.roster, 8)
-
-
-@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
-def test_no_sum_behind_a_gate_lacks_more_than_the_dropouts(protection: str) -> None:
-    """A gated plan of a smaller minimum_cohort is refused or opens n - D vectors at least; n - D are enough."""
-    setup = make_setup(10, protection=protection, **GATED)
-    for least in (1, 7):
-        with contextlib.suppress(BadInput):
-            assert SessionSetup.of(replace(setup.plan, minimum_cohort=least), setup.roster).fewest == 8
-    assert SessionSetup.of(replace(setup.plan, minimum_cohort=8), setup.roster).fewest == 8

@@ -4,6 +4,7 @@ from tests.mutations.planting import PlantedFault
 
 SETTLEMENT = "federation/test_settlement.py"
 SEALED = "parties/test_sealed_files.py"
+BORDER = "methods/test_gate.py::test_smaller_minimum_cohort_does_not_undercut_the_gate"
 STALE = "federation/test_stale_states.py"
 
 ENTRIES = (
@@ -131,25 +132,39 @@ ENTRIES = (
         (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
     ),
     PlantedFault(
-        "gate counts on one dropout more",
-        "A class gate takes a plan whose sums may lack one client more than it counts on.",
-        "secagg.parties.contexts:require_gate",
-        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts - 1"),),
-        ("parties/test_hidden_parts.py::test_gate_refuses_a_sum_that_may_lack_one_client_more",),
+        "masked sums may lack one client more",
+        "Masked sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.masking.quorum:derive_thresholds",
+        (("degree, shares, n - d)", "degree, shares, n - d - 1)"),),
+        (f"{BORDER}[masked]",),
     ),
     PlantedFault(
-        "gate counts on colluders too",
-        "A class gate refuses plans by the dropouts less the colluders.",
-        "secagg.parties.contexts:require_gate",
-        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts + plan.colluders"),),
-        ("parties/test_hidden_parts.py::test_gate_refuses_a_sum_that_may_lack_one_client_more",),
+        "shared sums may lack one client more",
+        "Shared sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.sharing.context:fewest",
+        (("return present", "return max(needed, present - 1)"),),
+        (f"{BORDER}[shared]",),
     ),
     PlantedFault(
-        "groups count on one dropout more",
-        "Groups take a plan whose sums may lack one client more than they count on.",
-        "secagg.parties.contexts:require_groups",
-        (("fewest < clients - plan.dropouts", "fewest < clients - plan.dropouts - 1"),),
-        ("parties/test_hidden_parts.py::test_groups_refuse_a_sum_that_may_lack_one_client_more",),
+        "encrypted sums may lack one client more",
+        "Encrypted sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.encryption.binding:fewest",
+        (("clients - context.dropouts", "clients - context.dropouts - 1"),),
+        (f"{BORDER}[encrypted]",),
+    ),
+    PlantedFault(
+        "masked sums by the minimum cohort",
+        "A minimum cohort below all but the dropouts lets smaller masked sums be opened.",
+        "secagg.protection.masking.quorum:derive_thresholds",
+        (("degree, shares, n - d)", "degree, shares, least)"),),
+        (f"{BORDER}[masked]",),
+    ),
+    PlantedFault(
+        "colluders count as honest in groups",
+        "Groups of members have one member fewer than hide a member.",
+        "secagg.parties.contexts:group_least",
+        (("plan.dropouts + 2", "plan.dropouts + 1"),),
+        ("methods/test_exchange.py::test_a_plan_has_as_many_groups_as_hide_a_member",),
     ),
     PlantedFault(
         "renewal keeps the TLS key",
