@@ -164,7 +164,7 @@ ENTRIES = (
         "Groups of members have one member fewer than hide a member.",
         "secagg.parties.contexts:group_least",
         (("plan.dropouts + 2", "plan.dropouts + 1"),),
-        ("methods/test_exchange.py::test_a_plan_has_as_many_groups_as_hide_a_member",),
+        ("experiments/test_tuning.py::test_members_allow_so_many_settings",),
     ),
     PlantedFault(
         "renewal keeps the TLS key",
