@@ -59,7 +59,7 @@ def as_content(report: AuditReport) -> dict[str, Any]:
         "state": str(report.state),
         "cover": _cover(report.cover),
         "against": report.against and _against(report.against),
-        "attacks": [asdict(note) for note in report.attacks],
+        "attacks": [asdict(note) for note in report.notes],
         "adversaries": [_examination(report, one) for one in report.examinations],
         "levels": [
             {"name": level.name, "findings": [_finding(finding) for finding in level.findings]}
@@ -87,6 +87,11 @@ def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
         }
         for each in report.subject.provenance
     ]
+
+
+def waivers_content(report: AuditReport) -> list[dict[str, Any]]:
+    """The gate's waivers that have not expired, and what each does in this audit."""
+    return [asdict(each) | {"effect": each.effect} for each in report.gate.waivers] if report.gate else []
 
 
 def encode(content: Mapping[str, Any]) -> str:
@@ -204,7 +209,10 @@ def _examination(report: AuditReport, one: Examination) -> dict[str, Any]:
         "powers": list(adversary.powers),
         "out_of_scope": list(adversary.out_of_scope),
         "residual_risk": adversary.residual_risk,
-        "findings": [_finding(finding) | {"state": _word(report.state_of(finding))} for finding in one.findings],
+        "findings": [
+            _finding(finding) | {"state": _word(report.state_of(finding)), "counts": report.counts(finding)}
+            for finding in one.findings
+        ],
     }
 
 
@@ -259,6 +267,7 @@ def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
         "exit_code": gate.exit_code,
         "sha256": gate.gate_sha256,
         "today": gate.today,
+        "waivers": waivers_content(report),
         "lines": [
             {
                 "attack": line.attack,
@@ -266,6 +275,7 @@ def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
                 "outcome": str(line.outcome),
                 "sentence": line.sentence,
                 "waiver": line.waiver,
+                "breaks_promise": line.breaks_promise,
                 "state": str(report.state_of_line(line)) if line in report.session_lines else None,
             }
             for line in gate.lines

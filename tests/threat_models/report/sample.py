@@ -43,7 +43,7 @@ NOTES = (
     AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
     AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
-    AttackNote("masked_uploads", "Are masked uploads uniform?", "Bonawitz et al. 2017"),
+    AttackNote("masked_uploads", "Patterns in masked uploads", "Bonawitz et al. 2017"),
     AttackNote("small_cells", "Records alone in a cell", "Sweeney 2002"),
     AttackNote("gradient_inversion", "Records out of updates", "Phong et al. 2018"),
     AttackNote("membership_training", "Membership, from the rounds", "Nasr et al. 2019"),

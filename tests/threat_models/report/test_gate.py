@@ -79,6 +79,13 @@ def test_exact_sum_needs_ten_times_as_many_records_as_dimensions(records, outcom
     assert outcomes(judge(Gate.read(), sample.exact(sample.report(), records), TODAY), "records") == [outcome]
 
 
+@pytest.mark.parametrize(("factor", "records", "outcome"), [("0.3", 153, Outcome.FAIL), ("0.3", 154, Outcome.PASS)])
+def test_a_part_of_a_record_asks_for_a_whole_one(factor, records, outcome):
+    """0.3 records for each of 512 dimensions are 153.6: 153 are too few."""
+    least = Gate.parse(HEAD.replace("= 10", f"= {factor}"))
+    assert outcomes(judge(least, sample.exact(sample.report(), records), TODAY), "records") == [outcome]
+
+
 def test_failure_for_few_records_names_the_figures_of_unmixing():
     """An exact sum of 64 records fails, and the line says how well they were recovered."""
     report = sample.with_findings(sample.exact(sample.report(), 64), *sample.exposed_findings())
@@ -353,14 +360,6 @@ def test_waiver_of_the_inconclusive_lets_that_pass_and_no_failure():
     assert Outcome.FAIL in outcomes(judge(gate(UNTOLD), failed, TODAY), "unmixing")
 
 
-@pytest.mark.parametrize("attack", ["inputs", "audit"])
-def test_wrong_evidence_cannot_be_waived(attack):
-    """Records that are not what they are called, and no attack at all, stay inconclusive whatever a gate says."""
-    text = UNTOLD.replace('"unmixing"', f'"{attack}"').replace('"curious_server"', '""')
-    with pytest.raises(BadInput, match="cannot be waived where it is inconclusive"):
-        gate(text)
-
-
 def test_an_adversary_of_whom_nothing_is_told_can_be_waived():
     """Its line is called audit; without inconclusive = true no waiver has that name."""
     text = UNTOLD.replace('"unmixing"', '"audit"').replace("curious_server", "released_head_white_box")
@@ -434,11 +433,12 @@ def exact_and_promised(draw):
 
 @given(st.lists(exact_and_promised(), max_size=5, unique_by=lambda pair: pair[0].attack), st.integers(1, 10**6))
 def test_less_protection_never_looks_better(pairs, records):
-    """Whatever was found: without a promise the gate's outcome is never better than under one that holds."""
+    """Whatever was found: without a promise outcome and state are never better than under one that holds."""
     order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
     exact, promised = (alone(*(pair[side] for pair in pairs)) for side in (0, 1))
-    found = [judge(Gate.read(), each, TODAY).outcome for each in (sample.exact(exact, records), promised)]
-    assert order.index(found[0]) >= order.index(found[1])
+    found = [replace(each, gate=judge(Gate.read(), each, TODAY)) for each in (sample.exact(exact, records), promised)]
+    assert order.index(found[0].gate.outcome) >= order.index(found[1].gate.outcome)
+    assert found[0].state.rank >= found[1].state.rank
 
 
 def test_doubt_about_what_was_brought_is_inconclusive():
