@@ -1,15 +1,14 @@
 """Every method with DP-SGD: a record that no step draws changes nothing that leaves or that feeds a later round.
 
 Without noise, and with draws that depend on the step and the record's place alone, a member contributes twice: with its
-records, and with further ones that no step draws. What only noised steps may have decided has the same bits. Blocks that
-are releases of their own (sums of projections, scores) move in the one row of these records, by no more than declared.
+records, and with further ones that no step draws. What only noised steps may have decided has the same bits. Blocks
+that are releases of their own (sums of projections, scores) move in the row of these records, as far as is declared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,8 @@ SMALL: Mapping[str, dict[str, Any]] = {
     "feddat": {"places": PLACES["vilt"], "rank": 2},
     "fedpop": {"fixed": "sampling=0.5;steps=3;batch=4;clip=50", "space": "rate=log:0.1:1", "population": 2},
     "fraug": {
-        "model": "mlp:8", "latent": 4, "hidden": 4, "momentum": 0.0, "generator_distance": "l2", "transfer_distance": "l2",
+        "model": "mlp:8", "latent": 4, "hidden": 4, "momentum": 0.0,
+        "generator_distance": "l2", "transfer_distance": "l2",
     },
 }  # fmt: skip
 
