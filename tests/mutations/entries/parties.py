@@ -225,4 +225,11 @@ ENTRIES = (
         (("index in (self._me, SERVER_INDEX)", "index == self._me"),),
         ("transport/test_pinning.py::test_only_clients_and_others_call_an_aggregator",),
     ),
+    PlantedFault(
+        "aggregator calls itself",
+        "An aggregator's endpoint takes calls under its own certificate.",
+        "secagg.transport.server:Endpoint._member_behind",
+        (("index in (self._me, SERVER_INDEX)", "index == SERVER_INDEX"),),
+        ("transport/test_pinning.py::test_only_clients_and_others_call_an_aggregator",),
+    ),
 )
