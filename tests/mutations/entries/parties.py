@@ -18,14 +18,14 @@ ENTRIES = (
                 "sums = max(1, len(before))",
             ),
         ),
-        (f"{SETTLEMENT}::test_ended_plan_is_charged_for_what_may_have_left",),
+        (f"{SETTLEMENT}::test_plan_that_ends_after_an_upload_is_charged_for_it",),
     ),
     PlantedFault(
         "ended round always charged",
         "A plan that ended before an upload is charged for that upload too.",
         "secagg.federation.client:FederationClient._settle",
         (("len(before) + self.ledger.has_uploaded(ended.context.plan)", "min(ended.number, len(before) + 1)"),),
-        (f"{SETTLEMENT}::test_ended_plan_is_charged_for_what_may_have_left",),
+        ("federation/test_rounds.py::test_too_few_for_the_next_round_end_the_plan",),
     ),
     PlantedFault(
         "a member that was away settles",
