@@ -198,8 +198,8 @@ def noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSp
     """The sum of updates that members make by DP-SGD of `size` parameters: no release of its own."""
     taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, update.times)
     effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)
-    refusal = "the noise is in the members' training"
-    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
+    refusal, lengths = "the noise is in the members' training", update.unit_lengths
+    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort, lengths=lengths)
 
 
 def as_trained(state: Floats) -> Floats:

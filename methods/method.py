@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from methods.round import Examples, Round, SimpleRound
@@ -78,7 +78,8 @@ class SumSpec:
     further release. `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod
     groups, so that it hides a member among its group's alone. `effort` is what a contribution takes in training (of one
     round: `times` counts the rounds), for members' policies to bound. `zero_sums` says where noise shows by itself; an
-    audit cannot measure the noise of a sum without them, unless it has all records.
+    audit cannot measure the noise of a sum without them, unless it has all records. `lengths` of the blocks of one unit
+    (L2) are stated where no sensitivity is.
     """
 
     blocks: tuple[Block, ...]
@@ -94,6 +95,13 @@ class SumSpec:
     groups: int = 1
     effort: Effort = NOTHING
     zero_sums: tuple[ZeroSums, ...] = ()
+    lengths: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def unit_lengths(self) -> Mapping[str, float]:
+        """How long (L2) each block of one unit of `per` is at most, in grid units; empty where nothing says so."""
+        stated = next((each for each in self.sensitivities if each.unit is self.per), None)
+        return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.

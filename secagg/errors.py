@@ -130,6 +130,12 @@ class ProtocolViolation(SecaggError):
         return f"{self.name or f'party {self.culprit}'}: {self.problem}"
 
 
+class ImpossibleSum(SecaggError):
+    """An opened sum that honest vectors do not add up to; nobody can tell whether a client or who opened it lied."""
+
+    exit_code = ExitCode.ABORTED
+
+
 class SessionAborted(SecaggError):
     """The session ended without a published sum.
 

@@ -23,6 +23,7 @@ from secagg.cohorts import Draw
 from secagg.encoding import Integers
 from secagg.errors import (
     BadInput,
+    ImpossibleSum,
     LeftBehind,
     MalformedMessage,
     NotNow,
@@ -39,7 +40,7 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import acknowledgement_of, opening_after
 from secagg.parties.sealed_state import Memory
 from secagg.parties.setup import SessionSetup
-from secagg.parties.told import Files, check_outcome, require_lengths, require_shape
+from secagg.parties.told import Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
@@ -130,7 +131,7 @@ class MemberSession:
             self._forget()
             await self._acknowledge(server)
             return outcome
-        except (ProtocolViolation, MalformedMessage) as error:
+        except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
             await self._leave(server, error)
             raise SessionAborted(f"this party leaves: {error}") from None
@@ -156,7 +157,8 @@ class MemberSession:
     async def _complete(self, server: Connection, outcome: Outcome) -> None:
         """Have all that the outcome names, and check it: what follows from the sum here is made here, not asked for.
 
-        Files are written before anything is said of them. Raises ProtocolViolation or MalformedMessage.
+        Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
+        ImpossibleSum.
         """
         setup, session = self._setup, self._context.plan
         require_shape(setup, outcome)
@@ -175,6 +177,7 @@ class MemberSession:
         if told is None:
             raise BadInput(f"files are gone from {self._folder}", remedy="start again")
         await asyncio.to_thread(check_outcome, setup, told, files.own)
+        require_possible(files.own)
         if told.head:
             write_synced(self._folder / HEAD_FILE, told.head)
         if opening is not None:

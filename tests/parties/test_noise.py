@@ -163,7 +163,7 @@ def test_an_entry_that_no_noise_explains_is_doubted(entry):
     assert conclude(setup, (1, 2, 3, 4), vector).doubts == ()
     vector[-1] = entry
     (doubt,) = conclude(setup, (1, 2, 3, 4), vector).doubts
-    assert "which records and noise cannot reach" in doubt
+    assert "which 4 honest clients cannot reach" in doubt
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -172,12 +172,13 @@ def test_limit_of_an_opened_entry_is_the_same_for_both_signs(sign):
     setup = make_setup(4)
     vector = np.full(setup.layout.length, 20, dtype=np.int64)
 
-    def beyond(entry):
+    def outside(entry):
         vector[-1] = entry
-        return [doubt for doubt in conclude(setup, (1, 2, 3, 4), vector).doubts if "is beyond" in doubt]
+        return conclude(setup, (1, 2, 3, 4), vector).doubts
 
-    (doubt,) = beyond(2**62)
-    limit = int(re.search(r"is beyond (\d+)", doubt)[1])
-    assert limit > setup.capacity.clients * setup.capacity.records * setup.layout.blocks[-1].bound
-    assert beyond(sign * limit) == []
-    assert beyond(sign * (limit + 1)) == [doubt]
+    (doubt,) = outside(2**62)
+    least, most = map(int, re.search(r"outside (-\d+) to (\d+)", doubt).groups())
+    assert most > setup.capacity.clients * setup.capacity.records * setup.layout.blocks[-1].bound
+    assert least == -most
+    assert outside(sign * most) == ()
+    assert outside(sign * (most + 1)) == (doubt,)
