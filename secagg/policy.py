@@ -81,7 +81,8 @@ MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
     "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
-    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read",
+    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read; a class gate "
+    "rests on the word of every client and of the server or helpers",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
     "minimum_cohort": "fewest clients whose sum may be opened",
@@ -100,7 +101,8 @@ MEANING = {
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
     "training": "whether plans may train inside you (DP-SGD); all plans then cost more: decide before the first",
-    "refinement_without_noise": "whether one plan may open several exact sums about the same records",
+    "refinement_without_noise": "whether one plan may open several exact sums about the same records: a lying server "
+    "can then read your part exactly",
 }
 """One line of comment for each key of the file."""
 

@@ -28,6 +28,7 @@ from threat_models.attacks import ATTACKS, Attack, add_attack
 from threat_models.audit import Steps, examine, plan_comparisons
 from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
+from threat_models.evidence.session_noise import noise_of_sessions
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
@@ -40,6 +41,7 @@ from threat_models.report.summary_facts import (
     ONE_RUN_LEVEL,
     add_drawn,
     add_multiples,
+    add_session_noise,
     bound_of,
     cover_of,
     environment,
@@ -330,6 +332,7 @@ def _report(
     with progress.steps() as told:
         promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         promise = add_multiples(add_drawn(promise, evidence.drawn, evidence.opinion), evidence.recorded)
+        promise = add_session_noise(promise, noise_of_sessions(audited, evidence.knowledge))
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [

@@ -24,6 +24,9 @@ def new(
     like: Annotated[Path, typer.Option(help="A PUBLIC table with the same columns: its values go into the schema.")],
     label: Annotated[str, typer.Option(help="The column that is to be predicted.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write the schema, a TOML file.")],
+    positive: Annotated[
+        str, typer.Option(help="Of two classes the one to be recognised: sensitivity and specificity are of it.")
+    ] = "",
     formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
@@ -37,10 +40,13 @@ def new(
     refuse_unwritable(out)
     speaker = Speaker(quiet=quiet, json_to=json_to)
     speaker.say(f"WARNING: ranges and values of {like} go into the schema, which all members see: is it public?")
-    draft = draft_schema(read_public_table(like), label)
+    draft = draft_schema(read_public_table(like), label, positive)
     out.write_text(draft.to_toml(), encoding="utf-8")
     rows = [(column.name, f"{column.kind}{_rule(draft.schema, column)}") for column in draft.schema.columns]
     rows += [(name, f"not used: {reason}") for name, reason in draft.unused]
+    if len(draft.schema.classes) == 2:
+        told = f"{draft.schema.positive or 'FILL IN'}: of {' and '.join(draft.schema.classes)} the one to be recognised"
+        rows.insert(0, ("positive class", told))
     speaker.result({"schema": draft.schema.to_dict()}, two_columns(f"Draft of {out}: read every line", rows))
 
 

@@ -57,7 +57,7 @@ def _roc(scored: Metrics, probabilities: NDArray[np.float64], labels: NDArray[np
     areas = [(own["auc"], place) for place, own in enumerate(scored.by_class)]
     known = [(area.value, place) for area, place in areas if area is not None]
     if scored.positive is not None:
-        known = [each for each in known if each[1] == 1]
+        known = [each for each in known if scored.classes[each[1]] == scored.positive]
     chosen = sorted(sorted(known)[:CURVES], key=lambda each: each[1])
     lines = [_line(scored.classes[place], area, probabilities[:, place], labels == place) for area, place in chosen]
     of = f"class {scored.positive}" if scored.positive else "each class against the others"

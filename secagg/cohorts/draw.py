@@ -222,6 +222,7 @@ DRAW = Protection(
     revealed="",
     steps=(NonceCommitment, NonceReveal),
     trust="nobody: no promise rests on the draw",
+    sum_trust="nobody: a draw opens no sum",
     visits="one visit, with all others",
     absence="who does not come is drawn like everybody else; who does not reveal ends it",
 )

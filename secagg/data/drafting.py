@@ -52,6 +52,10 @@ class Draft:
         keys = [("label", schema.label), ("classes", schema.classes), ("missing", schema.missing)]
         keys += [("missing_rule", schema.missing_rule), ("decimal", schema.decimal), ("delimiter", schema.delimiter)]
         lines = [*head, *(f"{key} = {_toml(value)}" for key, value in keys if value != "")]
+        if len(schema.classes) == 2:
+            line = f"positive = {_toml(schema.positive)} #" if schema.positive else '# positive = "" # FILL IN:'
+            either = " or ".join(map(_toml, schema.classes))
+            lines.insert(len(head) + 2, f"{line} {either}, the one to be recognised, whose sensitivity is stated")
         lines += [f"# not used: {_toml(name)}, {reason}" for name, reason in self.unused]
         lines += ["", "[label_values] # what stands in the file = the class that it means"]
         lines += [f"{_toml(raw)} = {_toml(name)}" for raw, name in schema.label_values]
@@ -63,8 +67,11 @@ class Draft:
         return "\n".join(lines) + "\n"
 
 
-def draft_schema(table: Table, label: str) -> Draft:
-    """Guess what the columns of a public table are, with ranges rounded outwards. Raises BadInput for no such label."""
+def draft_schema(table: Table, label: str, positive: str = "") -> Draft:
+    """Guess what the columns of a public table are, with ranges rounded outwards; `positive` is the user's word.
+
+    Raises BadInput for no such label, and for a positive class that is none of two.
+    """
     if label not in table.columns:
         remedy = f"name the label column with --label: {', '.join(table.columns)}"
         raise BadInput(f"no column of {table.source} is called {label!r}", remedy=remedy)
@@ -90,7 +97,7 @@ def draft_schema(table: Table, label: str) -> Draft:
     missing = tuple(dict.fromkeys(each for each in absent if not each or any(each in v for v in distinct.values())))
     schema = Schema(
         tuple(columns), label, tuple((value, value) for value in labels), labels, missing=missing, decimal=decimal,
-        delimiter=";" if decimal == "," else "",
+        delimiter=";" if decimal == "," else "", positive=positive,
     )  # fmt: skip
     return Draft(schema, tuple(remarks), tuple(unused), Path(table.source).name)
 

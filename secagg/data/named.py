@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from secagg.data.table import Table
 from secagg.extras import extra
 
 NAMES = ("breast-cancer", "digits", "wine")
+POSITIVE = {"breast-cancer": "malignant"}
+"""The class to be recognised, where there is one."""
 
 
 def open_named(name: str, cut: Split) -> Dataset:
@@ -61,6 +64,6 @@ def _table(name: str, bunch: Any, cut: Split) -> Dataset:
     columns[label] = names[bunch.target]
     n = len(bunch.target)
     table = Table(name, columns, Origin.of(name, np.arange(1, n + 1)), np.zeros(n, dtype=np.bool_))
-    schema = derive_schema([table], label)
+    schema = replace(derive_schema([table], label), positive=POSITIVE.get(name, ""))
     train, test = cut(encode_table(table, schema))
     return Dataset(name, "table", train, test, schema.classes, schema, schema.bound, None)

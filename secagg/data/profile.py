@@ -61,10 +61,11 @@ class Profile:
     classes: tuple[tuple[str, int], ...]
     columns: tuple[ColumnProfile, ...]
     doubts: tuple[str, ...]
+    positive: str = ""
 
     def rows(self) -> list[tuple[str, str]]:
         """A name and what is there, for people."""
-        counts = [(f"class {name}", str(count)) for name, count in self.classes]
+        counts = [(f"class {name}{', positive' * (name == self.positive)}", str(count)) for name, count in self.classes]
         total = ("records", "\n".join([str(self.records), *(f"DOUBT: {doubt}" for doubt in self.doubts)]))
         return [total, *counts, *((column.name, column.sentence()) for column in self.columns)]
 
@@ -82,7 +83,10 @@ def profile_of(records: Records, classes: Sequence[str], schema: Schema | None) 
     if records.bad:
         doubts.append(f"{records.bad} of {len(records)} cannot be used: malformed, or not labelled")
     columns = tuple(_profile(records, column, schema) for column in schema.columns) if schema else ()
-    return Profile(len(records), records.bad, counts, columns, tuple(doubts))
+    positive = schema.positive if schema else ""
+    if schema and len(classes) == 2 and not positive:
+        doubts.append(f'the schema declares no positive class: add positive = "{classes[0]}" or "{classes[1]}"')
+    return Profile(len(records), records.bad, counts, columns, tuple(doubts), positive)
 
 
 def _profile(records: Records, column: Column, schema: Schema) -> ColumnProfile:

@@ -51,6 +51,7 @@ class Schema:
     column may have a rule of its own.
     `fields` is the order of all fields in a file without a header (it may name fields that are not used). `decimal` is
     the point or the comma in numbers, `delimiter` what divides fields; "": as each file's first line shows.
+    `positive`: of two classes the one that sensitivity, specificity and F1 are of; "": neither is.
     `needs_label` False, which no file says: records to be predicted may lack the label, or the whole column.
     Raises BadInput when the parts contradict each other.
     """
@@ -64,6 +65,7 @@ class Schema:
     fields: tuple[str, ...] = ()
     decimal: str = "."
     delimiter: str = ""
+    positive: str = ""
     needs_label: bool = True
 
     def __post_init__(self) -> None:
@@ -85,6 +87,9 @@ class Schema:
 
     def _refuse_odd_rules(self) -> None:
         """Raise BadInput for rules about cells that there are not, or that contradict each other."""
+        if self.positive and (self.positive not in self.classes or len(self.classes) != 2):
+            problem = f"schema: positive is {self.positive!r} and the classes are {', '.join(self.classes)}"
+            raise BadInput(problem, remedy="name one of two classes, or leave positive out")
         for rule in (self.missing_rule, *filter(None, (column.missing_rule for column in self.columns))):
             if rule not in MISSING_RULES:
                 raise BadInput(f"schema: missing_rule is one of {MISSING_RULES}, got {rule!r}")
@@ -141,6 +146,7 @@ class Schema:
             "columns": [column_to_dict(column) for column in self.columns],
             **({"decimal": self.decimal} if self.decimal != "." else {}),
             **({"delimiter": self.delimiter} if self.delimiter else {}),
+            **({"positive": self.positive} if self.positive else {}),
         }
 
     @classmethod
@@ -163,6 +169,7 @@ class Schema:
             fields=texts_of(values.get("fields", []), "fields"),
             decimal=text_of(values.get("decimal", "."), "decimal"),
             delimiter=text_of(values.get("delimiter", ""), "delimiter"),
+            positive=text_of(values.get("positive", ""), "positive"),
         )
 
     def to_json(self) -> str:
@@ -181,7 +188,7 @@ class Schema:
         return schema
 
 
-_OPTIONAL = {"missing", "missing_rule", "fields", "decimal", "delimiter"}
+_OPTIONAL = {"missing", "missing_rule", "fields", "decimal", "delimiter", "positive"}
 
 
 def load_schema(source: str) -> Schema:

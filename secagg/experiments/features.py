@@ -104,7 +104,10 @@ class Features:
         if self.dataset.test is None or self.test is None:
             return None
         inputs, labels = _inputs(self.dataset.test, self.test, grid)
-        return Metrics.of(probabilities_of(head.scores(inputs)), labels, self.dataset.classes) if len(labels) else None
+        schema = self.dataset.schema
+        positive = schema.positive if schema is not None else ""
+        chances = probabilities_of(head.scores(inputs))
+        return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
         """The same for each value of the left-out column, else of the column `domain`; nothing without it."""

@@ -6,7 +6,7 @@ from secagg.features.encoder import Change, Encoder
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.latents import Latents, as_feature, latents_of, pixels_of, to_latents, to_pixels
-from secagg.features.opening import backbone_digest, open_backbone, planned_name, programs_in
+from secagg.features.opening import backbone_digest, needs_files, open_backbone, planned_name, programs_in
 from secagg.features.places import BOTTLENECK, KINDS, LORA, Place, read_places, tell_places
 from secagg.features.program import Progress
 from secagg.features.radius import lengths_of, radius_of, round_up
@@ -29,6 +29,7 @@ __all__ = [
     "backbone_digest",
     "latents_of",
     "lengths_of",
+    "needs_files",
     "open_backbone",
     "pixels_of",
     "planned_name",

@@ -79,6 +79,11 @@ def programs_in(spec: str) -> tuple[str, ...]:
     return tuple(part for part in spec.split("+") if part.endswith(SUFFIX))
 
 
+def needs_files(spec: str) -> bool:
+    """Whether a spec names a program, or a model in a folder or on the hub: opening it reads, runs or fetches it."""
+    return any(part.endswith(SUFFIX) or part.startswith(FOLDERS) for part in spec.split("+"))
+
+
 def planned_name(spec: str) -> str:
     """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
     return "+".join(_planned(part) for part in spec.split("+"))

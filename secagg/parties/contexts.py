@@ -37,7 +37,8 @@ def calibrations_of(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Ca
 def require_hidden_parts(plan: Plan, method: Method) -> None:
     """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
 
-    Behind a class gate each part has two honest clients, whoever colludes or vanishes.
+    Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
+    entries, so that it rests on every client and on the protection's `sum_trust`.
     """
     hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
     if method.needs_gate and not hidden and method.class_threshold < group_least(plan):

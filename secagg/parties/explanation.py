@@ -13,7 +13,7 @@ from secagg.parties.contexts import group_least
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.parties.training_noise import training_of
-from secagg.plan import TRAINING, NoiseFrom, PlannedNoise
+from secagg.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
@@ -35,7 +35,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
         ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(setup)}"),
-        ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
+        ("classes", _classes(plan)),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
         *_groups(setup),
@@ -54,6 +54,21 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _classes(plan: Plan) -> str:
+    """The classes, and of two in a table which is the positive one."""
+    named = f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"
+    schema = plan.table_schema()
+    if schema is None or len(plan.classes) != 2:
+        return named
+    return f"{named}; {positive_class(schema.positive)}"
+
+
+def positive_class(name: str) -> str:
+    """What people are told of the positive class of two, "" where the schema declares none."""
+    declared = f"the positive class is {name}"
+    return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 
 
 def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -98,8 +113,10 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     rows = [("who was away", said), ("kept on disk", _kept(setup))]
     if not setup.plan.has_noise and setup.record_sums > 1:
         told = (
-            "who drops out of a round, or comes back, changes who is in its sum: the difference of two such sums is "
-            "nearly that client's part, exactly; a policy refuses that unless it says refinement_without_noise"
+            "a client that drops out of a round, or comes back, changes its sum: the difference of two such sums is "
+            f"nearly that client's part. {setup.protection.sum_trust.capitalize()} can hold the model still by false "
+            "sums; what follows from the model alone it then reads exactly, one client in every round. A policy "
+            "refuses such a plan unless it says refinement_without_noise"
         )
         rows.append(("several exact sums", told))
     return rows
@@ -176,14 +193,20 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     what = f"classes, {' and '.join(by)}," if by else "classes"
     said = (
         f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
-        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "
-        "if the census is opened as it is"
+        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
     )
-    if (sigma := _census_sigma(setup)) is not None:
+    sigma = _census_sigma(setup)
+    if sigma is None:
+        said += (
+            f". This rests on the word of every client and of {setup.protection.sum_trust}: no census entry is proven, "
+            f"and one of them that adds {least - 1} opens the sum of a class that one client alone has"
+        )
+    else:
         one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
         said += (
             f"; under the census's noise one that m clients hold passes with probability "
-            f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
+            f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do; so the gate is about "
+            "accuracy, and epsilon alone hides a client"
         )
     return [("class gate", said)]
 

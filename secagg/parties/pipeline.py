@@ -18,7 +18,7 @@ from secagg.data.memory import dataset_of
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, Progress, open_backbone, programs_in
+from secagg.features import Expansion, FeatureMap, Progress, needs_files, open_backbone
 from secagg.plan import Plan
 from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
@@ -36,7 +36,7 @@ def name_of(source: Source) -> str:
 class Pipeline:
     """How inputs of one kind become feature vectors. `schema` is None unless the data are tables.
 
-    `runs_files`: whether a file of code that `backbone` names is run if it is there. No head's own word is enough.
+    `runs_files`: whether a program or a model that `backbone` names is opened. No head's own word is enough.
     """
 
     data_kind: str
@@ -48,6 +48,11 @@ class Pipeline:
     expand: int
     grid: Grid
     runs_files: bool = field(default=True, compare=False)
+
+    @property
+    def positive(self) -> str:
+        """The class that the schema declares as positive; "" where it declares none."""
+        return self.schema.positive if self.schema is not None else ""
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Pipeline:
@@ -165,10 +170,11 @@ class Pipeline:
     def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
         """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput.
 
-        So it does where nobody gave the file of code that a head names.
+        So it does where nobody gave the program or the model's folder that a head names: on a head's word nothing is
+        read, run or fetched.
         """
-        if backbone_path is None and not self.runs_files and programs_in(self.backbone):
-            problem = f"the head was made over {self.backbone}, which is code: none is run on a head's word"
+        if backbone_path is None and not self.runs_files and needs_files(self.backbone):
+            problem = f"the head was made over {self.backbone}: no program or model is opened on a head's word"
             raise BadInput(problem, remedy=f"give it with --backbone, if you trust the SHA-256 {self.backbone_digest}")
         spec = backbone_path or self.backbone
         backbone = open_backbone(spec, self.input_shape, expected_digest=self.backbone_digest, progress=progress)

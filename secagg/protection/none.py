@@ -109,6 +109,7 @@ PROTECTION = Protection(
     revealed="vectors were uploaded in clear",
     steps=(UploadHeader,),
     trust="the server, with every vector",
+    sum_trust="the server",
     visits="one visit; stays for the outcome",
     absence="a client that has not uploaded is left out",
     hides_vectors=False,

@@ -62,7 +62,8 @@ class Protection:
     each of them. `speaks_once`: a client uploads and may be gone; it comes back for the outcome or not.
     `check_machine` raises BadInput, with what to install, on a machine that cannot do a member's part.
 
-    For people who choose: `trust` is what must hold for a vector to stay secret, `visits` when a client is there,
+    For people who choose: `trust` is what must hold for a vector to stay secret, `sum_trust` who beside the clients
+    can add to an opened sum unseen, so that a class gate rests on their word, `visits` when a client is there,
     `absence` what becomes of one that leaves; `details` are further rows about a plan. `grows_with_clients`: the work
     of a client does. `most_dropouts` bounds, for clients and colluders, how many may vanish: all but two honest
     ones, unless said otherwise.
@@ -78,6 +79,7 @@ class Protection:
     revealed: str
     steps: tuple[type, ...]
     trust: str
+    sum_trust: str
     visits: str
     absence: str
     context: Callable[[SessionContext], SessionContext] = lambda context: context

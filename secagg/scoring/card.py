@@ -90,6 +90,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 def markdown_of(card: Mapping[str, Any]) -> str:
     """The same for people."""
     plan, privacy, data = card["plan"], card["privacy"], card["data"]
+    positive = (data["schema"] or {}).get("positive", "")
     who = ", ".join(f"{name} (`{key[:16]}…`)" for name, key in card["signed_by"].items()) or NOBODY
     lines = [
         f"# A classifier head: {card['method']}, {len(card['classes'])} classes",
@@ -99,6 +100,7 @@ def markdown_of(card: Mapping[str, Any]) -> str:
             ("made by", f"{_plain(plan['consortium'])}, plan SHA-256 `{plan['sha256']}`"),
             ("purpose", _plain(plan["purpose"]) or "not said"),
             ("tells apart", _plain(", ".join(card["classes"]))),
+            *([("positive class", _plain(positive))] if positive else []),
             ("takes", _inputs(data)),
             ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),
             ("promise", "none: the noise is known" if privacy["reproducible_noise"] else privacy["promise"] or EXACT),

@@ -61,16 +61,17 @@ class Metrics:
     """Of n ≥ 1 predictions of C classes.
 
     `overall` and `by_class` hold a `Measure` under each of `NAMES` and `OF_A_CLASS`; None where the records do not say
-    (a class without a record has no sensitivity). Of two classes the second is the positive one, as `positive` says:
-    AUC, F1, sensitivity and specificity of all records are its own. Of more they are means over the classes that occur,
-    and there is no one sensitivity. `confusion` (C, C) counts records of the row's class that were said to be of the
-    column's.
+    (a class without a record has no sensitivity). Where one of two classes is declared `positive`, the AUC, F1,
+    sensitivity and specificity of all records are its own. Else AUC and F1 are means over the classes that occur, and
+    there is no one sensitivity: the order of names never decides. `confusion` (C, C) counts records of the row's class
+    that were said to be of the column's.
     """
 
     classes: tuple[str, ...]
     overall: Mapping[str, Measure | None]
     by_class: tuple[Mapping[str, Measure | None], ...]
     confusion: NDArray[np.int64]
+    positive: str | None = None
 
     @classmethod
     def of(
@@ -79,14 +80,19 @@ class Metrics:
         labels: NDArray[np.int64],
         classes: Sequence[str],
         *,
+        positive: str = "",
         draws: int = DRAWS,
     ) -> Metrics:
-        """Measure probabilities (n, C) against labels (n,) in 0…C−1. Raises BadInput for no record or other shapes.
+        """Measure probabilities (n, C) against labels (n,) in 0…C−1; `positive` names one of the classes, or none.
+
+        Raises BadInput for no record, other shapes, and a positive class that there is not.
 
         The predicted class is the most probable, the lower one of several.
         """
         if probabilities.shape != (len(labels), len(classes)) or not len(labels):
             raise BadInput(f"cannot score {len(labels)} labels of {len(classes)} classes by {probabilities.shape}")
+        if positive and positive not in classes:
+            raise BadInput(f"no class is called {positive!r}", remedy=f"name one of {', '.join(classes)}")
         count = len(classes)
         predicted = np.argmax(probabilities, axis=1)
         confusion = np.bincount(labels * count + predicted, minlength=count**2).reshape(count, count).astype(np.int64)
@@ -98,15 +104,15 @@ class Metrics:
         overall = {
             "accuracy": Measure.of_fraction(int(np.trace(confusion)), len(labels)),
             "balanced_accuracy": balanced,
-            **(by_class[1] if count == 2 else {"auc": _mean([each["auc"] for each in by_class]), "f1": mean_f1}),
+            **(
+                by_class[list(classes).index(positive)]
+                if positive
+                else {"auc": _mean([each["auc"] for each in by_class]), "f1": mean_f1}
+            ),
             "calibration_error": _calibration_error(probabilities, predicted == labels, draws),
         }
-        return cls(tuple(classes), {name: overall.get(name) for name in NAMES}, by_class, confusion)
-
-    @property
-    def positive(self) -> str | None:
-        """The class that the overall AUC, F1, sensitivity and specificity are of; None: means over the classes."""
-        return self.classes[1] if len(self.classes) == 2 else None
+        named = {name: overall.get(name) for name in NAMES}
+        return cls(tuple(classes), named, by_class, confusion, positive or None)
 
     def called(self, name: str) -> str:
         """What people call a measure of all records, with the class that it is of."""

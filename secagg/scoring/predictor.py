@@ -68,7 +68,7 @@ class Predictor:
         records = self.pipeline.to_predict(source)
         temperature = calibration.temperature if calibration is not None else 1.0
         probabilities = probabilities_of(self.scores(records.inputs), temperature)
-        return Predictions(self.pipeline.classes, records, probabilities)
+        return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive)
 
     def calibrate(self, source: str) -> Calibration:
         """The temperature that fits labelled records of the member's own. Raises BadInput."""
@@ -84,11 +84,15 @@ class Predictor:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of n records: `probabilities` (n, C), each row adding up to 1, and what is known of the records themselves."""
+    """Of n records: `probabilities` (n, C), each row adding up to 1, and what is known of the records themselves.
+
+    `positive` is the schema's positive class; "" where none is declared.
+    """
 
     classes: tuple[str, ...]
     records: Records = field(repr=False)
     probabilities: NDArray[np.float64] = field(repr=False)
+    positive: str = ""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -114,7 +118,7 @@ class Predictions:
     def metrics(self) -> Metrics | None:
         """How good they are; None where no record has a label."""
         probabilities, labels = self.labelled
-        return Metrics.of(probabilities, labels, self.classes) if len(labels) else None
+        return Metrics.of(probabilities, labels, self.classes, positive=self.positive) if len(labels) else None
 
     def rows(self) -> list[dict[str, Any]]:
         """Each record's file and row, class, probabilities by class, and label (None: it has none)."""

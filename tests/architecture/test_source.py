@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.source import Documented, Function, Module, installed, modules, within
 
-MODULE_LINES = 300
+MODULE_LINES = 500
 FUNCTION_LINES = 40
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 RUNS_PLUGINS = "secagg.plugins"
@@ -123,7 +123,7 @@ def test_tests_keep_the_rule(rule):
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [
-        (too_long, "secagg.data", "x = 1\n" * 301),
+        (too_long, "secagg.data", "x = 1\n" * 501),
         (too_long, "secagg.data", "def f():\n" + "    x = 1\n" * 41),
         (vaguely_named, "secagg.data.utils", ""),
         (vaguely_named, "secagg.common.shapes", ""),
@@ -154,7 +154,7 @@ def test_rule_finds_the_violation(rule, name, text):
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [
-        (too_long, "secagg.data", '"""Doc.\n' + "more\n" * 300 + '"""\n' + "x = 1\n\n" * 300),
+        (too_long, "secagg.data", '"""Doc.\n' + "more\n" * 500 + '"""\n' + "x = 1\n\n" * 500),
         (too_long, "secagg.data", 'def f():\n    """Doc.\n\n    More.\n    """\n' + "    x = 1\n" * 40),
         (undocumented, "secagg.data", '"""Doc."""\ndef _f(): ...\nclass _C:\n    def f(self): ...'),
         (forbidden, "secagg.data", "import secagg.randomness\nmodel.eval()"),

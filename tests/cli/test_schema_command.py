@@ -45,6 +45,22 @@ def test_new_says_that_the_file_must_be_public(secagg: Command, tmp_path: Path) 
     assert (absent.code, (tmp_path / "other.toml").exists()) == (2, False)
 
 
+def test_new_asks_which_of_two_classes_is_positive(secagg: Command, tmp_path: Path) -> None:
+    """A draft leaves the positive class to be filled in, or has the one that was given; others are refused."""
+    public = write_table(tmp_path / "public.csv")
+    asked = ("schema", "new", "--like", public, "--label", "ill", "--out")
+    left = secagg(*asked, tmp_path / "left.toml")
+    assert "FILL IN" in left.out
+    assert '# positive = "" # FILL IN: "0" or "1", the one to be recognised' in (tmp_path / "left.toml").read_text()
+    assert "declares no positive class" in secagg("schema", "check", tmp_path / "left.toml", public).out
+    given = secagg(*asked, tmp_path / "given.toml", "--positive", "0", "--json", "-")
+    assert given.json["schema"]["positive"] == "0"
+    assert "class 0, positive" in secagg("schema", "check", tmp_path / "given.toml", public).out
+    wrong = secagg(*asked, tmp_path / "wrong.toml", "--positive", "2")
+    assert (wrong.code, (tmp_path / "wrong.toml").exists()) == (2, False)
+    assert "positive is '2' and the classes are 0, 1; name one of two classes" in wrong.err
+
+
 def test_check_shows_every_column_and_refuses_the_first_bad_cell(secagg: Command, tmp_path: Path, schema: Path) -> None:
     """What is there and what is doubtful on stdout; a refusal by file, row, column and remedy, with exit code 2."""
     good = secagg("schema", "check", schema, write_table(tmp_path / "good.csv"), "--json", "-")

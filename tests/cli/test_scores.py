@@ -12,7 +12,7 @@ from secagg.head import to_safetensors
 from secagg.models import TrainedModel, program_named
 from tests.cli.command import Command
 
-COLUMNS = 'label = "ill"\nclasses = ["no", "yes"]\n[label_values]\n0 = "no"\n1 = "yes"\n'
+COLUMNS = 'label = "ill"\nclasses = ["no", "yes"]\npositive = "yes"\n[label_values]\n0 = "no"\n1 = "yes"\n'
 AGE = '[[columns]]\nname = "age"\nkind = "numeric"\nlow = 0\nhigh = 100\n'
 DOSE = '[[columns]]\nname = "dose"\nkind = "numeric"\nlow = 0\nhigh = 10\n'
 
@@ -96,6 +96,7 @@ def test_people_see_measures_or_the_first_predictions(secagg: Command, home: Pat
     head = ("--head", home / "run" / "head.safetensors", "--quiet")
     with_labels = secagg("predict", "--data", home / "own.csv", *head).out
     assert "sensitivity of yes" in with_labels
+    assert "| positive class | yes |" in (home / "run" / "model_card.md").read_text()
     assert "→ yes" in with_labels
     without = secagg("predict", "--data", home / "new.csv", *head).out
     assert "… and 190 more" in without

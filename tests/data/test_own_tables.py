@@ -1,6 +1,7 @@
 """A first schema from a public file, a look at one's own records, and test records from a file of one's own."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,7 +159,9 @@ def test_a_class_that_nobody_has_is_doubted(public, tmp_path):
     assert profile(path, schema).doubts == (
         "no record is of class gesund",
         f"1 of {N} cannot be used: malformed, or not labelled",
+        'the schema declares no positive class: add positive = "gesund" or "krank"',
     )
+    assert not any("positive" in each for each in profile(path, replace(schema, positive="krank")).doubts)
 
 
 def test_test_records_come_from_ones_own_file(public, tmp_path):

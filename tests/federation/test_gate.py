@@ -333,15 +333,27 @@ def test_explanation_states_the_gate() -> None:
         "2 times update 3×5: 15 integers, over the same records"
     )
     assert "fewer than 3 clients" in rows["class gate"]
-    counted = "1 honest, 1 that may vanish, 1 that may collude"
-    assert rows["class gate"].endswith(f"the head: {counted}, if the census is opened as it is")
+    assert "the head: 1 honest, 1 that may vanish, 1 that may collude" in rows["class gate"]
     setup = make_setup(20, class_gate=4, dropouts=2, epsilon=8.0)
     noise = setup.opened_noise(20)["census"]
     sigma = noise.sigma / noise.multiplier
     said = dict(explain(setup))["class gate"]
     assert f"passes with probability Φ((m - 7)/{sigma:.3g})" in said
+    assert "rests on the word" not in said
     one, everyone = (0.5 * math.erfc((7 - holders) / sigma / math.sqrt(2)) for holders in (1, 20))
-    assert said.endswith(f"{one:.2g} where one holds it and {everyone:.2g} where all do")
+    chances = f"{one:.2g} where one holds it and {everyone:.2g} where all do"
+    assert said.endswith(f"{chances}; so the gate is about accuracy, and epsilon alone hides a client")
+
+
+@pytest.mark.parametrize(
+    ("protection", "others"),
+    [("masked", "the server"), ("shared", "each aggregator"), ("encrypted", "the server and the key holder")],
+)
+def test_exact_gate_names_everybody_whose_lie_opens_a_class(protection: str, others: str) -> None:
+    """An exact gate is said to rest on every client and on each party that can add to the opened census unseen."""
+    said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection=protection, **EXACT)))["class gate"]
+    assert f"rests on the word of every client and of {others}: no census entry is proven" in said
+    assert said.endswith("adds 2 opens the sum of a class that one client alone has")
 
 
 def test_stated_census_is_hashed_like_any_sum(finished: Finished) -> None:

@@ -3,14 +3,20 @@
 import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
+from secagg.data import load_schema
+from secagg.parties import SessionSetup
 from secagg.parties.explanation import doubts_of, explain
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
+from secagg.randomness import OperatingSystem
 from secagg.statistics import Normalisation
+from tests.plan.federation_files import small_roster
 from tests.worlds.setups import IN_SUMS, make_setup
 
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
@@ -211,7 +217,10 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
     few = explained(clients=3, **averaging)["who was away"]
     assert few == "is in no later round: 3 other clients would have to sign what opened it, and there are 2"
     assert explained(refine=2)["who was away"] == "is in no later round"
-    assert "nearly that client's part" in explained(clients=4, **averaging, **EXACT)["several exact sums"]
+    several = explained(clients=4, **averaging, **EXACT)["several exact sums"]
+    assert "nearly that client's part" in several
+    assert "The server can hold the model still by false sums" in several
+    assert "reads exactly, one client in every round" in several
     assert not {"who was away", "several exact sums"} & set(explained())
 
 
@@ -245,3 +254,14 @@ def test_sums_of_records_are_compared_with_nothing():
     assert "noise of a round" not in explained(**gradients)
     assert "noise of a round" not in explained(**EXACT, method="fedavg", parameters=())
     assert "noise of a round" not in explained(unit=Unit.SILO)
+
+
+def test_plan_names_the_positive_class(tmp_path):
+    """Of two classes of a table the plan says which one is positive, or that none is declared; of others nothing."""
+    schema = load_schema("heart-disease")
+    for positive, said in (("absent", "; the positive class is absent"), ("", "; no positive class is declared")):
+        data = PublicData.of_schema(replace(schema, positive=positive))
+        roster = small_roster()
+        plan = make_plan(data, roster, PlanChoices(), OperatingSystem())
+        assert said in dict(explain(SessionSetup.of(plan, roster)))["classes"]
+    assert "positive" not in explained()["classes"]

@@ -8,7 +8,8 @@ from PIL import Image
 
 from secagg.data import load_schema
 from secagg.errors import BadInput
-from secagg.parties import Pipeline, SessionSetup, read_records
+from secagg.features import encoder_files
+from secagg.parties import Pipeline, SessionSetup, pipeline, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
@@ -35,6 +36,26 @@ def test_labels_of_a_file_are_those_of_its_names(tmp_path: Path) -> None:
     np.savez(path, features=np.eye(2), labels=np.array([0, 1]), classes=np.array(["no", "maybe"]))
     with pytest.raises(BadInput, match=r"mine\.npz names the classes maybe"):
         Pipeline.of_plan(setup.plan).records(str(path), tolerant=True)
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["transformers:org/beacon", "features+transformers:org/beacon", "diffusers:folder", "net.pt2", "pixels+net.pt2"],
+)
+def test_nothing_is_fetched_or_run_on_a_heads_word(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """A head that names a model or a program is refused before anything is read, run or asked of a hub."""
+    asked = []
+    monkeypatch.setattr(encoder_files, "_fetch", asked.append)
+    monkeypatch.setattr(pipeline, "open_backbone", lambda spec, *_, **__: asked.append(spec))
+    metadata = Pipeline.of_plan(small_plan(ROSTER)).to_metadata()
+    head = Pipeline.of_metadata({**metadata, "backbone": named})
+    with pytest.raises(BadInput, match="opened on a head's word") as refusal:
+        head.feature_map()
+    assert "--backbone" in str(refusal.value.remedy)
+    assert not asked
+    Pipeline.of_metadata(metadata).feature_map()
+    head.feature_map("transformers:mine")
+    assert asked == [metadata["backbone"], "transformers:mine"]
 
 
 @pytest.mark.parametrize("kind", ["images", "arrays", "table"])

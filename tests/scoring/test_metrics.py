@@ -24,7 +24,7 @@ def test_values_are_those_of_scikit_learn(classes: int) -> None:
     """Each measure of all records and of each class is what scikit-learn computes."""
     probabilities, labels = guesses(classes)
     found, said = (
-        Metrics.of(probabilities, labels, [f"c{each}" for each in range(classes)]),
+        Metrics.of(probabilities, labels, [f"c{each}" for each in range(classes)], positive="c1" * (classes == 2)),
         probabilities.argmax(axis=1),
     )
     average = {"average": "binary"} if classes == 2 else {"average": "macro"}
@@ -52,6 +52,24 @@ def test_values_are_those_of_scikit_learn(classes: int) -> None:
             "f1": sk.f1_score(inside, hit),
         }
         assert {name: own[name].value for name in values} == pytest.approx(values)
+
+
+def test_the_declared_class_is_positive_whatever_the_order_of_names() -> None:
+    """Sensitivity and F1 are those of the declared class, the first or the second; without one there is none."""
+    probabilities, labels = guesses(2)
+    said = probabilities.argmax(axis=1)
+    names = ["Rückfall", "kein Rückfall"]
+    for place, name in enumerate(names):
+        found = Metrics.of(probabilities, labels, names, positive=name)
+        assert found.positive == found.to_json()["positive_class"] == name
+        assert found.overall["sensitivity"].value == sk.recall_score(labels, said, pos_label=place)
+        assert found.overall["f1"].value == pytest.approx(sk.f1_score(labels, said, pos_label=place))
+        assert found.called("sensitivity") == f"sensitivity of {name}"
+    undeclared = Metrics.of(probabilities, labels, names)
+    assert undeclared.overall["sensitivity"] is undeclared.overall["specificity"] is undeclared.positive is None
+    assert undeclared.overall["f1"].value == pytest.approx(sk.f1_score(labels, said, average="macro"))
+    with pytest.raises(BadInput, match="no class is called 'rückfall'"):
+        Metrics.of(probabilities, labels, names, positive="rückfall")
 
 
 def test_ties_count_half() -> None:

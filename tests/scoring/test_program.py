@@ -131,6 +131,6 @@ def test_no_code_runs_on_the_word_of_a_head(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as watched:
         watched.setattr(torch.export, "load", lambda *_: pytest.fail("parsed"))
-        with pytest.raises(BadInput, match=r"net.pt2, which is code.*--backbone"):
+        with pytest.raises(BadInput, match=r"net.pt2: no program or model is opened on a head's word.*--backbone"):
             Predictor.open(head)
     assert Predictor.open(head, "net.pt2").scores(np.zeros((1, 6, 6))).shape == (1, 3)

@@ -48,7 +48,7 @@ def measure_variance(parts: Sequence[Part], source: str, caveat: str, sessions: 
     whole = Part("all its entries", values, math.hypot(*(part.remainder for part in parts)))
     level = SHORT_LEVEL / sessions / 2
     highs = {whole: whole.high(level), **{part: part.high(level / len(parts)) for part in parts}}
-    least = min(highs, key=highs.__getitem__)
+    least = whole if highs[whole] < 1 else min(highs, key=highs.__getitem__)
     if highs[least] < 1:
         ratio, entries = float(np.mean(least.values**2)), len(least.values)
         found = f"{figures(ratio, 0.0, highs[least])} in {least.name} ({entries} entries)"
@@ -58,9 +58,8 @@ def measure_variance(parts: Sequence[Part], source: str, caveat: str, sessions: 
     rest = max(0.0, float(np.linalg.norm(values)) - whole.remainder)
     low = min(ratio, rest**2 / float(stats.chi2.isf(ENOUGH_LEVEL, len(values))))
     found = f"variance is {figures(ratio, low, highs[whole])} ({len(values)} entries), {source}. {caveat}"
-    noise = SessionNoise(
-        ratio, low, highs[whole], len(values), source, f"This session's noise is as planned: its {found}"
-    )
+    good = f"This session's noise is as planned: its {found}"
+    noise = SessionNoise(ratio, low, highs[whole], len(values), source, good)
     return noise if noise.is_enough else replace(noise, sentence=f"{UNBOUND}its {found}")
 
 

@@ -17,11 +17,11 @@ from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, tota
 from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.estimation.chi_square import Part, measure_variance
 from threat_models.report.session_noise import SessionNoise
-from threat_models.session import Knowledge, NoisySum, Session, ZeroSample, join_records
+from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
 BY_RECORDS = "measured with the records of all members"
 BY_ZEROS = "measured from sums that are zero without noise"
-SPARED = "A liar who spares the measured sums, or one member of ten whose noise is too small, cannot be told by this measure."
+SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
 FEW = "One member of many whose noise is a little too small cannot be told by this measure."
 UNKNOWN = (
     "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
@@ -69,11 +69,19 @@ def _is_main(session: Session, noisy: NoisySum) -> bool:
 def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
     """The parts of what is left of a sum without the known records, where these are plausibly all.
 
+    A simulation has what its members contributed, whatever the method makes of records.
     Records that are missing look like those that are known: the rest would lie along their sum. The share of the noise
     that does is taken off, so that missing records cannot pass for noise.
     """
     release, noise = session.release, session.noise
-    if noise is None or "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
+    if noise is None:
+        return
+    if session.exact:
+        exact = {name: sum(own[name] for own in session.exact.values()) for name in release}
+        rest = standardise({name: release[name] - exact[name] for name in release}, noise)
+        yield from (Part(name.replace("_", " "), values) for name, values in rest.items())
+        return
+    if "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
         return
     known = total(knowledge.candidates.take(knowledge.is_member), len(release["counts"]), frozenset(release) & MOMENTS)
     if knowledge.others is not None:
@@ -85,15 +93,17 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
         return
     share = sum(float(np.sum(rest[name] * along[name])) for name in rest) / length
     if abs(share) <= ALIGNED:
+        norm = math.sqrt(sum(float(np.sum(each**2)) for each in rest.values()))
+        remainder = norm - math.sqrt(max(0.0, norm**2 - share**2))
         for name, values in rest.items():
-            yield Part(name.replace("_", " "), values, abs(share) if name == "class_sums" else 0.0)
+            yield Part(name.replace("_", " "), values, remainder if name == "class_sums" else 0.0)
 
 
 def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator[Part]:
     """The zero sums of one of the plan's sums, each with what rounding may leave in it."""
     records = _most_records(session)
     known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
-    blocks = {}
+    blocks: Blocks = {}
     if noisy.round is not None and len(known) and not method_of(session.plan).reads_inputs:
         local = Local(known.examples, len(session.plan.classes), session.plan.grid)
         blocks = noisy.round.contribute(local).blocks
@@ -116,6 +126,5 @@ def _most_records(session: Session) -> float:
     counts = session.release.get("counts")
     if counts is None or session.noise is None:
         return planned
-    return min(
-        planned, max(0.0, float(np.sum(counts))) + 4 * session.noise["counts"].sigma * math.sqrt(np.size(counts))
-    )
+    reach = 4 * session.noise["counts"].sigma * math.sqrt(np.size(counts))
+    return min(planned, max(0.0, float(np.sum(counts))) + reach)

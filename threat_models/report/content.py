@@ -29,6 +29,7 @@ SESSION_RULES = {
     "protection": "How uploads are protected",
     "records": "Enough records for a sum without noise",
     "promise": "The promised epsilon holds",
+    "noise": "The session holds the noise that was planned",
     "inputs": "Known and public records are what they are called",
     "audit": "The audit ran",
 }
@@ -38,6 +39,7 @@ SESSION_REMEDIES = {
     "protection": "Have the next plan made with a protection that the gate allows.",
     "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
     "promise": "If a record needs a promise, plan with a finite epsilon.",
+    "noise": "Bring the records of all members (--known); until then, take the promise for broken.",
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
 }
@@ -465,10 +467,12 @@ class AuditReport:
         """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
+        So does noise of the session that is too small, or not known.
         """
         judged = [one for one in self.examinations if one.adversary.name != CONTROL]
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
+        said += [noise.headline] if (noise := self.promise.session_noise) is not None and noise.headline else []
         if judged or not controls:
             who = _count_in_words(len(judged), "adversary", "adversaries")
             said.append(f"{_count_attacks(judged)} by {who}: {self._count_states(judged)}.")

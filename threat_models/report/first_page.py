@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -36,7 +35,6 @@ SIMULATION_AT_FAULT = (
     "The code that ran is at fault: hold no session with this build, and report it as SECURITY.md says."
 )
 NOISE_FIRST = f"Do what stands at “{LESS_NOISE}”: with the promised noise this attack is another."
-UNKNOWN_NOISE = "Bring the records of all members (--known); until then, take the promise for broken."
 NOT_REQUIRED = "The gate does not require this. To know it, bring more evidence."
 
 UNTIL_TOLD = "Bring what is lacking and audit again; until then, take it for broken."
@@ -68,13 +66,13 @@ def name_uncounted(report: AuditReport) -> str:
     """Name the attacks that could not tell and that the gate does not require; "" where there are none."""
     found = [each for each in report.findings if report.state_of(each) is State.UNTOLD and not report.counts(each)]
     titles = dict.fromkeys(report.note(each.attack).title for each in found)
-    return f"Could not tell either, which the gate does not require: {'; '.join(titles)}." if titles else ""
+    return f"The gate does not require these, which could not tell: {'; '.join(titles)}." if titles else ""
 
 
 def rows_of(report: AuditReport) -> tuple[Row, ...]:
     """Everything that is not withstood; what is the same of several adversaries is one row, with the first's figures.
 
-    So are attacks that could not be told for one reason.
+    So are attacks that could not be told for one reason. What the gate does not require comes last.
     """
     found = [*_of_noise(report), *_of_session(report), *_of_findings(report)]
     rows: dict[tuple[object, ...], Row] = {}
@@ -82,7 +80,7 @@ def rows_of(report: AuditReport) -> tuple[Row, ...]:
         key = row.state, row.meaning, row.remedy, row.titles if row.figures else ()
         before = rows.get(key)
         rows[key] = row if before is None else _join(before, row)
-    return tuple(sorted(rows.values(), key=lambda row: -row.state.rank))
+    return tuple(sorted(rows.values(), key=lambda row: (row.remedy == NOT_REQUIRED, -row.state.rank)))
 
 
 def withstood(report: AuditReport) -> tuple[str, ...]:
@@ -115,9 +113,8 @@ def _short_lines(report: AuditReport) -> list[GateLine]:
 def _of_noise(report: AuditReport) -> Iterator[Row]:
     """One row of all lines that show less noise than promised, which concerns every attack."""
     lines = _short_lines(report)
-    told = dict.fromkeys(line.sentence for line in lines if line.attack == "promise") or dict.fromkeys(
-        line.sentence for line in lines
-    )
+    own = [line for line in lines if line.attack in SESSION_RULES]
+    told = dict.fromkeys(line.sentence for line in own or lines)
     if lines:
         yield Row(State.BROKEN, (LESS_NOISE,), (), " ".join(told), "", _remedy_of_noise(report))
 
@@ -138,7 +135,7 @@ def _of_session(report: AuditReport) -> Iterator[Row]:
         is_repeated = line.attack == "audit" and line.adversary in names  # its findings have rows of their own
         if state is not State.WITHSTOOD and not is_repeated and not line.breaks_promise:
             who = (names.get(line.adversary, line.adversary),) if line.adversary else ()
-            yield Row(state, (_title_of(report, line),), who, line.sentence, line.waiver, _remedy_of(report, line))
+            yield Row(state, (_title_of(report, line),), who, line.sentence, line.waiver, _remedy_of(line))
 
 
 def _title_of(report: AuditReport, line: GateLine) -> str:
@@ -147,9 +144,7 @@ def _title_of(report: AuditReport, line: GateLine) -> str:
     return SESSION_RULES.get(line.attack) or report.note(line.attack).title
 
 
-def _remedy_of(report: AuditReport, line: GateLine) -> str:
-    if line.attack == "promise" and math.isfinite(report.promise.claimed):
-        return UNKNOWN_NOISE
+def _remedy_of(line: GateLine) -> str:
     return SESSION_REMEDIES.get(line.attack, SESSION_REMEDIES["audit"])
 
 

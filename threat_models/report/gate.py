@@ -68,6 +68,7 @@ class Rule:
 
 UNWAIVED = {
     ("promise", False): "less noise than promised",
+    ("noise", False): "less noise than promised",
     ("inputs", False): "evidence that is not what it is called",
     ("inputs", True): "evidence that is not what it is called",
     ("audit", True): "an audit without any attack",

@@ -17,6 +17,7 @@ from threat_models.report.content import (
     GateLine,
     GateResult,
     Outcome,
+    Promise,
     WaiverInForce,
 )
 from threat_models.report.gate import Gate, Rule, Waiver
@@ -109,10 +110,22 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
-        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
+    yield from _judge_session_noise(gate, promise)
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
+
+
+def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
+    """Judge the noise that the session itself holds: less than planned fails, enough must be shown."""
+    noise = promise.session_noise
+    if noise is not None and noise.is_short:
+        yield GateLine("noise", "", Outcome.FAIL, noise.sentence)
+    elif gate.measured:
+        sentence = noise.sentence if noise is not None else "The noise of this session is not known."
+        is_enough = noise is not None and noise.is_enough
+        yield GateLine("noise", "", Outcome.PASS if is_enough else Outcome.INCONCLUSIVE, sentence)
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
@@ -270,8 +283,8 @@ def _is_void(rule: Rule, report: AuditReport) -> bool:
 
 
 def _breaks_promise(line: GateLine) -> bool:
-    """Whether a line shows less noise than promised: a claim that does not hold, or a measure beyond what ε allows."""
-    return line.outcome is Outcome.FAIL and (line.breaks_promise or line.attack == "promise")
+    """Whether a line shows less noise than promised: a claim or noise that does not hold, or more than ε allows."""
+    return line.outcome is Outcome.FAIL and (line.breaks_promise or line.attack in ("promise", "noise"))
 
 
 def _is_of(waiver: Waiver, line: GateLine) -> bool:

@@ -24,6 +24,7 @@ from threat_models.report.content import (
     Promise,
     State,
 )
+from threat_models.report.session_noise import SessionNoise
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/3"
@@ -157,6 +158,20 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "measured": promise.measured and _bound(promise.measured),
         "one_run": promise.one_run and _bound(promise.one_run),
         "drawn": promise.drawn and _drawn(promise.drawn),
+        "session_noise": promise.session_noise and _session_noise(promise.session_noise),
+    }
+
+
+def _session_noise(noise: SessionNoise) -> dict[str, Any]:
+    return {
+        "noise_variance": number(noise.ratio),
+        "low": number(noise.low),
+        "high": number(noise.high),
+        "entries": noise.entries,
+        "source": noise.source,
+        "sentence": noise.sentence,
+        "is_short": noise.is_short,
+        "is_enough": noise.is_enough,
     }
 
 

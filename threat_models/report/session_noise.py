@@ -29,6 +29,12 @@ class SessionNoise:
         return self.entries > 0
 
     @property
+    def headline(self) -> str:
+        """What the report's first sentence says of it; "" where there is enough."""
+        short = "There is less noise in the sum than planned."
+        return short if self.is_short else "" if self.is_enough else "The noise of this session is not known."
+
+    @property
     def is_short(self) -> bool:
         """Whether less noise than planned is shown."""
         return self.high < 1

@@ -31,6 +31,8 @@ def _lines(report: AuditReport) -> Iterator[str]:
     if (one_run := report.promise.one_run) is not None:
         yield f"{one_run.sentence} {one_run.power}"
     yield from _gate_lines(gate) if gate else ()
+    if (noise := report.promise.session_noise) is not None:
+        yield noise.sentence
     if (drawn := report.promise.drawn) is not None:
         yield f"{drawn.sentence} {drawn.power}"
     if (against := report.against) is not None:

@@ -24,6 +24,7 @@ PROTECTION = Protection(
     revealed="the key holder was shown the sum",
     steps=(EncryptedUpload,),
     trust="that the server and the key holder do not collude; that the key holder stays until the sum is opened",
+    sum_trust="the server and the key holder",
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not uploaded is left out; without the key holder there is no sum",
     context=EncryptedContext.of,

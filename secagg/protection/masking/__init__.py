@@ -20,6 +20,7 @@ PROTECTION = Protection(
     revealed="the shares of the others were opened",
     steps=(KeyAdvertisement, Dealing, UploadHeader, Endorsement, Opening),
     trust="that the server and more than c clients do not collude",
+    sum_trust="the server",
     visits="online together for five steps",
     absence="up to D clients may vanish at any step: the sum of the others is opened",
     most_dropouts=most_dropouts,

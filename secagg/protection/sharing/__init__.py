@@ -20,6 +20,7 @@ PROTECTION = Protection(
     revealed="an aggregator had published its share of the sum",
     steps=(ShareManifest, ShareReceipt),
     trust="that not all aggregators collude; that every aggregator stays until the sum is opened",
+    sum_trust="each aggregator",
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
     context=SharedContext.of,

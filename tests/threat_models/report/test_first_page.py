@@ -13,7 +13,7 @@ from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.auditing import attack_notes
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import GateLine, Outcome, State
+from threat_models.report.content import SESSION_REMEDIES, SESSION_RULES, State
 from threat_models.report.first_page import (
     LESS_NOISE,
     NOISE_FIRST,
@@ -21,7 +21,6 @@ from threat_models.report.first_page import (
     PLAN_AT_FAULT,
     SESSION_AT_FAULT,
     SIMULATION_AT_FAULT,
-    UNKNOWN_NOISE,
     rows_of,
     verdict_in_words,
 )
@@ -30,6 +29,7 @@ from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
 from threat_models.report.sarif import as_sarif
+from threat_models.report.session_noise import SessionNoise
 from threat_models.report.summary import as_text
 
 TODAY = date(2026, 3, 1)
@@ -61,7 +61,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     assert (report.gate.exit_code, report.state) == (0, State.ALLOWED)
     assert as_text(report).splitlines()[1].startswith("Allowed by the gate: the gate passes. 18 attacks")
     said = (
-        "Could not tell either, which the gate does not require: Membership, from the sum; Membership, from the head."
+        "The gate does not require these, which could not tell: Membership, from the sum; Membership, from the head."
     )
     page = as_html(report)
     assert said in page[: page.index("Appendix")]
@@ -69,6 +69,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     assert "◆ Allowed by the gate: the gate passes" in page
     row = row_of(report, "Membership, from the sum")
     assert (row.state, row.remedy) == (State.UNTOLD, NOT_REQUIRED)
+    assert [each.remedy == NOT_REQUIRED for each in rows_of(report)] == [False, True, True]
     findings = json.loads(as_json(report))["adversaries"][0]["findings"]
     assert {each["attack"] for each in findings if each["state"] and not each["counts"]} == {
         OPEN.attack,
@@ -164,6 +165,7 @@ def test_state_is_no_better_than_a_gate_that_fails_by_the_control():
     assert (report.gate.exit_code, report.state) == (1, State.BROKEN)
 
 
+LESS = SessionNoise(0.56, 0.44, 0.73, 100, "measured", "There is less noise in the session than planned.")
 SHORT = Measure(NOISE, 0.5, 0.45, 0.55, "chi-square, 95 %", baseline=1.0)
 ABOVE = sample.measure("auc.informed", 0.99, 0.98, 1.0, ceiling=0.575)
 BEYOND = sample.finding("membership_release", Verdict.SUCCEEDS, "There is less noise.", measures=(ABOVE, SHORT))
@@ -193,6 +195,7 @@ def test_less_noise_is_the_first_row_with_its_own_remedy():
         ({"recomputed": 1.01}, False, PLAN_AT_FAULT),
         ({"measured": replace(sample.report().promise.measured, refuted=True)}, False, PLAN_AT_FAULT),
         ({"one_run": replace(sample.report().promise.measured, refuted=True)}, False, SESSION_AT_FAULT),
+        ({"session_noise": LESS}, False, SESSION_AT_FAULT),
         ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",))}, False, SESSION_AT_FAULT),
         ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",))}, True, SIMULATION_AT_FAULT),
     ],
@@ -205,16 +208,15 @@ def test_remedy_is_for_whoever_is_at_fault(changes, is_simulated, remedy):
     assert [row.remedy for row in rows_of(made) if row.titles == (LESS_NOISE,)] == [remedy]
 
 
-def test_unknown_noise_has_a_remedy_of_its_own():
-    """Where nobody knows of the noise the records of all members help, and no other plan."""
+def test_unknown_noise_is_a_row_of_its_own():
+    """Where nobody knows of the noise the records of all members help, and another plan does not."""
     report = sample.report()
-    lines = (GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise is not known."),)
-    made = replace(report, gate=replace(gated(report).gate, lines=lines))
-    assert row_of(made, "The promised epsilon holds").remedy == UNKNOWN_NOISE
+    row = row_of(gated(replace(report, promise=replace(report.promise, session_noise=None))), SESSION_RULES["noise"])
+    assert (row.state, row.remedy) == (State.UNTOLD, SESSION_REMEDIES["noise"])
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-@pytest.mark.parametrize("promised", [{}, {"measured": None}, {"recomputed": 1.5}])
+@pytest.mark.parametrize("promised", [{}, {"session_noise": None}, {"session_noise": LESS}, {"recomputed": 1.5}])
 def test_no_page_of_a_finite_epsilon_advises_one(verdict, promised):
     """Whatever each attack found: "a finite epsilon" stands on no page, terminal or findings of a plan that has one."""
     report = real(sample.report())

@@ -131,7 +131,9 @@ def test_noise_found_short_in_the_sum_fails():
     ("changes", "outcome"),
     [
         ({"recomputed": 1.01}, Outcome.FAIL),
-        ({"measured": None}, Outcome.INCONCLUSIVE),
+        ({"session_noise": None}, Outcome.INCONCLUSIVE),
+        ({"session_noise": replace(sample.report().promise.session_noise, low=0.6)}, Outcome.INCONCLUSIVE),
+        ({"session_noise": replace(sample.report().promise.session_noise, high=0.99)}, Outcome.FAIL),
         ({"measured": replace(sample.report().promise.measured, lower=1.2)}, Outcome.FAIL),
         ({"measured": replace(sample.report().promise.measured, refuted=True)}, Outcome.FAIL),
         ({"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))}, Outcome.FAIL),

@@ -17,6 +17,7 @@ from threat_models.report.gate_evaluation import UNWAIVABLE, judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import SCHEMA, as_json
 from threat_models.report.sarif import as_sarif
+from threat_models.report.session_noise import SessionNoise
 from threat_models.report.summary import as_text
 
 TODAY = date(2026, 3, 1)
@@ -43,7 +44,9 @@ def first_page(report):
     return text[: text.index("Appendix: what is promised")]
 
 
-@pytest.mark.parametrize(("attack", "more"), [("promise", ""), ("inputs", ""), ("inputs", UNTOLD), ("audit", UNTOLD)])
+@pytest.mark.parametrize(
+    ("attack", "more"), [("promise", ""), ("noise", ""), ("inputs", ""), ("inputs", UNTOLD), ("audit", UNTOLD)]
+)
 def test_waivers_of_what_cannot_be_waived_are_refused(attack, more):
     """Less noise than promised, evidence that is not what it is called, and no attack at all pass for no reason."""
     with pytest.raises(BadInput, match="cannot be waived"):
@@ -52,9 +55,9 @@ def test_waivers_of_what_cannot_be_waived_are_refused(attack, more):
 
 def test_unknown_noise_can_be_waived_and_stays_unknown():
     """Somebody may vouch for noise that was not measured: the gate passes by waiver, under "could not tell"."""
-    unmeasured = replace(sample.report(), promise=replace(sample.report().promise, measured=None, session_noise=None))
+    unmeasured = replace(sample.report(), promise=replace(sample.report().promise, session_noise=None))
     assert gated(unmeasured).gate.exit_code == 4
-    report = gated(unmeasured, waiver("promise", "", more=UNTOLD))
+    report = gated(unmeasured, waiver("noise", "", more=UNTOLD))
     assert (report.gate.exit_code, report.state) == (0, State.UNTOLD)
     assert as_text(report).splitlines()[1].startswith("Could not tell: the gate passes by waiver.")
 
@@ -137,6 +140,7 @@ def test_a_failure_within_the_promise_is_waived():
         {"measured": replace(sample.report().promise.measured, lower=1.2)},
         {"one_run": replace(sample.report().promise.measured, refuted=True)},
         {"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))},
+        {"session_noise": SessionNoise(0.5, 0.4, 0.6, 100, "measured", "There is less noise than planned.")},
     ],
 )
 def test_every_line_against_the_promise_says_so(changes):
