@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from methods.round import Contribution, Examples, Local, Opened, Round
 from secagg.data import open_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
 from secagg.head import parse_tensors
+from secagg.models import private_training, record_gradients
 from secagg.randomness import SeededRandomness
 from secagg.statistics import Grid, Normalisation, quantise
 from secagg.unsafe_for_tests import TOKEN
@@ -151,6 +153,32 @@ def test_record_that_no_step_draws_changes_nothing(name: str, request: pytest.Fi
             assert any((exchanged.blocks[each] != old.blocks[each]).any() for each in old.blocks)
             assert accounted(exchanged.state) != accounted(old.state) or not old.state
         round_, state = following, old.state
+
+
+@pytest.mark.parametrize("name", [name for name in PRIVATE if not method_named(name).reads_inputs])
+def test_every_step_of_every_round_draws_anew(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any two steps of a member share more than a fifth and less than four fifths of their records, at the rate ½.
+
+    Of 80 records or more: independent draws fail this with a probability below 10⁻⁶, over the seed.
+    """
+    generator = np.random.default_rng(4)
+    examples = Examples.of(quantise(generator.normal(size=(110, DIMENSION)), GRID), np.arange(110) % 3)
+    method, source, drawn = private_form(name), SeededRandomness(b"anew", TOKEN), list[set[bytes]]()
+
+    def spied(program: Any, weights: Any, x: Any, labels: Any) -> Any:
+        drawn.append({row.tobytes() for row in x})
+        return record_gradients(program, weights, x, labels)
+
+    monkeypatch.setattr(private_training, "record_gradients", spied)
+    shape, state = (DIMENSION, CLASSES, GRID.levels), b""
+    round_: Round | None = method.begin(*shape)
+    while round_ is not None:
+        part = round_.contribute(Local(examples, CLASSES, GRID, 1, state, source))
+        state = part.state
+        round_ = round_.finalize(Opened(part.blocks, GRID, members=(1,))).next_round
+    assert len(drawn) >= 3
+    for one, other in combinations(drawn, 2):
+        assert 0.2 < len(one & other) / min(len(one), len(other)) < 0.8
 
 
 def test_every_training_with_noise_is_tried() -> None:

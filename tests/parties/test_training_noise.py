@@ -50,7 +50,7 @@ def test_gap_of_discrete_noise_is_that_of_every_number_of_every_step() -> None:
     size = program_named("softmax", setup.plan.dimension, len(setup.plan.classes)).size
     one = gap_of([(setup.plan.training_sigma, 1)], 1)
     assert one > 0
-    assert setup.claim.cost.gap == pytest.approx(size * 4 * 3 * one)
+    assert setup.claim.cost.gap == pytest.approx(size * 4 * 3 * one, rel=1e-9, abs=0)
 
 
 def test_rounds_are_paid_for_one_by_one() -> None:

@@ -54,6 +54,39 @@ BATCHES = (
         ("models/test_private_training.py::test_every_step_has_noise_of_its_own",),
     ),
 )
+ANEW = "methods/test_undrawn_records.py::test_every_step_of_every_round_draws_anew"
+FIXED = 'type(randomness)(b"one", __import__("secagg").unsafe_for_tests.TOKEN)'
+"""A stream of a fixed seed in place of the member's."""
+BATCHES_OF_METHODS = (
+    PlantedFault(
+        "FRAug's steps begin one stream anew",
+        "Each step of private FRAug draws from a stream that begins where that of the step before began.",
+        "secagg.models.augmented_training:train_privately",
+        (
+            (
+                "    for each in _single_steps(private):\n",
+                "    seed = randomness.bytes(32)\n    for each in _single_steps(private):\n",
+            ),
+            (
+                "dp_sgd(program, start, x, labels, each, randomness)",
+                f"dp_sgd(program, start, x, labels, each, {FIXED.replace('b"one"', 'seed')})",
+            ),
+        ),
+        (f"{ANEW}[fraug]",),
+    ),
+    PlantedFault(
+        "rounds of FedAvg draw from one place",
+        "A member's sampling begins at the public start of its model in every round, so that rounds take one batch.",
+        "secagg.models.private_training:dp_sgd",
+        (
+            (
+                DRAWN,
+                DRAWN.replace("randomness)", FIXED + ")"),
+            ),
+        ),
+        (f"{ANEW}[fedavg]",),
+    ),
+)
 NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
@@ -281,4 +314,4 @@ INTEGERS = (
         EXACT,
     ),
 )
-ENTRIES = (*DISTILLATION, *BATCHES, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
+ENTRIES = (*DISTILLATION, *BATCHES, *BATCHES_OF_METHODS, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
