@@ -64,12 +64,8 @@ BATCHES_OF_METHODS = (
         "secagg.models.augmented_training:train_privately",
         (
             (
-                "    for each in _single_steps(private):\n",
-                "    seed = randomness.bytes(32)\n    for each in _single_steps(private):\n",
-            ),
-            (
                 "dp_sgd(program, start, x, labels, each, randomness)",
-                f"dp_sgd(program, start, x, labels, each, {FIXED.replace('b"one"', 'seed')})",
+                f"dp_sgd(program, start, x, labels, each, {FIXED})",
             ),
         ),
         (f"{ANEW}[fraug]",),
