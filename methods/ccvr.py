@@ -45,6 +45,7 @@ class CCVR(SimpleMethod):
     """
 
     name: ClassVar[str] = "ccvr"
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     moments: Literal["class", "pooled"] = "class"
     virtual: int = 2000
 

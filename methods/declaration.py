@@ -38,6 +38,8 @@ SLACK = 1e-9
 """Relative room for float64 rounding of lengths."""
 ALONE = 1e-12
 """Weight of the other blocks where one is looked at by itself, relative to its own."""
+UNREAD = (Kind.OTHER, Kind.UPDATE, Kind.SCORE)
+"""Kinds that say nothing of what the entries of a sum of records are."""
 REMEDY = "mend contribute or finalize, or declare in sums what they do"
 
 
@@ -45,12 +47,13 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     """Raise BadInput, naming the block, what is declared and what was found, where `contribute` breaks `sums`.
 
     Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one unit's part beyond
-    its block's `bound`; a unit that moves a block, or all of them together, further than a sensitivity that is stated
-    says, for records and for clients; a census that is none; blocks of several records that are not the sum of each
-    one's, in any order, where they are said to be. The bounds' unit is a record, or in a sum per client its whole
-    contribution. Of each kind of sum the first is tried, on the round that the records' own sum leads to; of the plan's
-    first sum some records of every class, long in one place or in all, are tried with all its dimensions and classes,
-    too, and nothing else of a method that trains. A method that reads raw inputs is not tried: there are none to try.
+    its block's `bound`; counts, class sums or a second moment under another kind (`Kind`); a unit that moves a block,
+    or all of them together, further than a sensitivity that is stated says, for records and for clients; a census that
+    is none; blocks of several records that are not the sum of each one's, in any order, where they are said to be. The
+    bounds' unit is a record, or in a sum per client its whole contribution. Of each kind of sum the first is tried, on
+    the round that the records' own sum leads to; of the plan's first sum some records of every class, long in one place
+    or in all, are tried with all its dimensions and classes, too, and nothing else of a method that trains. A method
+    that reads raw inputs is not tried: there are none to try.
     """
     if method.reads_inputs:
         return
@@ -186,6 +189,8 @@ class _Trial:
         self._check_census(parts[Unit.SILO])
         if self.kind.is_additive:
             self._check_additive(singles, batches, sums)
+        if self.kind.is_additive and in_pairs:
+            self._check_kinds(singles)
         moved = {unit: _Moved.by(parts[unit], self.layout) for unit in {each.unit for each in self.kind.sensitivities}}
         for each in self.kind.sensitivities:
             self._check_declared(each)
@@ -233,6 +238,17 @@ class _Trial:
             if any(part.min() < 0 or part.max() > 1 for part in parts):
                 raise _broken(self.method, f"{block.name} is no census: one client adds more to it than 0 or 1")
 
+    def _check_kinds(self, singles: list[Integers]) -> None:
+        """Audits, plausibility and the class gate go by kinds: a block of a known kind has no other label."""
+        parts = [self.layout.split(each) for each in singles]
+        unread = [block.name for block in self.kind.blocks if block.kind in UNREAD]
+        for names in (*([name] for name in unread), unread):
+            entries = [np.concatenate([part[name].ravel() for name in names]) for part in parts] if names else []
+            for kind, wanted in _statistics(self.local):
+                if entries and _holds(np.array(entries), wanted):
+                    told = f"{', '.join(names)} holds every entry of the kind {kind.name}, and has another label"
+                    raise BadInput(f"method {self.method}: {told}", remedy=f"declare kind=Kind.{kind.name}")
+
     def _check_additive(self, singles: list[Integers], batches: list[Integers], sums: list[Integers]) -> None:
         for rows, found in zip(batches, sums, strict=True):
             expected = np.sum([singles[row] for row in rows], axis=0, dtype=np.int64) if len(rows) else 0 * singles[0]
@@ -254,7 +270,8 @@ class _Trial:
         lengths = {block.name: block.l2 for block in sensitivity.blocks}
         for alone in (*lengths, None):
             weights = {name: (1 if alone in (name, None) else ALONE) / l2**2 for name, l2 in lengths.items()}
-            found = float(np.sum([weights[name] * squares[name] for name in lengths], axis=0).max())
+            moved = [weights[name] * squares[name] for name in lengths if alone in (name, None)]
+            found = float(np.sum(moved, axis=0).max())
             allowed = sensitivity.squared(weights)
             if found > allowed * (1 + SLACK):
                 unit = lengths[alone] if alone is not None else 1.0
@@ -295,6 +312,32 @@ class _Moved:
         if adjacency is Adjacency.ADD_REMOVE:
             return np.asarray((rows**2).sum(axis=1))
         return np.array([((rows - row) ** 2).sum(axis=1) for row in rows])
+
+
+def _statistics(local: Local) -> Iterator[tuple[Kind, Integers]]:
+    """Yield each kind whose entries are defined one by one, and what each of n records adds to these, (n, m)."""
+    q, own = local.examples.records, np.eye(local.classes, dtype=np.int64)[local.examples.labels]
+    first, second = np.triu_indices(q.shape[1])
+    if q.shape[1] > 1:
+        yield Kind.SECOND_MOMENT, q[:, first] * q[:, second]
+    if local.classes > 1:
+        yield Kind.CLASS_SUMS, (own[:, :, None] * q[:, None, :]).reshape(len(q), -1)
+        yield Kind.COUNTS, own
+
+
+def _holds(entries: Integers, wanted: Integers) -> bool:
+    """Whether each wanted column (n, m) is some column of `entries` (n, k), in any order and at any scale but 0."""
+    one, other = (_directions(columns) for columns in (entries, wanted))
+    cosines = np.abs(other.T @ one)
+    return bool((cosines.max(axis=1, initial=0.0) > 1 - SLACK).all())
+
+
+def _directions(columns: Integers) -> NDArray[np.float64]:
+    """Columns at length 1; those of length 0 stay."""
+    rows = columns.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=0)
+    directions: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1.0)
+    return directions
 
 
 def _broken(method: str, problem: str) -> BadInput:

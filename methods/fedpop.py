@@ -46,6 +46,7 @@ class FedPop(UsualMethod):
     """
 
     name: ClassVar[str] = "fedpop"
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     method: str = "fedavg"
     fixed: str = ""
     space: str = "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"

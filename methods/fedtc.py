@@ -172,6 +172,7 @@ class FedTC(Slotted):
     """
 
     name: ClassVar[str] = "fedtc"
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     slots: int = 1
     keep: float = 1.0
     threshold: float = -1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from methods.round import Examples, Round, SimpleRound
 from secagg.encoding.layout import Block, Integers, Kind
@@ -279,7 +279,10 @@ class UsualMethod:
     """What most methods say of themselves: examples of any length, and a linear head without class means.
 
     A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
+    `libraries` are the modules that its contributions and steps import on first use, which may take many seconds.
     """
+
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     @property
     def parameters(self) -> Parameters:

@@ -53,6 +53,7 @@ class MPFT(Slotted):
     """
 
     name: ClassVar[str] = "mpft"
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     domains: str = ""
     sampling: str = "mean"
     slots: int = 1

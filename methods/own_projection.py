@@ -85,6 +85,7 @@ class OwnProjection(SimpleMethod, ABC):
     """
 
     name: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     rounds: int = 50
     epochs: int = 1
     rate: float = 0.1

@@ -35,6 +35,7 @@ class TrainedInRounds(UsualMethod, ABC):
     """
 
     name: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
     rounds: int = 20
     rate: float = 0.1
     batch: int = 32

@@ -74,12 +74,12 @@ def why(error: Exception) -> str:
 
 
 class PlanRefused(BadInput):
-    """The plan breaks this client's policy; `violations` names every line that is broken."""
+    """The plan breaks this client's policy; `violations` names every line that is broken, `listed` on one line."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
-        listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
-        super().__init__(f"the plan is refused: {listed}", remedy="of your records nothing was sent")
+        self.listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
+        super().__init__(f"the plan is refused: {self.listed}", remedy="of your records nothing was sent")
 
 
 class CapacityExceeded(BadInput):
@@ -139,14 +139,16 @@ class ImpossibleSum(SecaggError):
 class SessionAborted(SecaggError):
     """The session ended without a published sum.
 
-    Somebody may know the sum all the same once its protection was opened: `reason` then ends with `COUNTS`.
+    Somebody may know the sum all the same once its protection was opened: `reason` then ends with `COUNTS`. `remedy`
+    says what to do next; it is this machine's own advice, and in no transcript.
     """
 
     exit_code = ExitCode.ABORTED
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
         self.reason = reason
-        super().__init__(f"session aborted: {reason}")
+        self.remedy = remedy
+        super().__init__(f"session aborted: {reason}; {remedy}" if remedy else f"session aborted: {reason}")
 
 
 class LeftBehind(SessionAborted):

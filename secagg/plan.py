@@ -113,13 +113,16 @@ class Plan:
         if self.security not in (128, 192, 256):
             raise BadInput(f"the plan asks for {self.security} bits of security", remedy="choose 128, 192 or 256")
         if len(set(self.classes)) != len(self.classes):
-            raise BadInput("the plan names a class twice")
+            raise BadInput("the plan names a class twice", remedy="have it written by plan new")
         if (self.data_kind == "table") != bool(self.schema):
-            raise BadInput("a plan has a schema exactly when its data are tables")
+            raise BadInput("a plan has a schema exactly when its data are tables", remedy="have it written by plan new")
         if canonical_json(self.method_parameters) != self.parameters:
-            raise BadInput("the JSON of the plan's parameters is not canonical")
+            raise BadInput("the JSON of the plan's parameters is not canonical", remedy="have it written by plan new")
         if odd := first_unprintable("".join(f"{key}{value}" for key, value in self.method_parameters.items())):
-            raise BadInput(f"the plan's parameters hold the character {odd}, which cannot be shown")
+            raise BadInput(
+                f"the plan's parameters hold the character {odd}, which cannot be shown",
+                remedy="have it written without it",
+            )
         promise = (self.delta > 0, bool(self.adjacency), bool(self.noise), bool(self.noises))
         if set(promise) != {self.has_noise}:
             raise BadInput(

@@ -181,7 +181,9 @@ class Policy:
         exact = math.isinf(plan.epsilon)
         further = record_sums - 1 if exact else 0
         checks = {
-            f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
+            f"roster: the plan is for the roster {plan.roster.hex()}, this policy accepts {self.roster[:12]}…: compare "
+            "the new roster with the authority, then secagg plan policy --limits OLD-POLICY "
+            "--out NEW-POLICY": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
             f"methods: {plan.method}": plan.method in self.methods,
             f"protections: {plan.protection}": plan.protection in self.protections,
@@ -271,7 +273,9 @@ def read_policy(path: Path) -> Policy:
             f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
         ) from None
     except ValueError as error:
-        raise BadInput(f"{path} is not TOML: {error}") from None
+        raise BadInput(
+            f"{path} is not TOML: {error}", remedy="mend that line, or write a policy with plan policy"
+        ) from None
     try:
         return _parse(content)
     except BadInput as error:
@@ -282,7 +286,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
     data, accept = content.get("data", {}), content.get("accept", {})
     tables = isinstance(data, dict) and isinstance(accept, dict)
     if set(content) - {"data", "accept"} or not tables or set(data) != {"name"}:
-        raise BadInput("a policy has the tables [data] (with name) and [accept]")
+        raise BadInput("a policy has the tables [data] (with name) and [accept]", remedy="write one with plan policy")
     values: dict[str, Any] = {**accept, "data_name": data["name"]}
     types = {field.name: str(field.type) for field in fields(Policy)}
     if unknown := sorted((set(values) - set(types)) | (set(accept) & {"data_name"})):
@@ -312,10 +316,12 @@ def parse_limits(text: str) -> Mapping[str, Any]:
     try:
         content = parse_toml(text)
     except ValueError as error:
-        raise BadInput(f"these limits are not TOML: {error}") from None
+        raise BadInput(
+            f"these limits are not TOML: {error}", remedy="mend that line, or write limits with plan limits"
+        ) from None
     accept = content.get("accept", {})
     if set(content) - {"data", "accept"} or not isinstance(accept, dict):
-        raise BadInput("limits have the table [accept]")
+        raise BadInput("limits have the table [accept]", remedy="write them with plan limits")
     types = {field.name: str(field.type) for field in fields(Policy) if field.name != "data_name"}
     if unknown := sorted(set(accept) - set(types)):
         raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
@@ -327,9 +333,11 @@ def read_limits(path: Path) -> Mapping[str, Any]:
     try:
         return parse_limits(read_document(path))
     except OSError as error:
-        raise BadInput(f"cannot read the limits {path} ({error.strerror})") from None
+        raise BadInput(
+            f"cannot read the limits {path} ({error.strerror})", remedy="write them with plan limits"
+        ) from None
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is not TOML: it is no UTF-8") from None
+        raise BadInput(f"{path} is not TOML: it is no UTF-8", remedy="save it as UTF-8") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
@@ -345,7 +353,7 @@ def _read_typed(name: str, expected: str, value: Any) -> Any:
         return value
     if expected == type(value).__name__ and expected in ("str", "bool"):
         return value
-    raise BadInput(f"{name} cannot be {value!r}")
+    raise BadInput(f"{name} cannot be {value!r}", remedy="see plan limits for a value of each key")
 
 
 def _toml(value: Any) -> str:

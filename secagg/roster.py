@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,20 +62,34 @@ class Roster:
     def __post_init__(self) -> None:
         roles = [member.role for member in self.members]
         if roles.count("server") != 1 or "client" not in roles:
-            raise BadInput("a roster needs exactly one server and at least one client")
+            raise BadInput(
+                "a roster needs exactly one server and at least one client",
+                remedy="certify requests of these roles (pki request --role)",
+            )
         if roles.count("key-holder") > 1:
-            raise BadInput("a roster has at most one key holder")
+            raise BadInput("a roster has at most one key holder", remedy="remove the other (pki remove)")
         if roles.count("client") > MAX_CLIENTS or roles.count("aggregator") > MAX_AGGREGATORS:
-            raise BadInput(f"a roster has at most {MAX_CLIENTS} clients and {MAX_AGGREGATORS} aggregators")
+            raise BadInput(
+                f"a roster has at most {MAX_CLIENTS} clients and {MAX_AGGREGATORS} aggregators", remedy="certify fewer"
+            )
         if list(self.members) != sorted(self.members, key=_order):
-            raise BadInput("a roster is sorted by role and name, the server first")
+            raise BadInput(
+                "a roster is sorted by role and name, the server first",
+                remedy="have the authority issue it again with pki issue",
+            )
         if len({member.name for member in self.members}) != len(self.members):
-            raise BadInput("two members of the roster share a name")
+            raise BadInput("two members of the roster share a name", remedy="certify another name for one of them")
         if len({member.identity for member in self.members}) != len(self.members):
-            raise BadInput("two members of the roster share an identity key")
+            raise BadInput(
+                "two members of the roster share an identity key",
+                remedy="have one of them make keys of its own (pki request)",
+            )
         pins = [member.tls_spki_sha256 for member in self.members if member.tls_spki_sha256 != NO_TLS_KEY]
         if len(set(pins)) != len(pins):
-            raise BadInput("two members of the roster share a TLS key")
+            raise BadInput(
+                "two members of the roster share a TLS key",
+                remedy="have one of them make keys of its own (pki request)",
+            )
 
     @classmethod
     def of(cls, consortium: str, members: Iterable[Member]) -> Roster:
@@ -122,7 +137,9 @@ class Roster:
         for index, member in enumerate(self.members):
             if member.name == name:
                 return index
-        raise BadInput(f"{name} is not a member of the roster of {self.consortium}")
+        raise BadInput(
+            f"{name} is not a member of the roster of {self.consortium}", remedy="see pki show for the names of members"
+        )
 
 
 def _order(member: Member) -> tuple[int, str]:
@@ -132,8 +149,11 @@ def _order(member: Member) -> tuple[int, str]:
 def check_name(name: str) -> None:
     """Raise BadInput unless `name` is a DNS label: the same text stands in certificates and file names."""
     if not _NAME.fullmatch(name):
+        plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+        like = re.sub(r"[^a-z0-9]+", "-", plain)[:63].strip("-")
         raise BadInput(
-            f"{name!r} cannot name a member", remedy="use 1 to 63 of a-z, 0-9 and hyphen, no hyphen at either end"
+            f"{name!r} cannot name a member",
+            remedy="use 1 to 63 of a-z, 0-9 and hyphen, no hyphen at either end" + (f": {like}, say" if like else ""),
         )
 
 

@@ -10,6 +10,7 @@ from methods import sums_of
 from secagg.encoding import Kind
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
+from threat_models.attacks.unread import unread_in, withhold
 from threat_models.findings import Finding, Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.report.content import CONTROL, SEEN, Examination
@@ -56,15 +57,19 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
     views = tuple(view_of(session, adversary) for session in seen)
     sees = views[0].sees
     findings = []
+    blocks = tuple(dict.fromkeys(name for view in views for name in unread_in(view)))
     for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
-        if why := _explain_nothing(attack, adversary, seen[0]):
-            findings.append(Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why))
+        unread = () if attack.weighs_all else tuple(name for name in blocks if name not in attack.needs)
+        nothing = _find_nothing(attack, adversary, seen[0], unread)
+        if nothing is not None:
+            findings.append(nothing)
             continue
         title = f"{adversary.title}: {attack.title}"
         unseen = _find_unseen(attack, adversary, seen)
         found = _explain_not_run(attack, adversary, seen, views, knowledge, unseen)
         if found is None:
             found = attack.run(views, knowledge, partial(progress, title))
+        found = withhold(found, unread)
         found = _withhold_if_unseen(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
         findings.append(_withhold_if_doubted(found, knowledge) if attack.trusts_owners else found)
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
@@ -77,14 +82,21 @@ def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) 
     return tuple(name for name in FIELDS if name in used & missing)
 
 
-def _explain_nothing(attack: Attack, adversary: Adversary, session: Session) -> str:
-    """Why an attack has nothing to work on, whatever else were at hand: by the plan, or by what the adversary sees."""
+def _find_nothing(attack: Attack, adversary: Adversary, session: Session, unread: tuple[str, ...]) -> Finding | None:
+    """Find that an attack has nothing to work on by the plan, or by what the adversary sees; None where it may have.
+
+    That kinds of sums are missing is no reason where blocks of unknown kind are seen.
+    """
     if adversary.name == CONTROL:
-        return ""
+        return None
     opened = session.plan.protection in adversary.opens or adversary.colluders
     closed = {name for name in FIELDS if name not in adversary.sees or (name == "contributions" and not opened)}
     hidden = [SEEN[need] for need in attack.needs if need in closed]
-    return attack.unsuited(session) or (f"It does not see {', '.join(hidden)}." if hidden else "")
+    if why := attack.unsuited(session) or (f"It does not see {', '.join(hidden)}." if hidden else ""):
+        return Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why)
+    if why := attack.lacks(session):
+        return withhold(Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why), unread)
+    return None
 
 
 def _explain_not_run(
@@ -104,7 +116,8 @@ def _explain_not_run(
     if (not attack.needs or {"class_sums", "counts"} & set(attack.needs)) and _is_elsewhere(seen[0]):
         why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    lacking = [need for need in attack.needs if not views[0].has(need)]
+    weighed = unread_in(views[0]) if attack.weighs_all else ()
+    lacking = [need for need in attack.needs if not views[0].has(need) and (need in FIELDS or not weighed)]
     if lacking == ["uploads"] and "uploads" in adversary.sees and not seen[0].role:
         why = "A simulation keeps no uploads: audit a server's transcript for them."
         return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)

@@ -160,7 +160,9 @@ class Speaker:
             try:
                 Path(self._json_to).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
             except OSError as error:
-                raise BadInput(f"cannot write {self._json_to} ({error.strerror})") from None
+                raise BadInput(
+                    f"cannot write {self._json_to} ({error.strerror})", remedy="name a file that you may write"
+                ) from None
             self.say(f"wrote {self._json_to}")
 
 
@@ -218,6 +220,14 @@ def refuse_existing(path: Path) -> None:
     """Raise BadInput for a file that is there: people have read it, and others hold its digest."""
     if path.exists():
         raise BadInput(f"{path} is there already", remedy="write to another file, or remove it first")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there. Raises BadInput."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {path} ({error.strerror})", remedy="give another folder") from None
 
 
 def refuse_unwritable(path: Path) -> None:

@@ -35,7 +35,10 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
         try:
             lines = read_limited(file, _MOST).decode("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"cannot read the passphrase in {file} ({_reason(error)})") from None
+            raise BadInput(
+                f"cannot read the passphrase in {file} ({_reason(error)})",
+                remedy="give --passphrase-file a text file that you may read",
+            ) from None
         given = lines[0] if lines else ""
     elif VARIABLE in os.environ:
         given = os.environ[VARIABLE]
@@ -48,7 +51,7 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
             remedy=f"give --passphrase-file, or set {VARIABLE}",
         )
     if not given:
-        raise BadInput("the passphrase is empty")
+        raise BadInput("the passphrase is empty", remedy="write it on the first line of the file, or into the variable")
     return given.encode()
 
 

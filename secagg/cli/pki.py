@@ -9,12 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
 from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
-from secagg.errors import BadInput
-from secagg.roster import SERVER_INDEX, read_roster
+from secagg.errors import BadInput, PlanRefused
+from secagg.plan import read_plan
+from secagg.plugins import is_planned
+from secagg.policy import read_limits
+from secagg.roster import SERVER_INDEX, Roster, read_roster
 from secagg.transport.credentials import end_of
-from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove, renew_authority
+from secagg.transport.enrolment import (
+    change_keys,
+    create_authority,
+    create_request,
+    issue,
+    read_members,
+    remove,
+    renew_authority,
+)
 
 app = typer.Typer(
     help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
@@ -114,6 +125,7 @@ def remove_member(
     name: Annotated[str, typer.Argument(help="The member that is to be none any more.")],
     ca: CaOption,
     reason: Annotated[str, typer.Option(help="Why, in words that all members read.")] = "",
+    passphrase_file: PassphraseOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -121,7 +133,7 @@ def remove_member(
 
     Plans of the new roster are closed to it from then on; those of older rosters go on unless the others stop them.
     """
-    roster = remove(ca, name, reason)
+    roster = remove(ca, name, reason, passphrase_of(ca, passphrase_file))
     speaker = Speaker(quiet=quiet, json_to=json_to)
     _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
     speaker.say(f"removed {name}; give all others the new roster (secagg pki kit), and make new plans")
@@ -143,21 +155,47 @@ def kit(
 ) -> None:
     """Write one file for each member: certificates, register, plan, limits, addresses; no secret. Signed.
 
-    Members join by it: secagg join. Only a kit of one's own fits one's own keys.
+    Members join by it: secagg join. Only a kit of one's own fits one's own keys. Limits that refuse the plan make none.
     """
     from secagg.transport.kit import make_kits  # loads plans and all that they are made of
 
     pairs = [text.partition("=")[::2] for text in address or []]
     if len(dict(pairs)) != len(pairs):
-        raise BadInput("a name has two addresses")
+        raise BadInput("a name has two addresses", remedy="give each name's --address once")
     kits = make_kits(ca, passphrase_of(ca, passphrase_file), plan, limits, dict(pairs))
+    if plan is not None and limits is not None:
+        _require_acceptable(plan, limits, read_members(ca).roster())
+    make_folder(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for name, text in kits.items():
             (out / f"{name}.kit").write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"cannot write the kits into {out} ({error.strerror})") from None
+        raise BadInput(
+            f"cannot write the kits into {out} ({error.strerror})", remedy="give --out a folder of yours"
+        ) from None
     Speaker(quiet=quiet).say(f"wrote {len(kits)} kits into {out}: send each member its own; next: secagg join")
+
+
+def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
+    """Raise BadInput with every line of these limits by which a member's client would refuse the plan.
+
+    Code of others that the limits list is not run here: of its plan nothing more is known.
+    """
+    from secagg.parties import SessionSetup  # as above
+    from secagg.parties.consent import policy_within
+
+    agreed = read_plan(plan)
+    policy = policy_within(read_limits(limits), agreed, "records")
+    try:
+        if is_planned(agreed.method):
+            policy.require_method(agreed.method)
+        else:
+            SessionSetup.of(agreed, roster).check(policy)
+    except PlanRefused as error:
+        raise BadInput(
+            f"every client under {limits} would refuse the plan: {error.listed}",
+            remedy="raise these limits, or make another plan; no kit was written",
+        ) from None
 
 
 @app.command("expiry")

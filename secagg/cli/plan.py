@@ -187,7 +187,7 @@ def new(
 
 def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
     """The choices among the command's options, which have their names. Raises BadInput."""
-    chosen = {each.name: given[each.name] for each in fields(PlanChoices)}
+    chosen = {each.name: given[each.name] for each in fields(PlanChoices) if each.name in given}
     of_method = {name: given[name] for name in ("covariance", "ridge", "refine", ROUNDS)}
     read = {
         "parameters": tuple(parameters_of(given["method"], of_method, given["parameters"]).items()),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
 from secagg.parties import SessionSetup
@@ -39,6 +39,7 @@ def sign(
     if own is not None:
         setup.check(own)
     path = out / f"{credentials.name}{SUFFIX}"
+    make_folder(out)
     refuse_unwritable(path)
     path.write_text(approve(agreed, credentials.name, credentials.identity), encoding="utf-8")
     speaker.say(f"{credentials.name} approves the plan {agreed.digest.hex()}: send {path} to the coordinator")

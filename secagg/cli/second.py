@@ -33,7 +33,10 @@ def take_part(
     credentials = credentials_for(role, tls, speaker.say)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.seconds:
-        raise BadInput(f"the plan's protection is {setup.plan.protection}, which has no {role}")
+        raise BadInput(
+            f"the plan's protection is {setup.plan.protection}, which has no {role}",
+            remedy="leave this party out, or make a plan that needs it (plan new --protection)",
+        )
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
     meet = partial(asyncio.to_thread, greet, credentials, server, wait)

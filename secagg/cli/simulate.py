@@ -109,6 +109,12 @@ def simulate(
     normalise: Annotated[
         str | None, typer.Option(help="none, unit or centred-unit; default none, with noise centred-unit.")
     ] = None,
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            help="under-noise: normalise and refine at epsilon inf as under noise, to compare runs over epsilon."
+        ),
+    ] = "by-epsilon",
     levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
     at_least: AtLeastOption = 0,
@@ -128,11 +134,17 @@ def simulate(
         int,
         typer.Option(
             min=0,
-            help="Moves the partition, the choice of dropouts and the draw of cohorts; not what members draw to train.",
+            help="Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members "
+            "draw to train (batches, start); --noise-seed fixes these, but keys.",
         ),
     ] = 0,
     noise_seed: Annotated[
-        int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Repeat noise and what members draw to train, bit for bit; with finite epsilon the result is not "
+            "private.",
+        ),
     ] = None,
     reference: ReferenceOption = True,
     processes: Annotated[

@@ -34,7 +34,9 @@ def status(
     found = [standing_of(folder) for folder in session_folders(state)]
     shown = [each for each in found if only in (None, each.setup.plan.digest)]
     if not shown:
-        raise BadInput(f"there is no session of {plan} in {state}")
+        raise BadInput(
+            f"there is no session of {plan} in {state}", remedy="give the plan and the --state folder of one server"
+        )
     shown.sort(key=lambda each: (each.setup.plan.digest, each.setup.number))
     sessions = [_tell(each) for each in shown]
     tables = [two_columns(each["session"], _rows(each)) for each in sessions]

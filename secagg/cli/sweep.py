@@ -104,11 +104,11 @@ def sweep(
     Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
     default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
     the summary), table.md and table.tex (for a paper), measures.md and measures.tex (balanced accuracy, AUC, F1 and
-    calibration error), accuracy.png and accuracy.svg, and where plans have several
-    rounds curves.csv, curves.png and curves.svg. A combination that is refused is named and left out. After an
-    interruption the same command goes on with the runs that are missing. A job array gives each job a --shard, and then
-    the same command with --collect writes the tables. With --audit (`secagg attacks` names them) it also receives
-    attack.csv, attack.png and attack.svg.
+    calibration error), accuracy.png and accuracy.svg, and where plans have several rounds curves.csv, curves.png and
+    curves.svg. A combination that is refused stays in the table with a dash and the reason. After an interruption the
+    same command goes on with the runs that are missing. A job array gives each job a --shard, and then the same command
+    with --collect writes the tables. With --audit (`secagg attacks` names them) it also receives attack.csv,
+    attack.png and attack.svg.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, shard)

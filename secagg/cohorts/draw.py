@@ -120,6 +120,7 @@ class AwaitingCommitments(CollectingStep):
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         super().__init__(context.clients)
+        self.enough = quorum_of(context)
 
     def check(self, member: int, incoming: NonceCommitment) -> None:
         """Take the sender's own, signed."""
@@ -128,9 +129,10 @@ class AwaitingCommitments(CollectingStep):
 
     def close(self) -> tuple[AwaitingReveals, Mapping[int, Any]]:
         """Fix who is in the draw."""
-        needed = quorum_of(self._context)
-        if len(self.members) < needed:
-            raise SessionAborted(f"only {len(self.members)} members came to the draw; at least {needed} are needed")
+        if self.is_short:
+            raise SessionAborted(
+                f"only {len(self.members)} members came to the draw; at least {self.enough} are needed"
+            )
         shown = Commitments(tuple(self.messages[member] for member in self.members))
         return AwaitingReveals(self._context, shown), dict.fromkeys(self.members, shown)
 

@@ -22,7 +22,7 @@ from secagg.errors import BadInput
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
-from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.settings import UNDER_NOISE, SimulationSettings
 from secagg.head import Evaluation
 from secagg.head.evaluation import clopper_pearson
 from secagg.parties.planning import PlanChoices, coarsest_levels, normalisation_for
@@ -64,7 +64,8 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
 def _run_unprotected(
     baseline: Baseline, features: Features, settings: SimulationSettings, clock: Clock
 ) -> SimulationResult:
-    normalisation = _normalise(settings) or Normalisation.NONE
+    alike = PlanChoices(centre=settings.centre, as_under_noise=settings.pipeline == UNDER_NOISE)
+    normalisation = _normalise(settings) or normalisation_for(alike)
     grid = Grid(1.0, FINE_LEVELS, settings.centre, normalisation)
     everybody = _in_the_clear(features, grid)
     clients = [everybody.take(rows) for rows in split(features.dataset, settings)]

@@ -12,11 +12,20 @@ from secagg.experiments.measures import measures_table
 from secagg.experiments.paired import paired_table, pairs_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
-from secagg.experiments.tables import SUPERSCRIPTS, Table, Tabled, caption, footnotes, shown_accuracy
+from secagg.experiments.tables import (
+    DASH,
+    DIVERGED,
+    Marks,
+    Table,
+    Tabled,
+    caption,
+    footnotes,
+    pipeline_notes,
+    shown_accuracy,
+)
 from secagg.protection import UNPROTECTED
 
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
-DASH = "–"
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Comparison(Tabled):
     @cached_property
     def table(self) -> Table:
         """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
-        marks = _Marks()
+        marks = Marks()
         rows = tuple(_cells(row, marks) for row in self.rows)
         counts = {entry.seeds for row in self.rows for entry in row.entries if entry.seeds}
         text = caption(self.dataset, self.runs, counts)
@@ -90,7 +99,9 @@ class Comparison(Tabled):
         if self.asked == UNPROTECTED:
             text += " Under protection none the server sees what every client sends."
         header = ("method", *(column.label for column in self.columns), *COSTS)
-        return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
+        return Table(
+            text, header, rows, (*marks.notes, *self._without(), *pipeline_notes(self.runs), *footnotes(self.runs))
+        )
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -106,7 +117,7 @@ class Comparison(Tabled):
             for row, runs in zip(self.rows, self._by_row, strict=True)
             for place in dict.fromkeys(map(place_of, runs))
         ]
-        further = measures_table(self.dataset, "partition", groups)
+        further = measures_table(self.dataset, "partition", groups, pipeline_notes(self.runs))
         paired = paired_table(self.rows, [column.label for column in self.columns])
         return tuple(table for table in (self.table, paired, further) if table is not None)
 
@@ -165,28 +176,11 @@ class Comparison(Tabled):
         return [*columns, Column("mean of domains", (place,), "in_domain")] if columns else []
 
 
-class _Marks:
-    """Numbers of the notes under a table; the same text has the same number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def of(self, *texts: str) -> str:
-        """The marks of some notes, in order."""
-        numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
-        return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The texts, each behind its number."""
-        return tuple(f"{self.of(text)} {text}" for text in self._numbers)
-
-
 def _value(left_out: str) -> str:
     return left_out.partition("=")[2]
 
 
-def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
+def _cells(row: Row, marks: Marks) -> tuple[str, ...]:
     """The texts of one row."""
     finite = math.isfinite(row.settings["epsilon"])
     bare = {why for entry in row.entries for why in _told(entry, finite)}
@@ -208,8 +202,9 @@ def _told(entry: Entry, finite: bool) -> list[str]:
     return [f"Ran without {'a secure sum' if finite else 'protection'}: {reason}." for reason in reasons]
 
 
-def _show(entry: Entry, marks: _Marks, finite: bool) -> str:
-    told = marks.of(*_told(entry, finite), *(f"Refused: {reason}." for reason in entry.refusals))
+def _show(entry: Entry, marks: Marks, finite: bool) -> str:
+    refused = (f"Refused: {reason}." for reason in entry.refusals)
+    told = marks.of(*_told(entry, finite), *refused, *([DIVERGED] if entry.diverged else []))
     if entry.accuracy is None:
         return DASH + told
     return shown_accuracy(entry.accuracy, entry.interval, entry.seeds, len(entry.refusals)) + told

@@ -11,6 +11,7 @@ from secagg.experiments.comparison import Comparison
 from secagg.experiments.comparison_rows import Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, name_unprotected, save
 from secagg.experiments.summary import has_known_noise
+from secagg.experiments.tables import pipeline_notes
 from secagg.extras import extra
 from secagg.protection import UNPROTECTED
 
@@ -47,7 +48,7 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel("accuracy (%)")
         _legend(figure, axes, rows)
-        save(figure, paths, known_noise=has_known_noise(comparison.runs))
+        save(figure, paths, known_noise=has_known_noise(comparison.runs), notes=pipeline_notes(comparison.runs))
 
 
 def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
@@ -76,7 +77,7 @@ def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.spines["polar"].set_visible(False)
         axes.set_title("accuracy (%)", loc="left", size=8)
         _legend(figure, axes, rows)
-        save(figure, paths, known_noise=has_known_noise(comparison.runs))
+        save(figure, paths, known_noise=has_known_noise(comparison.runs), notes=pipeline_notes(comparison.runs))
 
 
 def _with_results(comparison: Comparison) -> list[Row]:

@@ -46,7 +46,7 @@ class Entry:
 
     `by_seed`: the accuracy of each seed that gave one.
     `refusals`: why other seeds, or all, gave nothing. `unprotected`: why what was measured had no protection although
-    it was asked for; empty where it had.
+    it was asked for; empty where it had. `diverged`: training did, with a seed or more.
     """
 
     accuracy: float | None
@@ -54,6 +54,7 @@ class Entry:
     by_seed: Mapping[int, float]
     refusals: tuple[str, ...]
     unprotected: tuple[str, ...]
+    diverged: bool = False
 
     @property
     def seeds(self) -> int:
@@ -126,6 +127,7 @@ def _entry(runs: Sequence[Run], column: Column) -> Entry:
         found_by_seed,
         tuple(dict.fromkeys(run.refusal for run in own if run.refusal is not None)),
         tuple(dict.fromkeys(_why_unprotected(run) for run in own if run.result and _is_bare(run))) if values else (),
+        any(run.result["diverged"] for run in own if run.result),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from secagg.data import Dataset, Records
 from secagg.data.records import BAD, DOMAIN
@@ -20,6 +22,8 @@ from secagg.head import Artifact, Evaluation
 from secagg.scoring import Metrics, probabilities_of
 from secagg.statistics import Grid, inputs_of
 
+JUDGED = 1_000
+"""Training records that show whether training diverged."""
 Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]
 """Says how good something is on head inputs (m, d) with labels (m,), m ≥ 1."""
 
@@ -98,6 +102,17 @@ class Features:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
+
+    def training_loss(self, head: Artifact, grid: Grid) -> float:
+        """The mean loss −log p in nats of a head that `predicts`, on the first training records with a label.
+
+        NaN where scores are no numbers, or no record has a label.
+        """
+        few = np.flatnonzero(self.dataset.train.labels >= 0)[:JUDGED]
+        inputs, labels = _inputs(self.dataset.train.take(few), self.train[few], grid)
+        with np.errstate(invalid="ignore", over="ignore"):
+            chances = log_softmax(head.scores(inputs), axis=1)[np.arange(len(labels)), labels]
+        return -float(np.mean(chances)) if len(labels) else math.nan
 
     def score(self, head: Artifact, grid: Grid) -> Metrics | None:
         """Every metric of a head that `predicts` on the held-out records with a label; None without them."""

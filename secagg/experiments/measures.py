@@ -8,19 +8,18 @@ from statistics import fmean
 from typing import Any
 
 from secagg.experiments.summary import Run, student_interval
-from secagg.experiments.tables import Table, shown_accuracy
+from secagg.experiments.tables import DASH, Table, shown_accuracy
 
 SHOWN = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "f1": "F1", "calibration_error": "calibration error"}
 """Those of all records that there are of any number of classes, and their headings."""
-DASH = "–"
 Group = tuple[str, str, Sequence[Run]]
 """What names a row in its first and second column, and its runs, one for each seed."""
 
 
-def measures_table(dataset: str, second: str, groups: Sequence[Group]) -> Table | None:
+def measures_table(dataset: str, second: str, groups: Sequence[Group], notes: Sequence[str] = ()) -> Table | None:
     """A row for each group, the mean over its seeds as in the table of accuracies; `second` heads the second column.
 
-    None where no run was measured by anything but accuracy.
+    `notes` stand below.     None where no run was measured by anything but accuracy.
     """
     measured = [each for _, _, runs in groups for each in _metrics(runs)]
     if not measured:
@@ -29,7 +28,13 @@ def measures_table(dataset: str, second: str, groups: Sequence[Group]) -> Table 
     positive = {each["positive_class"] for each in measured}
     of = f"of class {positive.pop()}" if positive != {None} else "means over the classes"
     text = f"In per cent, on the same records: AUC and F1 are {of}; a lower calibration error is better. {INTERVALS}"
-    return Table(f"Further measures on {dataset}. {text}", ("method", second, *SHOWN.values()), rows, name="measures")
+    return Table(
+        f"Further measures on {dataset}. {text}",
+        ("method", second, *SHOWN.values()),
+        rows,
+        tuple(notes),
+        name="measures",
+    )
 
 
 INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % interval."

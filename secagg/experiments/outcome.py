@@ -67,7 +67,8 @@ class SimulationResult:
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
     or the training of which `adapted` tells. `personal`: what the members' own models are worth, where the method
     leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of the
-    held-out ones are not scored. `rounds` reports of every K-th and of the last, where a plan has several.
+    held-out ones are not scored. `diverged`: training ended worse than a guess that knows nothing.
+    `rounds` reports of every K-th and of the last, where a plan has several.
     """
 
     settings: SimulationSettings
@@ -90,6 +91,7 @@ class SimulationResult:
     adapted: AdaptedClients | None = None
     personal: tuple[PersonalAccuracy, ...] = ()
     bad_held_out: int = 0
+    diverged: bool = False
     rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
@@ -177,6 +179,7 @@ class SimulationResult:
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
             "bad_held_out": self.bad_held_out,
+            "diverged": self.diverged,
             **(_tell_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
             "client_seconds": self.client_seconds,
             "server_seconds": self.server_seconds,
@@ -214,7 +217,7 @@ MEASURED = (
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,
-    *("bad_records", "bad_held_out", "client_seconds", "server_seconds", "seconds", "notes"),
+    *("bad_records", "bad_held_out", "diverged", "client_seconds", "server_seconds", "seconds", "notes"),
 )
 """What is counted or timed on records as they are, held-out ones included."""
 RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out", "tuned")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from secagg.experiments.seeding import REPRODUCIBLE
@@ -49,11 +50,13 @@ def plot_accuracy(
     paths: Sequence[Path],
     scale: Scale = ACCURACY,
     bounds: Mapping[str, Mapping[float, float]] | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Draw the accuracy of each series, with intervals, into files of the formats that their names say.
 
     Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
     series instead. `scale` says what the values are. `bounds` are up to two black lines against finite ε, by name.
+    `notes` stand below.
     """
     with extra("experiments"):
         from matplotlib import rc_context
@@ -75,14 +78,16 @@ def plot_accuracy(
             figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
         else:
             _by_series(axes, series, scale)
-        save(figure, paths, known_noise=any(each.known_noise for each in series))
+        save(figure, paths, known_noise=any(each.known_noise for each in series), notes=notes)
 
 
-def save(figure: Any, paths: Sequence[Path], *, known_noise: bool) -> None:
+def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequence[str] = ()) -> None:
     """Write a figure into files of the formats that their names say, the same bytes each time.
 
-    Above noise that can be drawn again it says that nobody is protected.
+    Above noise that can be drawn again it says that nobody is protected; `notes` stand below.
     """
+    if notes:
+        figure.supxlabel("\n".join(fill(note, 88) for note in notes), size=6, x=0.02, ha="left")
     if known_noise:
         figure.suptitle(REPRODUCIBLE, size=8, color="firebrick")
     for path in paths:

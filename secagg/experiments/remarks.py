@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from methods.method import effort_of
 from secagg.data import Dataset
 from secagg.data.records import BAD
 from secagg.errors import BadInput
@@ -14,6 +15,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
+from secagg.models import TrainedModel
 from secagg.parties.explanation import doubts_of_updates
 from secagg.privacy import Unit
 from secagg.privacy.claim import weak_delta
@@ -53,6 +55,9 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
         *_of_statement(settings.at_least, len(dataset.train)),
     )
     noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset), *_of_chance(run))
+    diverged = _of_divergence(run, features)
+    noted = (*noted, *diverged, *_of_repetition(run))
+    run = replace(run, diverged=bool(diverged))
     if not settings.has_known_noise:
         return replace(run, bad_held_out=held_out, notes=noted)
     promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
@@ -105,10 +110,38 @@ def _of_chance(run: SimulationResult) -> tuple[str, ...]:
     return (f"the head is no better than always naming the most frequent class ({100 * share:.2f} %)",)
 
 
+def _of_divergence(run: SimulationResult, features: Features) -> tuple[str, ...]:
+    """Training that ended no better than a guess that knows nothing, whose loss is log C, on the records trained on.
+
+    Models begin near that loss, and steps that are not too large go down from it; members send nothing where their
+    training leaves the numbers.
+    """
+    if run.federated is None or not isinstance(run.head, TrainedModel) or not run.head.predicts:
+        return ()
+    plan = run.federated.setup.plan
+    loss, blind = features.training_loss(run.head, plan.grid), math.log(len(plan.classes))
+    if loss < blind:
+        return ()
+    noise = ", or less noise" if math.isfinite(run.settings.epsilon) else ""
+    said = f"a loss of {loss:.3g} on training records, not below {blind:.3g} of a guess that knows nothing"
+    return (f"training diverged: {said}; take a smaller rate{noise}",)
+
+
+def _of_repetition(run: SimulationResult) -> tuple[str, ...]:
+    """Exact runs of methods that train differ from time to time, whatever --seed says."""
+    settings = run.settings
+    if run.federated is None or math.isfinite(settings.epsilon) or settings.noise_seed is not None:
+        return ()
+    if not effort_of(run.federated.setup.sums).parameters:
+        return ()
+    return ("seed does not fix what members draw to train: give a noise seed (--noise-seed) for the same bits again",)
+
+
 def _of_classes(dataset: Dataset) -> tuple[str, ...]:
     absent = np.setdiff1d(np.arange(len(dataset.classes)), dataset.train.labels)
     if not len(absent):
         return ()
     named = ", ".join(dataset.classes[index] for index in absent[:NAMED]) + (", …" if len(absent) > NAMED else "")
-    hint = "; labels count from 0" if dataset.classes[0] == "0" and absent[0] == 0 else ""
+    numbered = dataset.classes == tuple(map(str, range(len(dataset.classes))))
+    hint = "; labels count from 0, and numbers without a record are classes too" if numbered else ""
     return (f"{len(absent)} of {len(dataset.classes)} classes have no training record ({named}){hint}",)

@@ -28,6 +28,9 @@ from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
+BY_EPSILON, UNDER_NOISE = "by-epsilon", "under-noise"
+PIPELINES = (BY_EPSILON, UNDER_NOISE)
+"""Whether rules go by each run's own ε, or are those under noise at ε = ∞ too, so that runs over ε compare."""
 _TAKEN: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -44,7 +47,8 @@ class SimulationSettings:
     `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
     per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
     `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
-    rounds where they pay, as far as a plan's fields tell. `rounds`: the method's parameter of that name. `every`: after
+    rounds where they pay, as far as a plan's fields tell. `pipeline` "under-noise": both rules go as under noise at
+    ε = ∞ too, where the grid stays fine. `rounds`: the method's parameter of that name. `every`: after
     how many rounds accuracy is measured again; None: so that it is about 20 times, the last round always among them.
     `at_least`: records that all clients have together at the least, as stated, never as counted. `validate`: this
     fraction of the training records is in no client and takes the place of the test part, for choosing constants.
@@ -60,7 +64,7 @@ class SimulationSettings:
     @classmethod
     def listed(cls) -> str:
         """Every setting with its default, and what they mean, as a paragraph of help."""
-        defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112)
+        defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112, break_on_hyphens=False)
         return indent(f"Settings and their defaults:\n{defaults}\n\n{getdoc(cls)}", "    ")
 
     method: str = "fedcgs"
@@ -85,6 +89,7 @@ class SimulationSettings:
     centre: float = 0.0
     radius: float | None = None
     normalise: str | None = None
+    pipeline: str = BY_EPSILON
     levels: int | None = None
     max_records: int | None = None
     at_least: int = 0
@@ -106,6 +111,7 @@ class SimulationSettings:
             "unit": (self.unit, tuple(Unit)),
             "noise": (self.noise, (*NoiseFrom, self.noise if self.paper_noise else None)),
             "normalise": (self.normalise, (None, *Normalisation)),
+            "pipeline": (self.pipeline, PIPELINES),
         }
         for name, (value, allowed) in choices.items():
             if value not in allowed:
@@ -243,6 +249,7 @@ class SimulationSettings:
             centre=self.centre,
             levels=self.levels,
             normalisation=Normalisation(self.normalise) if self.normalise else None,
+            as_under_noise=self.pipeline == UNDER_NOISE,
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=Adjacency(self.adjacency) if self.adjacency else None,

@@ -78,12 +78,12 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
     return tuple(series)
 
 
-def labelled_groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """The runs of each series that has a result, by its label, in their order."""
+def labelled_groups(runs: Sequence[Run], *, refused: bool = False) -> list[tuple[str, list[Run]]]:
+    """The runs of each series that has a result, by its label, in their order; with `refused` of the others too."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(repr(_find_shared(run)), []).append(run)
-    kept = [group for group in groups.values() if any(run.result for run in group)]
+    kept = [group for group in groups.values() if refused or any(run.result for run in group)]
     shared = [_find_shared(group[0]) for group in kept]
     labels = []
     for settings in shared:
@@ -143,10 +143,11 @@ def _find_shared(run: Run) -> dict[str, Any]:
 def _cells(runs: Sequence[Run]) -> tuple[Cell, ...]:
     tried = sorted({float(run.settings["epsilon"]) for run in runs})
     by_epsilon = [[run for run in runs if run.settings["epsilon"] == epsilon] for epsilon in tried]
-    return tuple(_cell(group) for group in by_epsilon if any(run.result for run in group))
+    return tuple(cell_of(group) for group in by_epsilon if any(run.result for run in group))
 
 
-def _cell(runs: Sequence[Run]) -> Cell:
+def cell_of(runs: Sequence[Run]) -> Cell:
+    """The mean of the runs of one series at one ε, at least one of which has a result."""
     results = [run.result for run in runs if run.result]
     accuracies = [float(result["accuracy"]) for result in results]
     low, high = results[0]["accuracy_interval"] if len(results) == 1 else student_interval(accuracies)

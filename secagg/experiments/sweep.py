@@ -36,7 +36,7 @@ from secagg.experiments.summary import (
     summarise,
     varying,
 )
-from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, write_tables
+from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, pipeline_notes, write_tables
 from secagg.experiments.workers import RunFile, run_all
 from secagg.extras import require
 from secagg.features import Progress
@@ -97,7 +97,7 @@ class SweepResult(Tabled):
     def tables(self) -> tuple[Table, ...]:
         """That of accuracies, and below it that of further measures, where there are any."""
         groups = [row for label, runs in labelled_groups(self.runs) for row in by_epsilon(label, runs)]
-        further = measures_table(self.dataset, "ε", groups)
+        further = measures_table(self.dataset, "ε", groups, pipeline_notes(self.runs))
         return (self.table, further) if further else (self.table,)
 
     @property
@@ -133,7 +133,8 @@ class SweepResult(Tabled):
                 for series in self.series
                 for cell in series.cells
             ],
-            "notes": list(self.notes),
+            "refusals": list(self.refusals),
+            "notes": [*self.notes, *pipeline_notes(self.runs)],
             "not_private": list(not_private(self.runs)),
         }
 
@@ -149,7 +150,7 @@ class SweepResult(Tabled):
         )
         if self.series:
             write_tables(self.tables, out)
-            plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"])
+            plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"], notes=pipeline_notes(self.runs))
             write_curves(self.runs, out)
 
 
@@ -284,6 +285,9 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
             raise BadInput(f"{name} has {values!r} to try", remedy="give a list")
         if not len(values):
             raise BadInput(f"there is no value of {name} to try")
+    if bracketed := [each for each in grid.get("method", ()) if "[" in str(each)]:
+        remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
+        raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
     if seeds < 1:
         raise BadInput(f"{seeds} seeds give no run", remedy="give at least 1")
     default = SimulationSettings()

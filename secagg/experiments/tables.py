@@ -17,9 +17,10 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
     Cell,
     Run,
-    Series,
+    cell_of,
     has_known_noise,
     is_baseline,
+    labelled_groups,
     not_private,
     notes_of,
     rounds_under_noise,
@@ -27,6 +28,8 @@ from secagg.experiments.summary import (
 )
 from secagg.privacy.claim import OUTRIGHT
 
+DASH = "–"
+DIVERGED = "Training diverged."
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 LATEX = str.maketrans(
     {
@@ -102,6 +105,23 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
+class Marks:
+    """Numbers of the notes under a table; the same text has the same number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def of(self, *texts: str) -> str:
+        """The marks of some notes, in order."""
+        numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
+        return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The texts, each behind its number."""
+        return tuple(f"{self.of(text)} {text}" for text in self._numbers)
+
+
 class Tabled(ABC):
     """Runs that tables show."""
 
@@ -132,39 +152,47 @@ def write_tables(tables: Sequence[Table], out: Path) -> None:
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
-    """Accuracy in per cent, a row per series and a column per ε; a dash where there is no result."""
-    series = summarise(runs)
-    epsilons = sorted({cell.epsilon for each in series for cell in each.cells})
-    rows = []
-    for each in series:
-        cells = {cell.epsilon: _show(cell) for cell in each.cells}
-        rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
+    """Accuracy in per cent, a row per series and a column per ε; a dash and its reason where a run was refused."""
+    groups = labelled_groups(runs, refused=True)
+    epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
+    marks = Marks()
+    rows = [(label, *(_cell_text(group, epsilon, marks) for epsilon in epsilons)) for label, group in groups]
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(
-        _caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *_of_normalisation(runs), *footnotes(runs))
+    return Table(_caption(dataset, runs), header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
+
+
+def _cell_text(group: Sequence[Run], epsilon: float, marks: Marks) -> str:
+    """The runs of a series at one ε: their accuracy, and marks for what was refused or diverged."""
+    own = [run for run in group if float(run.settings["epsilon"]) == epsilon]
+    told = marks.of(
+        *refusals_of(own), *([DIVERGED] if any(run.result and run.result["diverged"] for run in own) else [])
     )
+    return (_show(cell_of(own)) if any(run.result for run in own) else DASH) + told
 
 
-def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
-    """That a column without noise is of another recipe, where it is."""
-    if not (rounds := rounds_under_noise(series)):
-        return ()
-    many = " or ".join(map(str, rounds))
-    said = f"By refine auto there are {many} rounds under noise, and none at ε = ∞: its column is the head of one sum"
-    return (f"{said}; what the rounds give without noise is accuracy_reference.",)
+def refusals_of(runs: Sequence[Run]) -> list[str]:
+    """Why runs were refused, each reason once, as a note below a table."""
+    return list(dict.fromkeys(f"Refused: {run.refusal}." for run in runs if run.refusal is not None))
 
 
-def _of_normalisation(runs: Sequence[Run]) -> tuple[str, ...]:
-    """That by default records are normalised under noise alone, where the columns differ so."""
-    found = {True: set[str](), False: set[str]()}
-    for run in runs:
-        if run.result and run.settings.get("normalise") is None and not is_baseline(run.result):
+def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
+    """That what ran at ε = ∞ is another pipeline than under noise, by its rounds or its normalisation, where it is."""
+    said = []
+    if rounds := rounds_under_noise(summarise(runs)):
+        many = " or ".join(map(str, rounds))
+        said.append(
+            f"By refine auto there are {many} rounds under noise, and none at ε = ∞: it is the head of one sum."
+        )
+    federated = [run for run in runs if run.result and not is_baseline(run.result)]
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for run in federated:
+        if run.settings.get("normalise") is None and run.result:
             found[math.isinf(run.settings["epsilon"])].add(run.result["normalisation"])
     noisy, exact = (" or ".join(sorted(found[each])) for each in (False, True))
-    if not noisy or not exact or noisy == exact:
-        return ()
-    said = f"Records are normalised under noise ({noisy}) and at ε = ∞ not so ({exact})"
-    return (f"{said}: its column is no limit of the others; give normalise for that, or see accuracy_reference.",)
+    if noisy and exact and noisy != exact:
+        said.append(f"Records are normalised under noise ({noisy}) and at ε = ∞ not so ({exact}).")
+    remedy = "ε = ∞ is then no limit of the others: --pipeline under-noise makes it one, or see accuracy_reference."
+    return (" ".join([*said, remedy]),) if said else ()
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.cohorts import Draw
-from secagg.errors import BadInput, LeftBehind, SessionAborted
+from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
 from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
@@ -34,6 +34,7 @@ from secagg.parties.private_state import erase_state, keep_state, recall_state
 from secagg.parties.returning import outcome_at_end
 from secagg.parties.rounds import opening_after
 from secagg.policy import Policy
+from secagg.privacy.claim import shown
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.spending import Account, Release
@@ -80,6 +81,7 @@ class FederationClient:
         rounds: Rounds[Outcome] = Rounds(self.setup)
         missed: list[SessionSetup] = []
         private = b""
+        await compute_aside(self.setup.load_libraries)
         for setup in rounds:
             if 1 < setup.number <= setup.rounds:
                 self.progress(f"round {setup.number} of {setup.rounds}")
@@ -93,7 +95,7 @@ class FederationClient:
                 continue
             except SessionAborted as error:
                 seen = [*(each for each, _ in rounds.done), setup]
-                raise self._say_counted(error, [*missed, *seen], is_settled=self._settle(seen)) from None
+                raise self._with_cost(error, [*missed, *seen], is_settled=self._settle(seen)) from None
             if outcome is None:
                 return rounds.done
             if rounds.done:
@@ -131,23 +133,31 @@ class FederationClient:
             first = self.setup.seeded(left.seed, left.draw)
             return await way_back(left, first, self.me.member, self.state, server, away, self.progress)
         except LeftBehind:
-            raise self._say_counted(why, [*before, left]) from None
+            raise self._with_cost(why, [*before, left]) from None
         except SessionAborted as error:
-            raise self._say_counted(SessionAborted(f"{why.reason}; {error.reason}"), [*before, left]) from None
+            raise self._with_cost(LeftBehind(f"{why.reason}; {error.reason}"), [*before, left]) from None
 
-    def _say_counted(
+    def _with_cost(
         self, error: SessionAborted, seen: Sequence[SessionSetup], *, is_settled: bool = False
     ) -> SessionAborted:
-        """The plan's end, and what the ledger counts of it where vectors may have left: that is never refunded."""
-        left, rounds = self._count_uploads(seen), self.setup.rounds
-        if not left:
-            return error
-        if rounds == 1:
-            return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
-        counts = "counts no more of the plan" if is_settled else "goes on counting the whole plan"
-        return SessionAborted(
-            f"{error.reason}; a vector for {left} of {rounds} sums may have left, and the ledger {counts}"
-        )
+        """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
+        left, rounds, remedy = self._count_uploads(seen), self.setup.rounds, seen[-1].remedy
+        rows = [entry.release for entry in self.ledger.entries() if entry.release.plan == self.setup.plan.digest]
+        if not rows:
+            cost = "nothing of your records has left, and your ledger was not charged"
+            return SessionAborted(f"{error.reason}; {cost}", remedy=remedy)
+        charged = f"your ledger was charged epsilon {shown(rows[-1].epsilon)} about {rows[-1].data_name}"
+        what = "the upload" if rounds == 1 else f"a vector for {left} of {rounds} sums"
+        cost = f"{what} may have left, and {charged}" if left else f"nothing has left, but {charged}"
+        if rounds > 1:
+            cost += ", for these sums alone" if is_settled else ", for the whole plan"
+        if COUNTS in error.reason:
+            opened = "the sum may have been opened"
+        elif isinstance(error, LeftBehind):
+            opened = "the others may open a sum without this client or with it"
+        else:
+            opened = "nothing of the last sum was opened, as far as this client knows"
+        return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
 
     def _count_uploads(self, sessions: Sequence[SessionSetup]) -> int:
         """In how many of them a vector may have left."""

@@ -83,7 +83,10 @@ def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
     for end in filter(lambda each: each.is_near, credentials.ends()):
         said(end.warning())
     if (found := credentials.roster.role(credentials.index)) != role:
-        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
+        raise BadInput(
+            f"{credentials.name} is no {role} in the roster, but {found}",
+            remedy="give --tls the folder of a party of that role, or start this one by its own command",
+        )
     return credentials
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from contextlib import closing
@@ -55,8 +56,12 @@ class FederationSecond:
 
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
+        await asyncio.to_thread(self.setup.load_libraries)
         for setup in self._rounds:
-            outcome, draw = await self._session(setup, server, self._rounds.gone)
+            try:
+                outcome, draw = await self._session(setup, server, self._rounds.gone)
+            except SessionAborted as error:
+                raise SessionAborted(error.reason, remedy=setup.remedy) from None
             self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, self._rounds.done)
         return self._rounds.done

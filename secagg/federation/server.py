@@ -80,6 +80,7 @@ class FederationServer:
 
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
+        await asyncio.to_thread(self.stages[0].setup.load_libraries)
         done = 0
         while done < len(self._stages):
             await self.stages[done].session.decide()
@@ -100,19 +101,24 @@ class FederationServer:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Hand a frame to the session that it names."""
+        self._note_call(member)
         return await self._find(peek(frame).plan).submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a vector to the session that its frame names."""
+        self._note_call(member)
         return await self._find(peek(frame).plan).upload(member, frame, parts)
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
+        self._note_call(member)
         if step == Return.__name__:
             return self._show_return(member, plan)
         if step == Drawn.__name__:
             return self._show_draw(member, plan)
-        return await self._find(plan).fetch(member, plan, step, patience)
+        frame = await self._find(plan).fetch(member, plan, step, patience)
+        self._note_call(member)  # it may have waited since the step before
+        return frame
 
     async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
         """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
@@ -131,6 +137,10 @@ class FederationServer:
         """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
         last = self.stages[-1]
         await last.session.farewell(last.setup.patience)
+
+    def _note_call(self, member: int) -> None:
+        """Note that a member is connected, in the session that is open now."""
+        self.stages[-1].session.note_call(member)
 
     def _find(self, plan: bytes) -> ServerSession:
         if not plan:

@@ -53,7 +53,7 @@ def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:
         try:
             given.add(_approver(plan, roster, path))
         except BadInput as error:
-            refused[path.name] = error.problem
+            refused[path.name] = str(error)
     names = [member.name for index, member in enumerate(roster.members) if index != SERVER_INDEX]
     missing = tuple(name for name in names if name not in given)
     return Approvals(tuple(name for name in names if name in given), missing, refused)
@@ -70,12 +70,12 @@ def _approver(plan: Plan, roster: Roster, path: Path) -> str:
         digest, name = bytes.fromhex(content["plan"]), content["name"]
         signature = bytes.fromhex(content["signature"])
     except OSError as error:
-        raise BadInput(f"it cannot be read ({error.strerror})") from None
+        raise BadInput(f"it cannot be read ({error.strerror})", remedy="have it sent again") from None
     except (ValueError, TypeError) as error:
-        raise BadInput(f"it is no approval ({error})") from None
+        raise BadInput(f"it is no approval ({error})", remedy="have it signed again with plan sign") from None
     if digest != plan.digest:
-        raise BadInput("it is of another plan")
+        raise BadInput("it is of another plan", remedy="have it signed again with plan sign")
     index = roster.index(str(name))
     if not is_signed(roster.identity(index), signature, "plan approval", digest, roster.name(index).encode()):
-        raise BadInput(f"it is not signed by {roster.name(index)}")
+        raise BadInput(f"it is not signed by {roster.name(index)}", remedy="have it signed again with plan sign")
     return roster.name(index)

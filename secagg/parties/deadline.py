@@ -9,18 +9,20 @@ from secagg.errors import BadInput
 from secagg.files import write_synced
 
 CLOSING_FILE = "closing"
-"""Holds the step that a party waits in, when it closes (seconds of the system's clock), and whether it was put off."""
+"""Holds the step that a party waits in, when it closes (seconds of the system's clock), and whether it was put off.
+
+A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
 LOOK_SECONDS = 1.0
 """How often a deadline is to be looked at, so that it notices when the process was stopped."""
 _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
 
-def read_closing(folder: Path, step: str) -> tuple[float, bool] | None:
-    """When a step closes, in seconds since 1970, and whether that was put off; None where nobody noted it."""
+def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
+    """When a step closes, in seconds since 1970, and whether that was put off, or extended; None for no note of it."""
     try:
-        noted, closes, is_put_off = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
-        return (float(closes), is_put_off == "1") if noted == step else None
+        noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
+        return (float(closes), is_put_off == "1", rest == ["1"]) if noted == step else None
     except (OSError, ValueError):
         return None
 
@@ -31,21 +33,23 @@ class Deadline:
     A party that was itself away (restarted, or stopped) when its step should have closed could hear nobody: once, it
     puts the close off, so that those who waited for it are heard. A step takes at most its time, the time in which the
     party was away, and `slack` seconds: half of them for this, half for those who waited for a place to upload.
+    `extend` doubles the step's time, once for all lives.
     """
 
     def __init__(self, folder: Path, step: str, seconds: float, slack: float) -> None:
         """Begin the step's time, or go on with it. Raises BadInput when the disk refuses."""
         self._file = folder / CLOSING_FILE
         self._step = step
+        self._seconds = seconds
         self._slack = slack
-        self._is_put_off = False
+        self._is_put_off = self.is_extended = False
         now = self._looked = time.monotonic()
         kept = read_closing(folder, step)
         if kept is None:
             self._closes = now + seconds
             self._keep()
         else:
-            closes, self._is_put_off = kept
+            closes, self._is_put_off, self.is_extended = kept
             self._closes = now + min(seconds, closes - time.time())
             self._put_off(now)
 
@@ -57,6 +61,17 @@ class Deadline:
         self._looked = now
         return self._closes + min(waited, self._slack / 2) - now
 
+    def extend(self) -> bool:
+        """Give the step its time once more, from now on; return False for one that is extended already.
+
+        Raises BadInput when the disk refuses.
+        """
+        if self.is_extended:
+            return False
+        self._closes, self.is_extended = self._looked + self._seconds, True
+        self._keep()
+        return True
+
     def _put_off(self, now: float) -> None:
         later = now + min(_MOST_GRACE, self._slack / 2)
         if not self._is_put_off and self._closes < later:
@@ -66,7 +81,7 @@ class Deadline:
     def _keep(self) -> None:
         closes = time.time() + self._closes - time.monotonic()
         try:
-            write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)}".encode())
+            write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)} {int(self.is_extended)}".encode())
         except OSError as error:
             raise BadInput(
                 f"cannot write {self._file} ({error.strerror})", remedy="free the disk and start again"

@@ -51,6 +51,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("who gets the head", plan.result),
         *_rounds(setup),
         ("waiting", _waiting(setup)),
+        ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
@@ -140,9 +141,9 @@ def _waiting(setup: SessionSetup) -> str:
     """How long the server waits for members, in later rounds too, where there are any in which they stay."""
     plan = setup.plan
     said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
-    if setup.rounds == 1 or setup.protection.speaks_once:
-        return said
-    return f"{said}, {plan.round_seconds} s for them to compute for a later round and join it"
+    if setup.rounds > 1 and not setup.protection.speaks_once:
+        said += f", {plan.round_seconds} s for them to compute for a later round and join it"
+    return f"{said}; once more where too few have answered and others are connected"
 
 
 def _stated(setup: SessionSetup) -> str:
@@ -217,9 +218,9 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
-    """A δ of 1/n or more lets one unit in n be published outright."""
+    """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
     plan, clients = setup.plan, len(setup.roster.clients)
-    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
+    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least or plan.max_records, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 

@@ -147,7 +147,8 @@ class MemberSession:
         outcome = self.outcome
         if outcome is None or self._transcript.acknowledgement:
             return outcome
-        state, _ = self._recall() or (self._script.begin(self._context, self._me).state, ())
+        recalled = self._recall()
+        state: Any = recalled[0] if recalled is not None else self._script.begin(self._context, self._me).state
         while state.awaits is not Outcome:  # a step that sends nothing is not remembered
             (heard,) = self._transcript.payloads(state.awaits)
             state = state.advance(self._context, self._me, heard).state

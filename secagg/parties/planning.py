@@ -67,6 +67,7 @@ class PlanChoices:
     centre: float = 0.0
     levels: int | None = None
     normalisation: Normalisation | None = None
+    as_under_noise: bool = False
     epsilon: float = math.inf
     delta: float | None = None
     adjacency: Adjacency | None = None
@@ -87,6 +88,10 @@ class PlanChoices:
     result: str = "members"
 
 
+LIKE_NOISE = 1.0
+"""Any finite ε: rules ask whether there is noise, not how much."""
+
+
 def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     """A plan for a fresh session.
 
@@ -95,13 +100,14 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     if math.isfinite(choices.epsilon) and choices.delta is not None:
         refuse_delta(choices.delta)
     try:
-        plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon, len(roster.clients))
+        ruling = LIKE_NOISE if choices.as_under_noise else choices.epsilon
+        plan = _settled(_without_noise(data, roster, choices, randomness), ruling, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
         setup = SessionSetup.of(plan, roster)
         claim = setup.sum_claim
     except MalformedMessage as error:
-        raise BadInput(f"there can be no such plan: {error.problem}") from None
+        raise BadInput(f"there can be no such plan: {error.problem}", remedy="choose smaller numbers") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
         raise BadInput(
             f"a head for the server from {len(roster.clients)} clients, none of which may collude, has noise that "
@@ -238,7 +244,7 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     method = method_named(choices.method, dict(choices.parameters))
     if choices.normalisation is not None:
         chosen = choices.normalisation
-    elif math.isinf(choices.epsilon) and not method.needs_unit_length:
+    elif math.isinf(choices.epsilon) and not choices.as_under_noise and not method.needs_unit_length:
         chosen = Normalisation.NONE
     else:
         by_unit = choices.centre or method.keeps_mean

@@ -74,6 +74,11 @@ class ServerProtocol:
         return (self._step is not None and self._step.complete) or not self.waiting_for
 
     @property
+    def is_short(self) -> bool:
+        """Whether too few have answered the present step: closing it now would end the session."""
+        return self._step is not None and self._step.is_short
+
+    @property
     def waiting_for(self) -> tuple[str, ...]:
         """Names of those who may still answer the present step: neither heard nor gone."""
         expected = self._step.expected if self._step is not None else self.recipients.get(Outcome.__name__, ())

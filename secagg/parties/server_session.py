@@ -67,6 +67,7 @@ class ServerSession:
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
+        self._calls: dict[int, str] = {}
         self._steps_seconds: dict[str, float] = {}
         begin_transcript(journal, setup)
         for record in journal.records():
@@ -152,6 +153,10 @@ class ServerSession:
                 if self._protocol.present <= self._told:
                     return
             await self._change_within(changed, remaining)
+
+    def note_call(self, member: int) -> None:
+        """Note that a member is connected: it has called, about this session or another one of the plan."""
+        self._calls[member] = self._protocol.awaits
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Take one frame; an Acknowledgement is answered with a receipt.
@@ -271,7 +276,7 @@ class ServerSession:
         if self._outbox.said(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
         self._wake()
-        raise SessionAborted(reason)
+        raise SessionAborted(reason, remedy=self._setup.remedy)
 
     async def _declare(self, ready: SumToDeclare) -> None:
         """Add up what the members uploaded, and show the sum to the party that can open it."""
@@ -323,7 +328,10 @@ class ServerSession:
         self._protocol.relive(record)
 
     async def _until_complete(self) -> None:
-        """Wait until the present step is complete or its time is over."""
+        """Wait until the present step is complete or its time is over.
+
+        A step that is extended waits for too few to be enough, then for the connected members alone.
+        """
         protocol = self._protocol
         async with self._turn:
             self._publish()
@@ -333,14 +341,37 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
-                is_over = protocol.is_complete or not self._waits_for(protocol.waiting_for)
-                if is_over and not self._owed_receipts:  # to those that a life before this one has not answered
+                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._gone
+                if deadline.is_extended and not protocol.is_short:
+                    awaited &= self._connected
+                if (
+                    protocol.is_complete or not awaited
+                ) and not self._owed_receipts:  # to those that a life before this one has not answered
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
+                if self._extend(deadline):
+                    continue
                 return
             await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
+
+    def _extend(self, deadline: Deadline) -> bool:
+        """Give a step its time once more, if too few members have answered it while others of them are connected."""
+        late = [name for name in self._protocol.waiting_for if self._setup.roster.index(name) in self._connected]
+        if not late or not self._protocol.is_short or not deadline.extend():
+            return False
+        step, seconds = self._protocol.awaits, self._protocol.seconds_to_wait
+        named = ", ".join(late[:_NAMED])
+        _log.warning(
+            "%s: too few have answered, but these are connected: %s; extended once, by %d s", step, named, seconds
+        )
+        return True
+
+    @property
+    def _connected(self) -> set[int]:
+        """The members that have called since the present step began."""
+        return {member for member, step in self._calls.items() if step == self._protocol.awaits}
 
     @property
     def _owed_receipts(self) -> bool:
@@ -352,9 +383,6 @@ class ServerSession:
         names = self._protocol.waiting_for
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""
-
-    def _waits_for(self, names: tuple[str, ...]) -> bool:
-        return bool(set(names) - {self._setup.roster.name(member) for member in self._gone})
 
     async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -114,6 +115,11 @@ class SessionSetup:
         first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
         return cls(plan, roster, method, begun, None, *first)
+
+    def load_libraries(self) -> None:
+        """Import what the plan's method loads on first use: a step's time is for its work alone."""
+        for name in getattr(self.method, "libraries", ()):
+            importlib.import_module(name)
 
     def drawn(self, draw: Draw) -> SessionSetup:
         """The session of the first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
@@ -309,14 +315,29 @@ class SessionSetup:
 
     @property
     def longest_round(self) -> float:
-        """Seconds after which any round is over, whoever was late: most protections have fewer than so many steps."""
+        """Seconds after which any round is over, whoever was late: most protections have fewer than so many steps.
+
+        Each of them may be extended once, to twice its time.
+        """
         plan = self.plan
-        return float(max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + self.patience
+        return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + self.patience
 
     @property
     def patience(self) -> float:
         """For how many seconds a party goes on asking another one that is away or makes no sense."""
         return max(LEAST_PATIENCE, float(self.plan.step_seconds))
+
+    @property
+    def remedy(self) -> str:
+        """What to do after the session was aborted, with the times that may have been too short."""
+        plan = self.plan
+        joining = f"--join-seconds {plan.join_seconds}"
+        if self.join_seconds != plan.join_seconds:
+            joining = f"--round-seconds {plan.round_seconds}"
+        return (
+            "to try again, make a new plan, with new kits, policies and approvals; "
+            f"if members were only late, with more time than {joining} and --step-seconds {plan.step_seconds}"
+        )
 
     @property
     def sum_claim(self) -> PrivacyClaim | None:

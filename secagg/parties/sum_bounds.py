@@ -32,8 +32,7 @@ def broken_bounds(setup: SessionSetup, clients: int, blocks: Mapping[str, Intege
     failures = []
     lengths, opened = setup.spec.unit_lengths, setup.opened_noise(clients) or {}
     for block in setup.layout.blocks:
-        values, is_census = blocks[block.name], block.kind is Kind.CENSUS
-        units = block.multiplier * clients * (1 if is_census else setup.capacity.records)
+        values, units = blocks[block.name], block.multiplier * clients * setup.capacity.records
         sigma = opened[block.name].sigma if block.name in opened else 0.0
         entry, length = noise_tails(sigma, block.size, 2 * len(setup.layout.blocks) * setup.rounds, _rounded(setup))
         most = math.floor(units * block.bound + entry)

@@ -89,15 +89,19 @@ class BlockNoise:
 
 @dataclass(frozen=True)
 class OpenedNoise:
-    """The noise on a block as it was opened: σ in integers (for a triangle, on its diagonal), and its multiplier."""
+    """The noise on a block as it was opened: σ in integers, and the block's multiplier.
+
+    `triangle`: the block is the upper triangle of a symmetric matrix, whose entries off the diagonal have σ/√2.
+    """
 
     sigma: float
     multiplier: int = 1
+    triangle: bool = False
 
     @property
     def of_record(self) -> OpenedNoise:
         """The same in the units of one record, the multiplier divided out."""
-        return OpenedNoise(self.sigma / self.multiplier)
+        return OpenedNoise(self.sigma / self.multiplier, triangle=self.triangle)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,8 @@ class Calibration:
     def opened(self, noisers: int) -> dict[str, OpenedNoise]:
         """Return the noise on each block when `noisers` parties added theirs, honest or not: this is for the head."""
         return {
-            noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier) for noise in self.blocks
+            noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
+            for noise in self.blocks
         }
 
     @property

@@ -173,6 +173,11 @@ class ServerState(Protocol):
         """Whether nothing more can usefully arrive."""
         ...
 
+    @property
+    def is_short(self) -> bool:
+        """Whether too few have answered: closing the step now would end the session."""
+        ...
+
     def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Mapping[int, Any]]:
         """End the step: what follows, and the message for each receiver. Raises SessionAborted when too few answered.
 
@@ -246,13 +251,17 @@ class SumToOpen(Protocol):
 
 
 class CollectingStep(ABC):
-    """A step of the server that takes one message of each that it expects; complete when all have answered."""
+    """A step of the server that takes one message of each that it expects; complete when all have answered.
+
+    `enough` is how many must answer for the session to go on: all, unless a subclass sets another number.
+    """
 
     is_joining: ClassVar[bool] = False
 
     def __init__(self, expected: Iterable[int]) -> None:
         self.expected = frozenset(expected)
         self.messages: dict[int, Any] = {}
+        self.enough = len(self.expected)
 
     @abstractmethod
     def check(self, member: int, incoming: Any) -> None:
@@ -281,6 +290,11 @@ class CollectingStep(ABC):
     def complete(self) -> bool:
         """Whether everybody has answered."""
         return len(self.messages) == len(self.expected)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether fewer than `enough` have answered."""
+        return len(self.messages) < self.enough
 
 
 class PackedVectors:

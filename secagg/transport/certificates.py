@@ -55,7 +55,7 @@ class Authority:
         """A member's certificate for the key of a signing request; `name` alone goes into it."""
         public = request.public_key()
         if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
-            raise BadInput(f"the request of {name} has no P-256 key")
+            raise BadInput(f"the request of {name} has no P-256 key", remedy="have it made by pki request")
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _date(subject, self.certificate.subject, public, days)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
@@ -122,7 +122,7 @@ def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest | ec.E
     except (ValueError, UnsupportedAlgorithm):
         public = None
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
-        raise BadInput("a member's TLS key is a P-256 key, and this is none")
+        raise BadInput("a member's TLS key is a P-256 key, and this is none", remedy="make keys with pki request")
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(public.public_bytes(serialization.Encoding.DER, form)).digest()
 
@@ -133,7 +133,9 @@ def read_certificate(encoded: bytes) -> x509.Certificate:
         pem = encoded.startswith(b"-----BEGIN")
         return x509.load_pem_x509_certificate(encoded) if pem else x509.load_der_x509_certificate(encoded)
     except ValueError:
-        raise BadInput("this is no X.509 certificate") from None
+        raise BadInput(
+            "this is no X.509 certificate", remedy="copy it again from the authority's issued/, or join by the kit"
+        ) from None
 
 
 def require_issued(authority: x509.Certificate, certificate: x509.Certificate, what: str) -> None:
@@ -147,7 +149,7 @@ def require_issued(authority: x509.Certificate, certificate: x509.Certificate, w
     if now > ends:
         raise BadInput(f"{what} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
     if now < begins:
-        raise BadInput(f"{what} is valid only from {begins:%Y-%m-%d}")
+        raise BadInput(f"{what} is valid only from {begins:%Y-%m-%d}", remedy="set this machine's clock")
 
 
 def is_same_authority(one: x509.Certificate, other: x509.Certificate) -> bool:

@@ -21,6 +21,7 @@ from secagg.transport.limits import (
     CALL_SECONDS,
     CHUNK_BYTES,
     KEEPALIVE,
+    OWN_WORDS,
     POLL_SECONDS,
     RECONNECT,
     RETRY_SECONDS,
@@ -28,6 +29,11 @@ from secagg.transport.limits import (
 )
 from secagg.wire import MAX_FRAME_BYTES, rpc
 
+_FAILURES = {
+    grpc.StatusCode.UNAVAILABLE: "there is no connection to it",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "it did not answer in time",
+    grpc.StatusCode.CANCELLED: "it broke the call off",
+}
 T = TypeVar("T")
 _log = logging.getLogger("secagg.link")
 
@@ -121,7 +127,7 @@ class Link:
             await self._receive(rpc.FetchRequest(plan=plan), rpc.SessionStub(await self._open()))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
-                said = _on_one_line(error.details() or "")
+                said = _words_of(error)
                 raise BadInput(said, remedy="nothing was sent; compare with whoever wrote the plan") from None
         except (BadInput, NotNow, _Unusable) as error:
             _log.info("%s was not asked which plan it runs: %s", self._peer, error)
@@ -152,15 +158,19 @@ class Link:
         failing_since, told = None, ""
         while True:
             try:
-                return await call(rpc.SessionStub(await self._open()))
+                answer = await call(rpc.SessionStub(await self._open()))
             except (BadInput, NotNow) as error:  # not the peer that the roster pins, or not yet
                 said = error.problem
             except grpc.aio.AioRpcError as error:
-                said = _on_one_line(error.details() or error.code().name)
+                said = _words_of(error)
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     await self._hang_up()
             except _Unusable as error:
                 said = str(error)
+            else:
+                if told:
+                    _log.info("%s is back", self._peer)
+                return answer
             failing_since = failing_since or time.monotonic()
             if time.monotonic() > failing_since + self.patience:
                 raise ServerAway(self.patience, self._peer, said)
@@ -195,6 +205,13 @@ def _next_part(part: rpc.ReadPart, digest: bytes, start: int, length: int) -> by
     if not 0 < len(data) <= min(CHUNK_BYTES, length - start):
         raise _Unusable(f"a part of {len(data)} bytes, with {length - start} to come")
     return data
+
+
+def _words_of(error: grpc.aio.AioRpcError) -> str:
+    """What the peer's endpoint says of a call that failed, or our words for what gRPC reports itself."""
+    if OWN_WORDS in tuple(error.trailing_metadata() or ()):
+        return _on_one_line(error.details() or error.code().name)
+    return _FAILURES.get(error.code(), f"the call failed ({error.code().name})")
 
 
 def _on_one_line(text: str) -> str:

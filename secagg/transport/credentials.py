@@ -73,10 +73,16 @@ def read_credentials(folder: Path) -> Credentials:
     identity = read_identity(folder / "identity.key")
     names = certificate_names(certificate)
     if len(names) != 1:
-        raise BadInput(f"cert.pem in {folder} does not name exactly one member")
+        raise BadInput(
+            f"cert.pem in {folder} does not name exactly one member",
+            remedy="copy your own cert.pem from the authority's issued/",
+        )
     index = roster.index(names[0])
     if roster.identity(index) != identity.public:
-        raise BadInput(f"identity.key in {folder} is not the one that the roster has for {names[0]}")
+        raise BadInput(
+            f"identity.key in {folder} is not the one that the roster has for {names[0]}",
+            remedy="copy cert.pem and roster.json from the same pki issue",
+        )
     if roster.tls_spki_sha256(index) != spki_sha256(certificate):
         raise BadInput(
             f"key.pem in {folder} is not the TLS key that the roster has for {names[0]}",

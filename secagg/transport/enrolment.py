@@ -88,7 +88,9 @@ def change_keys(folder: Path, *, rotate: bool) -> Path:
         )
     old, identity = read_request_file(folder / "request.json"), read_identity(folder / "identity.key")
     if old.member.identity != identity.public:
-        raise BadInput(f"identity.key in {folder} is not that of its request.json")
+        raise BadInput(
+            f"identity.key in {folder} is not that of its request.json", remedy="bring both back from one backup"
+        )
     name, role, key = old.member.name, old.member.role, new_key()
     fresh = SigningKey.generate(OperatingSystem()) if rotate else identity
     request = make_request(name, role, fresh, signing_request(key, name), (old, identity))
@@ -117,11 +119,13 @@ def issue(folder: Path, requests: Iterable[Path], passphrase: bytes | None = Non
     return _publish(folder, register)
 
 
-def remove(folder: Path, name: str, reason: str = "") -> Roster:
+def remove(folder: Path, name: str, reason: str = "", passphrase: bytes | None = None) -> Roster:
     """Take a member out of the register, for good, and write the roster without it.
 
-    Raises BadInput for who is no member, and where those left make no roster.
+    Only the authority may: its key is opened. Raises BadInput as `read_authority` does, for who is no member, and
+    where those left make no roster.
     """
+    read_authority(folder, passphrase)
     register = read_members(folder)
     register.remove(Removal(name, reason))
     roster = register.roster()
@@ -150,7 +154,9 @@ def _publish(folder: Path, register: Register) -> Roster:
 
 def _check_consortium(name: object) -> None:
     if not (isinstance(name, str) and 1 <= len(name) <= 100 and is_printable(name)):
-        raise BadInput("a consortium's name has 1 to 100 characters, all of which can be shown")
+        raise BadInput(
+            "a consortium's name has 1 to 100 characters, all of which can be shown", remedy="give another --consortium"
+        )
 
 
 def is_locked(folder: Path) -> bool:
@@ -181,7 +187,10 @@ def read_authority(folder: Path, passphrase: bytes | None = None) -> Authority:
         raise _unusable(folder, error) from None
     key = _unlocked(folder, encrypted, passphrase if is_locked(folder) else None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise BadInput(f"the authority's key in {folder} is not that of its certificate")
+        raise BadInput(
+            f"the authority's key in {folder} is not that of its certificate",
+            remedy="bring ca.key and ca.pem back from one backup",
+        )
     return Authority(certificate, key)
 
 
@@ -195,7 +204,10 @@ def _unlocked(folder: Path, pem: bytes, passphrase: bytes | None) -> object:
     except (ValueError, UnsupportedAlgorithm) as error:
         if passphrase is None:
             raise _unusable(folder, error) from None
-        raise BadInput(f"the authority's key in {folder} does not open with this passphrase") from None
+        raise BadInput(
+            f"the authority's key in {folder} does not open with this passphrase",
+            remedy="give the passphrase of pki init",
+        ) from None
 
 
 def _unusable(folder: Path, error: Exception) -> BadInput:

@@ -43,14 +43,20 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         try:
             certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
             if spki_sha256(read_certificate(certificate)) != credentials.roster.tls_spki_sha256(peer):
-                raise BadInput(f"the certificate of {called} at {address} is for another key than the roster has")
+                raise BadInput(
+                    f"the certificate of {called} at {address} is for another key than the roster has",
+                    remedy="check the address; after a change of keys join by the newest kit",
+                )
             if is_accepted:
                 return ssl.DER_cert_to_PEM_cert(certificate).encode()
             closed += 1
             if closed == _CLOSES:
                 raise BadInput(f"{called} refuses this member's certificate", remedy="have it issued anew")
         except ssl.SSLCertVerificationError as error:
-            raise BadInput(f"the certificate of {called} at {address} is refused: {error.verify_message}") from None
+            raise BadInput(
+                f"the certificate of {called} at {address} is refused: {error.verify_message}",
+                remedy="check the address, this machine's clock and pki expiry",
+            ) from None
         except ssl.SSLError as error:
             closed += 1
             if closed == _CLOSES or not isinstance(error, ssl.SSLEOFError):

@@ -106,9 +106,13 @@ def _pin(path: Path) -> bytes:
     try:
         key = serialization.load_pem_private_key(read_secret(path), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise BadInput(f"{path} is damaged") from None
+        raise BadInput(
+            f"{path} is damaged", remedy="bring it back from a backup, or enrol again with pki request"
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"{path} is no TLS key of a member")
+        raise BadInput(
+            f"{path} is no TLS key of a member", remedy="bring it back from a backup, or enrol again with pki request"
+        )
     return spki_sha256(key)
 
 

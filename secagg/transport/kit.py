@@ -95,7 +95,7 @@ def _text(path: Path) -> str:
     try:
         return read_document(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {path} ({why(error)})") from None
+        raise BadInput(f"cannot read {path} ({why(error)})", remedy="name a text file that you may read") from None
 
 
 def read_kit(path: Path) -> Opened:
@@ -107,7 +107,9 @@ def read_kit(path: Path) -> Opened:
     try:
         return _opened(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
     except OSError as error:
-        raise BadInput(f"cannot read the kit {path} ({error.strerror})") from None
+        raise BadInput(
+            f"cannot read the kit {path} ({error.strerror})", remedy="name the .kit file that the authority has sent"
+        ) from None
     except (ValueError, MalformedMessage) as error:
         raise BadInput(f"{path} is no start kit ({error})", remedy="have it sent again") from None
     except BadInput as error:
@@ -146,7 +148,10 @@ def _require_member(kit: Kit, authority: x509.Certificate, roster: Roster) -> No
     require_issued(authority, certificate, f"the certificate of {kit.member}")
     pin = roster.tls_spki_sha256(roster.index(kit.member))
     if certificate_names(certificate) != (kit.member,) or spki_sha256(certificate) != pin:
-        raise BadInput(f"the certificate of {kit.member} is not for the key that the roster has for {kit.member}")
+        raise BadInput(
+            f"the certificate of {kit.member} is not for the key that the roster has for {kit.member}",
+            remedy="have the authority run pki issue, then pki kit again",
+        )
 
 
 def _read_shared(plan: str, limits: str, addresses: Mapping[str, str], roster: Roster) -> Plan | None:
@@ -168,7 +173,10 @@ def check_addresses(roster: Roster, addresses: Mapping[str, str]) -> None:
     for name, address in addresses.items():
         host, _, port = address.rpartition(":")
         if name not in listening:
-            raise BadInput(f"{name!r} is no server or aggregator of the roster, and has no address")
+            raise BadInput(
+                f"{name!r} is no server or aggregator of the roster, and has no address",
+                remedy="give addresses of these alone",
+            )
         if not (_is_host(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
 

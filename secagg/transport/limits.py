@@ -13,6 +13,7 @@ REFUSALS_AT_ONCE = 20  # what a member may be refused before its calls are no lo
 REFUSAL_SECONDS = 4.0  # … but for one in so many seconds: a check of it may take the server a tenth of a second
 UPLOAD_SECONDS = 86_400.0  # the server ends an upload much sooner: with its step
 RETRY_SECONDS = 0.5
+OWN_WORDS = ("secagg-words", "1")  # metadata of a status whose details an endpoint of ours has written
 HANDSHAKE_SECONDS = 10.0  # a connection whose TLS handshake is not complete by then is closed
 
 RECONNECT = [  # soon again: gRPC waits for up to two minutes by itself, longer than a server is away

@@ -36,7 +36,10 @@ class Removal:
     def __post_init__(self) -> None:
         check_name(self.name)
         if not (len(self.reason) <= LONGEST_REASON and is_printable(self.reason)):
-            raise BadInput(f"a reason has at most {LONGEST_REASON} characters, all of which can be shown")
+            raise BadInput(
+                f"a reason has at most {LONGEST_REASON} characters, all of which can be shown",
+                remedy="shorten it to plain words",
+            )
 
     def content(self) -> dict[str, Any]:
         """The fields of its entry."""
@@ -60,7 +63,10 @@ class Register:
             if isinstance(entry, Removal):
                 self.remove(entry)
             elif not self.enter(entry):
-                raise BadInput(f"a request of {entry.member.name} stands in the register twice")
+                raise BadInput(
+                    f"a request of {entry.member.name} stands in the register twice",
+                    remedy="copy it again from the authority's issued/",
+                )
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -97,7 +103,10 @@ class Register:
         if old is not None and old.digest == request.digest:
             return False
         if old is None and request.follows:
-            raise BadInput(f"{member.name} is no member, and its request follows one that is not here")
+            raise BadInput(
+                f"{member.name} is no member, and its request follows one that is not here",
+                remedy="have it enrol anew with pki request",
+            )
         if old is not None and not request.follows:
             raise BadInput(
                 f"{member.name} is already a member with other keys",
@@ -118,7 +127,9 @@ class Register:
     def remove(self, removal: Removal) -> None:
         """Take a member out, for good."""
         if removal.name not in self._current:
-            raise BadInput(f"{removal.name} is not a member of {self.consortium}")
+            raise BadInput(
+                f"{removal.name} is not a member of {self.consortium}", remedy="see pki show for the names of members"
+            )
         del self._current[removal.name]
         self._removed[removal.name] = removal
         self._entries.append(removal)
@@ -205,7 +216,9 @@ def read_register(path: Path) -> Register:
     try:
         return parse_register(read_document(path))
     except OSError as error:
-        raise BadInput(f"cannot read the register {path} ({error.strerror})") from None
+        raise BadInput(
+            f"cannot read the register {path} ({error.strerror})", remedy="copy it again from the authority's issued/"
+        ) from None
     except ValueError as error:
         raise BadInput(
             f"{path} is no register ({error})", remedy="copy it again from the authority's issued/"

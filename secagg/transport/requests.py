@@ -115,7 +115,9 @@ def read_request_file(path: Path) -> Request:
     try:
         return parse_request(parse_json(read_document(path), object_pairs_hook=each_field_once))
     except OSError as error:
-        raise BadInput(f"cannot read the request {path} ({error.strerror})") from None
+        raise BadInput(
+            f"cannot read the request {path} ({error.strerror})", remedy="name a member's request.json (pki request)"
+        ) from None
     except ValueError as error:
         raise BadInput(f"{path} is no enrolment request ({error})", remedy=_FRESH) from None
     except BadInput as error:

@@ -26,6 +26,7 @@ from secagg.transport.limits import (
     CHUNK_BYTES,
     HANDSHAKE_SECONDS,
     KEEPALIVE,
+    OWN_WORDS,
     POLL_SECONDS,
     REFUSAL_SECONDS,
     REFUSALS_AT_ONCE,
@@ -102,7 +103,7 @@ class Endpoint:
         """A frame, then the vector in parts."""
         member = await self._caller(context)
         if member in self._uploading:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
+            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
         return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, request_iterator)))
 
     async def _upload(self, member: int, request_iterator: AsyncIterator[rpc.UploadPart]) -> bytes:
@@ -147,52 +148,58 @@ class Endpoint:
             return self._member_behind(context.auth_context())
         except BadInput as error:
             _log.warning("refused a connection from %s: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            await _refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
             raise
 
     def _member_behind(self, auth: Mapping[str, Sequence[bytes]]) -> int:
         """Whose key opened the connection. Raises BadInput below TLS 1.3, and for a key that is no caller's."""
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
-            raise BadInput("TLS 1.3 is required")
+            raise BadInput("TLS 1.3 is required", remedy="call with a client that has TLS 1.3")
         names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
         index = self._roster.index(names[0]) if len(names) == 1 else self._me
         if index in (self._me, SERVER_INDEX):
-            raise BadInput(f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster")
+            raise BadInput(
+                f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster",
+                remedy="have the member join by the newest kit",
+            )
         if spki_sha256(read_certificate(auth["x509_pem_cert"][0])) != self._roster.tls_spki_sha256(index):
-            raise BadInput(f"the certificate of {names[0]} is for another key than the roster has")
+            raise BadInput(
+                f"the certificate of {names[0]} is for another key than the roster has",
+                remedy="have the member join by the newest kit",
+            )
         return index
 
     async def _guard(self, member: int, context: Any, work: Any) -> Any:
         if self._slots[member].locked():
             work.close()
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_PER_MEMBER} calls at a time")
+            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_PER_MEMBER} calls at a time")
         async with self._slots[member]:
             if not self._credit[member].is_left():
                 work.close()
                 await asyncio.sleep(RETRY_SECONDS)
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many refused messages; ask again later")
+                await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many refused messages; ask again later")
             try:
                 return await work
             except (ProtocolViolation, MalformedMessage) as error:
                 self._roster.name_culprit(error)
                 self._credit[member].spend()
                 _log.warning("refused %s: %s", self._roster.name(member), error)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except OtherPlan as error:
                 _log.warning("%s runs another plan than this server: %s", self._roster.name(member), error.problem)
-                await context.abort(grpc.StatusCode.NOT_FOUND, error.problem)
+                await _refuse(context, grpc.StatusCode.NOT_FOUND, error.problem)
             except NotNow as error:
                 _log.info("%s has to come again: %s", self._roster.name(member), error.problem)
-                await context.abort(grpc.StatusCode.UNAVAILABLE, error.problem)
+                await _refuse(context, grpc.StatusCode.UNAVAILABLE, error.problem)
             except BadInput as error:
                 _log.error("%s", error)
                 problem = "its disk is full, or does not take what it is given; its operator has to see to that"
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
+                await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
             except SecaggError as error:
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+                await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
             except Exception:  # noqa: BLE001 (whatever it is, the caller learns only that it was not refused)
                 _log.exception("a call of %s failed", self._roster.name(member))
-                await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
+                await _refuse(context, grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
 
 
 class _Credit:
@@ -240,6 +247,11 @@ class Health:
         if service:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is one service, without a name")
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _refuse(context: Any, code: grpc.StatusCode, said: str) -> None:
+    """End a call with a status, marked as this endpoint's own words: gRPC has others of its own."""
+    await context.abort(code, said, (OWN_WORDS,))
 
 
 def _parts_of(path: Path, request: rpc.ReadRequest) -> Iterator[rpc.ReadPart]:

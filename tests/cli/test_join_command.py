@@ -1,5 +1,6 @@
 """`secagg join`, `pki kit`, `plan sign | approvals`, `plan limits`, and limits that are no copy of a plan's wishes."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from tests.cli.command import MEMBERS, SERVER, Command
 @pytest.fixture
 def kits(secagg: Command, federation: Path) -> Path:
     """The federation, its members' keys in tls/ of folders of their own, and kits that nobody has joined by."""
-    assert secagg("plan", "limits", "--out", federation / "limits.toml").code == 0
+    limits = federation / "limits.toml"
+    assert secagg("plan", "limits", "--out", limits).code == 0
+    limits.write_text(re.sub(r"^(max_epsilon(_total)?) = 1.0$", r'\1 = "inf"', limits.read_text(), flags=re.MULTILINE))
     options = ("--plan", federation / "plan.json", "--limits", federation / "limits.toml")
     made = ("--address", f"{SERVER}=localhost:7443", "--out", federation / "kits")
     said = secagg("pki", "kit", "--ca", federation / "ca", *options, *made)
@@ -25,7 +28,7 @@ def kits(secagg: Command, federation: Path) -> Path:
 
 
 def test_commands_of_the_kit_are_ready_to_run(secagg: Command, kits: Path) -> None:
-    """Joining prints the commands that come next; a dry run by them is under the consortium's limits."""
+    """Joining prints the commands that come next; the last of them is a dry run under the consortium's limits."""
     home = kits / "home" / "alice"
     said = secagg("join", kits / "kits" / "alice.kit", "--home", home)
     assert said.code == 0
@@ -33,7 +36,7 @@ def test_commands_of_the_kit_are_ready_to_run(secagg: Command, kits: Path) -> No
     assert secagg(*show.split()[1:]).code == 0
     assert secagg(*policy.replace("NAME", "alice").split()[1:]).code == 0
     said = secagg(*client.replace("DATA", str(kits / "alice" / "records.npz")).split()[1:])
-    assert (said.code, "max_epsilon: the plan spends inf, more than 1.0" in said.err) == (2, True)
+    assert (said.code, "Dry run: nothing was sent" in said.out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,37 @@ def test_bad_address_makes_no_kits(secagg: Command, federation: Path, address: s
     said = secagg("pki", "kit", "--ca", federation / "ca", "--address", address, "--out", federation / "none")
     assert said.code == 2
     assert not (federation / "none").exists()
+
+
+def test_limits_that_refuse_the_plan_make_no_kits(secagg: Command, federation: Path) -> None:
+    """What every member's client would refuse is refused before any kit is written, all broken lines at once."""
+    limits, out = federation / "limits.toml", federation / "none"
+    assert secagg("plan", "limits", "--out", limits).code == 0
+    limits.write_text(limits.read_text().replace('protections = ["masked"]', 'protections = ["shared"]'))
+    given = ("pki", "kit", "--ca", federation / "ca", "--plan", federation / "plan.json", "--limits", limits)
+    said = secagg(*given, "--out", out)
+    assert said.code == 2
+    for line in ("protections: masked", "max_epsilon: the plan spends inf", "max_epsilon_total: the plan alone spends"):
+        assert line in said.complaint
+    assert said.complaint.count("max_epsilon_total") == 1
+    assert "no kit was written" in said.complaint
+    assert not out.exists()
+
+
+def test_policy_of_an_older_roster_is_carried_over(secagg: Command, federation: Path) -> None:
+    """A plan for a new roster is refused with the accepted roster's digest, and the command that the refusal names."""
+    old, new = federation / "alice" / "policy.toml", federation / "alice" / "newer.toml"
+    known = read_policy(old).roster
+    old.write_text(old.read_text().replace(known, "ab" * 32))
+    check = ("plan", "check", "--plan", federation / "plan.json", "--roster", federation / "alice" / "roster.json")
+    said = secagg(*check, "--policy", old)
+    assert said.code == 2
+    assert "this policy accepts abababababab…: compare the new roster with the authority" in said.complaint
+    assert "plan policy --limits OLD-POLICY --out NEW-POLICY" in said.complaint
+    words = ("--plan", federation / "plan.json", "--limits", old, "--data-name", "alice", "--out", new)
+    assert secagg("plan", "policy", *words).code == 0
+    assert read_policy(new).roster == known
+    assert secagg(*check, "--policy", new).code == 0
 
 
 def test_limits_are_no_copy_of_the_plan(secagg: Command, federation: Path) -> None:
@@ -100,8 +134,7 @@ def test_bad_limits_are_refused(secagg: Command, federation: Path, text: str, wo
 
 def test_plan_is_countersigned(secagg: Command, federation: Path) -> None:
     """Who has signed is shown; a member whose policy refuses the plan signs nothing."""
-    folder = federation / "approvals"
-    folder.mkdir()
+    folder = federation / "made" / "approvals"
     plan, roster = ("--plan", federation / "plan.json"), ("--roster", federation / SERVER / "roster.json")
     for name in ("alice", "bob"):
         policy = ("--policy", federation / name / "policy.toml")
@@ -115,3 +148,5 @@ def test_plan_is_countersigned(secagg: Command, federation: Path) -> None:
     (folder / "carol.approval").write_text((folder / "bob.approval").read_text().replace("bob", "carol"))
     said = secagg("plan", "approvals", folder, *plan, *roster)
     assert "carol.approval does not count  it is not signed by carol" in said.out
+    refused = secagg("plan", "sign", *plan, "--tls", federation / "alice", "--out", federation / "plan.json")
+    assert (refused.code, "cannot make the folder" in refused.complaint) == (2, True)

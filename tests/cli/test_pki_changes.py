@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from secagg.cli.passphrase import VARIABLE
+from secagg.transport.certificates import key_pem
 from tests.cli.command import SERVER, Command
 from tests.transport.consortium import certify
 
@@ -114,3 +116,23 @@ def test_passphrase_of_the_authority(
         said = secagg("pki", "issue", *requests, *ca, *options)
         assert (said.code, words in said.complaint, "another passphrase" in said.err) == (2, True, False)
     assert secagg("pki", "issue", *requests, *ca, "--passphrase-file", tmp_path / "right").code == 0
+
+
+def test_only_the_authority_removes_a_member(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """Without the passphrase of a protected authority its register stays as it is."""
+    (tmp_path / "right").write_text(WORDS)
+    (tmp_path / "wrong").write_text("another passphrase")
+    key = federation / "ca" / "ca.key"
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(key_pem(loaded, WORDS.encode()))  # type: ignore[arg-type]
+    before = (federation / "ca" / "register.json").read_bytes()
+    given = ("pki", "remove", "carol", "--ca", federation / "ca")
+    for options, words in (
+        ([], "nobody to ask"),
+        (["--passphrase-file", tmp_path / "wrong"], "does not open with this passphrase"),
+    ):
+        said = secagg(*given, *options)
+        assert (said.code, words in said.complaint) == (2, True)
+        assert (federation / "ca" / "register.json").read_bytes() == before
+    assert secagg(*given, "--passphrase-file", tmp_path / "right").code == 0
+    assert (federation / "ca" / "register.json").read_bytes() != before

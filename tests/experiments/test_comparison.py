@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.colors import rgb_to_hsv
 
+from secagg.experiments.compare import write
 from secagg.experiments.comparison import OPENED_ONLY, Comparison
 from secagg.experiments.comparison_plots import _looks, plot_domains, plot_groups
 from secagg.experiments.paired import UNSURE, pairs_of
@@ -25,6 +26,8 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "partition": "iid",
         "leave_out": None,
         "expand": 0,
+        "refine": None,
+        "normalise": None,
         "epsilon": math.inf,
         "protection": "none" if unprotected else "masked",
         "seed": seed,
@@ -36,6 +39,9 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
     result = {
         "accuracy": accuracy,
         "accuracy_interval": [accuracy - 0.1, accuracy + 0.1],
+        "refine": 0,
+        "normalisation": "none",
+        "diverged": False,
         "aggregate_sha256": None if chosen["method"] in ("fedpft", "dp-sgd") else "00",
         "protection": "none" if chosen["method"] == "dp-sgd" else chosen["protection"],
         "clients": 5,
@@ -53,6 +59,8 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "notes": ["a remark on all runs"],
         "by_domain": None,
         "metrics": None,
+        "seconds": {},
+        "rounds": [],
         "reproducible_noise": None,
         "validate": 0.0,
         "not_private": ["accuracy"] if finite else [],
@@ -297,3 +305,18 @@ def test_plots(tmp_path: Path) -> None:
         assert "<!-- fedcgs -->" in text
         assert "<!-- fedpft (no protection) -->" in text
         assert "magic" not in text
+
+
+def test_two_pipelines_are_said_in_every_output(tmp_path: Path) -> None:
+    """Where ε = ∞ ran without the normalisation of finite ε, tables, JSON and figure say so; else nothing does."""
+    runs = [run(0.5, seed, epsilon=epsilon) for epsilon in (1.0, math.inf) for seed in range(2)]
+    said = "Records are normalised under noise (centred-unit) and at ε = ∞ not so (none)."
+    assert said not in Comparison("data", "masked", tuple(runs)).summary()
+    for each in runs[:2]:
+        each.result["normalisation"] = "centred-unit"
+    found = Comparison("data", "masked", tuple(runs))
+    write(found, tmp_path)
+    for name in ("table.md", "table.tex", "results.json"):
+        text = (tmp_path / name).read_text()
+        assert "are normalised under noise (centred-unit)" in text, name
+    assert "normalised under noise (centred-unit)" in (tmp_path / "accuracy.svg").read_text()

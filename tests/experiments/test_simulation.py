@@ -27,6 +27,11 @@ def simulated(**settings: Any) -> Any:
     return secagg.simulate(FEATURES, LABELS, **settings)
 
 
+def scored(**settings: Any) -> Any:
+    """The same, scored on the records that it sums."""
+    return simulated(test_features=FEATURES, test_labels=LABELS, **settings)
+
+
 def test_aggregate_is_the_exact_sum() -> None:
     """The aggregate's digest is that of counts, class sums and moments of the quantised records, computed by hand."""
     radius = 32.0
@@ -213,7 +218,8 @@ def test_a_flattened_map_is_said(tmp_path: Path) -> None:
 def test_absent_classes_are_said() -> None:
     """Labels from 1 leave a class without a record, which is noted by its name."""
     notes = secagg.simulate(FEATURES, LABELS + 1).notes
-    assert "1 of 4 classes have no training record (0); labels count from 0" in notes
+    gaps = "; labels count from 0, and numbers without a record are classes too"
+    assert f"1 of 4 classes have no training record (0){gaps}" in notes
     notes = secagg.simulate(FEATURES, LABELS, classes="abcd").notes
     assert "1 of 4 classes have no training record (d)" in notes
     assert not any("training record" in note for note in simulated().notes)
@@ -269,3 +275,32 @@ def test_a_head_that_tells_nothing_is_noted() -> None:
     for held_out, is_noted in ((labels, False), ((labels + 1) % 3, True)):
         run = secagg.simulate(features, labels, test_features=features, test_labels=held_out, clients=3)
         assert any(note.endswith("naming the most frequent class (33.33 %)") for note in run.notes) == is_noted
+
+
+def test_exact_run_takes_the_pipeline_of_noise() -> None:
+    """Under-noise, a run at ε = ∞ has the normalisation and rounds of the noisy one; by its ε it has neither."""
+    exact, alike = (scored(pipeline=each).to_json() for each in ("by-epsilon", "under-noise"))
+    noisy = scored(epsilon=4.0, delta=1e-5, adjacency="add-remove").to_json()
+    found = [(run["normalisation"], run["refine"], run["vector_length"]) for run in (exact, alike, noisy)]
+    assert found[0] != found[1] == found[2]
+    assert alike["accuracy"] == alike["accuracy_reference"]
+    with pytest.raises(BadInput, match="no such pipeline: noisy; choose one of by-epsilon, under-noise"):
+        simulated(pipeline="noisy")
+
+
+@pytest.mark.parametrize(("rate", "diverged"), [(0.05, False), (1e9, True)])
+def test_diverged_training_is_said(rate: float, diverged: bool) -> None:
+    """A model that ends worse than a guess that knows nothing is called diverged, in a note and in the JSON."""
+    run = simulated(method="fedavg", parameters=f"rounds=2 rate={rate:g} clip=20", reference=False)
+    assert run.diverged == run.to_json()["diverged"] == diverged
+    assert any(note.startswith("training diverged: a loss of ") for note in run.notes) == diverged
+
+
+def test_exact_training_says_that_a_seed_does_not_repeat_it() -> None:
+    """An exact run of a method that trains names the option that repeats it; with that option it does."""
+    chosen = {"method": "fedavg", "parameters": "rounds=1 rate=0.1 clip=10", "reference": False, "seed": 3}
+    said = "seed does not fix what members draw to train"
+    assert any(note.startswith(said) for note in simulated(**chosen).notes)
+    again = [simulated(**chosen, noise_seed=5) for _ in range(2)]
+    assert again[0].to_json()["head_sha256"] == again[1].to_json()["head_sha256"]
+    assert not any(note.startswith(said) for run in (*again, simulated()) for note in run.notes)

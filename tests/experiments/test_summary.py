@@ -40,6 +40,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "reproducible_noise": None,
         "normalisation": "none",
         "validate": 0.0,
+        "diverged": False,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)
@@ -109,7 +110,7 @@ def test_refused_seeds_are_counted() -> None:
     runs = [run(0.5, 0), run(None, 1), run(0.6, 2)]
     (series,) = summarise(runs)
     assert (series.cells[0].seeds, series.cells[0].refused) == (2, 1)
-    assert accuracy_table("data", runs).rows[0][1].endswith("(n = 2)")
+    assert accuracy_table("data", runs).rows[0][1].endswith("(n = 2)¹")
 
 
 def test_labels_say_what_varies() -> None:
@@ -129,9 +130,20 @@ def test_table() -> None:
     assert table.rows[0][4] == f"84.00 ± {50 * (high - low):.2f}"
     assert "Student-t interval" in table.caption
     assert "(clients 5, partition iid, delta 1e-5, adjacency add-remove, unit record" in table.caption
-    (note,) = table.notes
+    assert table.rows[3] == ("dp-sgd, refine 16", "–¹", "–¹", "–", "–¹")
+    refused, note = table.notes
+    assert refused == "¹ Refused: refused."
     assert note.startswith("Not private: accuracies are counted on held-out records without noise")
     assert note in table.text()
+
+
+def test_diverged_training_is_marked() -> None:
+    """A cell with a run whose training diverged says so in a note, the others do not."""
+    runs = [run(0.5, seed, epsilon) for seed in range(2) for epsilon in (1.0, 4.0)]
+    runs[1].result["diverged"] = True
+    table = accuracy_table("data", runs)
+    assert [cell[-1] for cell in table.rows[0][1:]] == ["0", "¹"]
+    assert table.notes[0] == "¹ Training diverged."
 
 
 def test_table_of_one_seed() -> None:
@@ -146,7 +158,8 @@ def test_table_of_one_seed() -> None:
 def test_table_of_mixed_seeds() -> None:
     """Where refusals leave one seed in some cells, the caption explains both kinds of interval."""
     table = accuracy_table("data", [*grid(), run(0.8, 0, 8.0), run(None, 1, 8.0), run(None, 2, 8.0)])
-    assert table.rows[0][3] == "80.00 (70.00–82.00) (n = 1)"
+    assert table.rows[0][3] == "80.00 (70.00–82.00) (n = 1)¹"
+    assert "¹ Refused: refused." in table.notes
     assert "Student-t" in table.caption
     assert "Clopper–Pearson" in table.caption
 

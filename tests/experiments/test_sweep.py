@@ -392,6 +392,7 @@ def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
         ({"epsilon": ["1"]}, "epsilon cannot be '1'; give a number"),
         ({"method": "fedcgs"}, "method has 'fedcgs' to try; give a list"),
         ({"epsilon": 1.0}, "epsilon has 1.0 to try; give a list"),
+        ({"method": ["fedcgs", "prototypes[x=1]"]}, r"a sweep takes no method with brackets: prototypes\[x=1\]"),
     ],
     ids=str,
 )
@@ -434,3 +435,14 @@ def test_refused_runs_are_not_counted_among_those_taken_over(tmp_path: Path) -> 
     refused = [run for run in sweep(dataset(), grid, 1, tmp_path, 1).runs if run.result is None]
     assert len(refused) == 1
     assert sweep(dataset(), grid, 1, tmp_path, 1).notes[0] == "1 of 1 runs were taken over"
+
+
+def test_refused_settings_stay_in_every_output(tmp_path: Path) -> None:
+    """A setting that is refused has a row with a dash and its reason in the table, and is in CSV and JSON."""
+    result = sweep(dataset(), {"method": ["fedcgs", "magic"], "reference": [False]}, 1, tmp_path)
+    row, (note, *_) = result.table.rows[1], result.table.notes
+    assert row == ("magic", "–¹")
+    assert note.startswith("¹ Refused: unknown method 'magic'")
+    assert note in (tmp_path / "table.md").read_text()
+    assert "unknown method" in (tmp_path / "results.csv").read_text()
+    assert json.loads((tmp_path / "results.json").read_text())["refusals"] == list(result.refusals)

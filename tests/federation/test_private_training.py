@@ -43,7 +43,8 @@ async def test_training_that_ends_early_stays_charged_whole_and_says_so(tmp_path
     played = await run_federation(world, leaves={2: 1, 3: 1})
     for member in (1, 4):
         reason = str(played.clients[member])
-        assert "1 of 2 sums may have left, and the ledger goes on counting the whole plan" in reason
+        assert "1 of 2 sums may have left, and your ledger was charged epsilon" in reason
+        assert "for the whole plan" in reason
         (entry,) = world.ledger(member).entries()
         assert entry.release.epsilon == world.setup.plan.epsilon
 

@@ -33,6 +33,7 @@ from secagg.parties.rounds import following_setup
 from secagg.parties.told import Told, check_outcome
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
+from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.statistics import Normalisation
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
@@ -207,8 +208,10 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
     for member in (1, 4):
         assert isinstance(played.clients[member], SessionAborted)
         assert played.server.reason in played.clients[member].reason
-        assert "1 of 3 sums may have left, and the ledger counts no more" in played.clients[member].reason
         whole, settled = world.ledger(member).entries()
+        charged = f"was charged epsilon {shown(settled.release.epsilon)} about {settled.release.data_name}, for these"
+        assert f"1 of 3 sums may have left, and your ledger {charged}" in played.clients[member].reason
+        assert "nothing of the last sum was opened" in played.clients[member].reason
         assert 0 < settled.release.epsilon < whole.release.epsilon
         assert settled.release == release_until(world.setup, world.policy(member).data_name, 1)
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()

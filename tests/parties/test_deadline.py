@@ -116,6 +116,37 @@ def test_next_step_has_its_own_time(tmp_path: Path, clock: Clock) -> None:
     assert Deadline(tmp_path, "Endorsement", SECONDS, SLACK).left() == SECONDS
 
 
+def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
+    """An extended step has its time once more from then on; asked for a second time, also after a restart, it ends."""
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    assert looked_at(step, clock, 60) <= 1e-6
+    assert step.extend()
+    assert step.left() == pytest.approx(SECONDS)
+    looked_at(step, clock, 40)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    assert again.is_extended
+    assert again.left() == pytest.approx(20.0, abs=1e-3)
+    assert not again.extend()
+    assert again.left() == pytest.approx(20.0, abs=1e-3)
+    looked_at(again, clock, 19)
+    assert not again.extend()
+    assert looked_at(again, clock, 1) <= 1e-3
+
+
+def test_extension_of_one_step_is_none_of_the_next(tmp_path: Path, clock: Clock) -> None:
+    """Every step may be extended."""
+    Deadline(tmp_path, STEP, SECONDS, SLACK).extend()
+    assert not Deadline(tmp_path, "Endorsement", SECONDS, SLACK).is_extended
+
+
+def test_file_of_an_older_version_keeps_its_time(tmp_path: Path, clock: Clock) -> None:
+    """A file without the word on an extension says when its step closes, and that it was not extended."""
+    (tmp_path / CLOSING_FILE).write_text(f"{STEP} {clock.time() + 20.0} 0")
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    assert step.left() == pytest.approx(20.0)
+    assert not step.is_extended
+
+
 @pytest.mark.parametrize("content", [b"", b"UploadHeader", b"UploadHeader soon 0", b"\xff\xff", b"1 2 3 4"])
 def test_damaged_file_begins_the_time(tmp_path: Path, clock: Clock, content: bytes) -> None:
     """A file that says nothing costs at most the step's time again, never the session."""
@@ -137,8 +168,8 @@ def test_disk_that_refuses_is_said(tmp_path: Path) -> None:
 
 def expired(home: Path) -> None:
     """Move the end of a party's present step into the past."""
-    step, _, _ = (home / CLOSING_FILE).read_text().split()
-    (home / CLOSING_FILE).write_text(f"{step} {time.time() - 1.0} 1")
+    step, *_ = (home / CLOSING_FILE).read_text().split()
+    (home / CLOSING_FILE).write_text(f"{step} {time.time() - 1.0} 1 1")
 
 
 async def test_restarted_server_does_not_join_anew(tmp_path: Path) -> None:
@@ -177,7 +208,7 @@ class KilledWhenAllAreThere(SessionRun):
 
     def is_expired(self, member: int) -> bool:
         """Whether the aggregator was killed already."""
-        return (self.world.home(member) / CLOSING_FILE).read_text().endswith(" 1")
+        return (self.world.home(member) / CLOSING_FILE).read_text().endswith(" 1 1")
 
 
 async def test_restarted_aggregator_does_not_collect_anew(tmp_path: Path) -> None:

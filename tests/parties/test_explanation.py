@@ -213,7 +213,7 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
         "may return in a later round, shown what opened it by the signatures of 3 other clients"
     )
     assert "several exact sums" not in said
-    assert said["waiting"].endswith("90 s for them to compute for a later round and join it")
+    assert ", 90 s for them to compute for a later round and join it; once more where too few" in said["waiting"]
     few = explained(clients=3, **averaging)["who was away"]
     assert few == "is in no later round: 3 other clients would have to sign what opened it, and there are 2"
     assert explained(refine=2)["who was away"] == "is in no later round"

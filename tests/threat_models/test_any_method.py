@@ -39,6 +39,11 @@ def attacks(report: dict[str, Any]) -> dict[str, str]:
     return {finding["attack"]: finding["verdict"] for finding in report["adversaries"][0]["findings"]}
 
 
+def sentence_of(report: dict[str, Any], attack: str) -> str:
+    """The sentence of one attack."""
+    return next(each["sentence"] for each in report["adversaries"][0]["findings"] if each["attack"] == attack)
+
+
 def places(report: dict[str, Any]) -> set[str]:
     """Where noise was measured."""
     assert report["promise"]["drawn"]["flaws"] == []
@@ -49,20 +54,20 @@ def test_method_with_a_block_of_its_own(run: Command) -> None:
     """Naive Bayes is attacked by its counts and class sums; the noise of its squares is measured with the rest."""
     report = audited(run, "naive-bayes", *NOISE, "--expand", "64", dataset="breast-cancer")
     assert places(report) == {"counts", "class sums", "squares"}
-    assert attacks(report)["membership_release"] != "not applicable"
+    assert attacks(report)["unmixing"] == "inconclusive"
+    assert "noise in each of its blocks was measured" in sentence_of(report, "membership_release")
     assert any("squares" in limit for limit in report["limits"])
 
 
 def test_method_without_counts(run: Command) -> None:
-    """Noise and lengths of a ridge are audited, triangle and diagonal apart; attacks on classes do not apply."""
+    """Noise and lengths of a ridge are audited, triangle and diagonal apart; no attack says that nothing is there."""
     report = audited(run, "ridge", *NOISE)
     assert places(report) == {"gram, diagonal", "gram, off the diagonal", "targets"}
     assert report["promise"]["agrees"]
-    found = attacks(report)
-    assert {name for name, verdict in found.items() if verdict != "not applicable"} == {
-        "membership_head",
-        "sizes_and_timing",
-    }
+    for name in ("unmixing", "property_inference", "gradient_inversion", "score_inference"):
+        assert attacks(report)[name] == "inconclusive", name
+        assert sentence_of(report, name).endswith("hold: gram, targets."), name
+    assert "best test under the plan's noise" in sentence_of(report, "membership_release")
 
 
 def test_method_of_updates(run: Command) -> None:

@@ -1,6 +1,7 @@
 """The endpoint over real gRPC on this machine: who is let in, what is bounded, how failures reach the caller."""
 
 import asyncio
+import logging
 import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -158,7 +159,7 @@ async def test_refusal_that_stays_is_told(
 ) -> None:
     """A refusal that does not end is told at once and at the end, with the coordinator's words, as no end at all."""
     coordinator.failures = [failure] * 1000
-    words = failure.problem if isinstance(failure, NotNow) else str(failure)
+    words = failure.problem if isinstance(failure, NotNow | ProtocolViolation) else str(failure)
     async with Link(read_credentials(consortium / "bob"), address, 0.05) as link:
         with pytest.raises(ServerAway) as error:
             await link.submit(b"x")
@@ -189,6 +190,50 @@ async def test_every_status_is_asked_again(consortium: Path, code: grpc.StatusCo
         assert await link.submit(b"x") == b"x"
     await server.stop(None)
     assert answers == []
+
+
+async def test_log_of_a_lost_connection_has_our_words(
+    consortium: Path, coordinator: Remembering, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is stopped and started again is away, then back; what gRPC says of its sockets is in no line."""
+    caplog.set_level(logging.INFO, "secagg.link")
+    credentials = read_credentials(consortium / SERVER)
+    server, address = await serve(credentials, coordinator, "127.0.0.1:0")
+    async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
+        await link.submit(b"x")
+        await server.stop(None)
+        again = asyncio.ensure_future(link.submit(b"y"))
+        while not caplog.records:  # noqa: ASYNC110 (a log has no event)
+            await asyncio.sleep(0.01)
+        server, _ = await serve(credentials, coordinator, address)
+        await again
+    await server.stop(None)
+    assert coordinator.submitted == [(2, b"x"), (2, b"y")]
+    told = [record.getMessage() for record in caplog.records if record.name == "secagg.link"]
+    assert told[-1] == "the server is back"
+    assert told[:-1]
+    assert all(line.startswith("the server: ") and "asking again for up to" in line for line in told[:-1])
+    assert not [line for line in told for words in ("Socket", "Stream", "socket", "RST", "recv") if words in line]
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+async def test_status_of_a_library_is_not_quoted(consortium: Path, code: grpc.StatusCode) -> None:
+    """Details that no endpoint of ours has marked as its own are replaced by our words."""
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        await context.abort(code, "Stream removed (Socket closed)")
+
+    server = grpc.aio.server()
+    handlers = {"Submit": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("secagg.v1.Session", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", read_credentials(consortium / SERVER).for_server())
+    await server.start()
+    async with Link(read_credentials(consortium / "alice"), f"127.0.0.1:{port}", 0.0) as link:
+        with pytest.raises(ServerAway) as error:
+            await link.submit(b"x")
+    await server.stop(None)
+    assert error.value.said
+    assert "Socket" not in error.value.said
 
 
 async def test_answer_that_does_not_parse_is_asked_again(consortium: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,11 +21,13 @@ class Attack:
 
     `name` is that of gates and of the command line, `paper` who published it; `meaning` says what somebody knows for
     whom it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack
-    nothing to work on, whoever looks; "" where it does. `needs` are the fields or blocks that a view must have
-    (`View.has`), `sessions` the number of sums about nearly the same data. `metrics` are all that it may measure.
-    `tries_records`: it needs candidate records; `tells_members`: of both kinds, that took part and that did not;
-    `trusts_owners`: its numbers depend on which of these took part. `limits` is the largest number of confidence
-    limits that its verdict and the gate may judge, of one view.
+    nothing to work on, whoever looks and whatever the sums hold; "" where it does. `lacks` says the same by the kinds
+    of the sums' rounds and blocks: blocks of unknown kind may hold what it looks for. `weighs_all`: no kind decides the
+    attack's verdict, since it weighs every block or none. `needs` are the fields or blocks that a view must have
+    (`View.has`); a block that is needed is read, whatever its kind. `sessions` is the number of sums about nearly the
+    same data. `metrics` are all that it may measure. `tries_records`: it needs candidate records; `tells_members`: of
+    both kinds, that took part and that did not; `trusts_owners`: its numbers depend on which of these took part.
+    `limits` is the largest number of confidence limits that its verdict and the gate may judge, of one view.
 
     `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding
     with an empty `adversary`, and with controls of its own: the same code on an unprotected copy, which must succeed,
@@ -46,3 +48,5 @@ class Attack:
     meaning: str = ""
     remedy: str = ""
     unsuited: Callable[[Session], str] = lambda session: ""
+    lacks: Callable[[Session], str] = lambda session: ""
+    weighs_all: bool = False

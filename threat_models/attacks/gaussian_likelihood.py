@@ -2,8 +2,8 @@
 
 Records are integers q (n, d) in cells y (n,), their classes or what a sum divides these into; a record adds
 Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and second moment B (which prototypes and slot sums lack). `noise` is
-that of the opened blocks: σ_N, σ_A, σ_B, the latter over √2 off the diagonal, so that ⟨Δ, X⟩/σ² over the upper triangle
-is qᵀXq/σ_B² over the whole matrix.
+that of the opened blocks: σ_N, σ_A, σ_B, the latter over √2 off the diagonal of a triangle, so that ⟨Δ, X⟩/σ² over the
+upper triangle is qᵀXq/σ_B² over the whole matrix.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,16 +48,25 @@ def squared_mu(records: Records, noise: Noise) -> Floats:
     """μ² = ‖Δ‖²/σ² of every record, (n,): at most that of the plan, less for shorter records."""
     squares = np.einsum("nd,nd->n", records.integers.astype(np.float64), records.integers.astype(np.float64))
     found: Floats = 1 / noise["counts"].sigma ** 2 + squares / noise["class_sums"].sigma ** 2
-    if "second_moment" in noise:
-        found += (squares / noise["second_moment"].sigma) ** 2
+    if (moment := noise.get("second_moment")) is not None:
+        length = squares**2
+        if not moment.triangle:  # then ‖q qᵀ‖² over the upper triangle alone: (‖q‖⁴ + Σ q_i⁴)/2
+            length = (length + np.sum(records.integers.astype(np.float64) ** 4, axis=1)) / 2
+        found += length / moment.sigma**2
     return found
+
+
+def squared_length(part: Blocks, noise: Noise) -> float:
+    """μ² = ‖Δ‖²/σ² of one record whose `part` of the sum is Δ, over all of its blocks."""
+    return math.fsum(float(entries @ entries) for entries in standardise(part, noise).values())
 
 
 def standardise(residual: Blocks, noise: Noise) -> dict[str, Floats]:
     """Divide the entries of each block, (entries,), by their σ: N(0, 1) each where the residual is planned noise."""
     found = {name: np.asarray(block, dtype=np.float64).ravel() / noise[name].sigma for name, block in residual.items()}
-    if "second_moment" in found:
-        found["second_moment"][off_diagonal(len(found["second_moment"]))] *= math.sqrt(2)
+    for name, entries in found.items():
+        if noise[name].triangle:
+            _scale_off_diagonal(entries, math.sqrt(2))
     return found
 
 
@@ -66,6 +76,13 @@ def noise_ratio(residual: Blocks, noise: Noise) -> tuple[float, int]:
     return float(np.mean(scaled**2)), len(scaled)
 
 
+def _scale_off_diagonal(entries: Floats, factor: float) -> None:
+    """Scale in place what is not on the diagonal of an upper triangle (entries,), which zeros may follow."""
+    apart = off_diagonal(len(entries))
+    entries[: len(apart)][apart] *= factor
+
+
+@lru_cache(maxsize=4)
 def off_diagonal(size: int) -> NDArray[np.bool_]:
     """Which of the `size` entries of an upper triangle, row by row, are not on the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
@@ -77,8 +94,9 @@ def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str,
     """Draw noise of the given strength, in the shape of a release; seeded, for simulations and never for protection."""
     generator = np.random.default_rng(seed)
     found = {name: generator.normal(0, noise[name].sigma, np.shape(block)) for name, block in shapes.items()}
-    if "second_moment" in found:
-        found["second_moment"][off_diagonal(len(found["second_moment"]))] /= math.sqrt(2)
+    for name, entries in found.items():
+        if noise[name].triangle:
+            _scale_off_diagonal(entries.reshape(-1), math.sqrt(0.5))
     return found
 
 

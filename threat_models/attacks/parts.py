@@ -43,7 +43,8 @@ class Equations:
     """Sums of the parts of n hidden `members`, who are taken to send the same in every round.
 
     `incidence` (R, n) is 1 where a sum holds a member's part, `sums` are the rows (R, k, entries) of each block,
-    `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'.
+    `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'. The noise of
+    the blocks in `triangles` is σ/√2 off their diagonal.
     """
 
     members: tuple[str, ...]
@@ -51,6 +52,7 @@ class Equations:
     sums: Mapping[str, Floats] = field(repr=False)
     noise: Mapping[str, Floats] | None
     numbers: tuple[int, ...]
+    triangles: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> int:
@@ -97,6 +99,7 @@ class Equations:
             {name: rows[:rounds] for name, rows in self.sums.items()},
             None if self.noise is None else {name: each[:rounds] for name, each in self.noise.items()},
             self.numbers[:rounds],
+            self.triangles,
         )
 
     @property
@@ -144,4 +147,5 @@ def equations_in(view: View) -> Equations | None:
         {name: np.stack([rows[name] for *_, rows in rounds]) for name in names},
         sigmas if any(noises) else None,
         tuple(each.number for each, *_ in rounds),
+        frozenset(name for each in noises for name, noise in each.items() if noise.triangle),
     )

@@ -9,11 +9,10 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 
-from methods.chain import ChainRound
 from methods.own_projection import OwnProjection
 from secagg.plan import Plan
 from secagg.privacy.claim import shown
-from threat_models.attacks.gaussian_likelihood import MOMENTS
+from threat_models.attacks.unread import HALF_READ, READ
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.chi_square import SHORT_LEVEL
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
@@ -48,10 +47,6 @@ SIMULATED_LIMITS = (
     "Lengths of updates and other blocks are searched: a longer part than any that was tried stays unseen.",
 )
 """What a simulation shows no better than a transcript."""
-READ = MOMENTS | {"census"}
-"""Blocks of a session that attacks know; a census says no more than who holds what."""
-HALF_READ = (ChainRound, OwnProjection)
-"""Rounds of whose other blocks attacks read a part."""
 
 
 def subject_of(

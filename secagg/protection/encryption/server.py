@@ -61,6 +61,7 @@ class AwaitingCiphertexts(CollectingStep):
         self._context = context
         self._key = bind.message_digest(published)
         super().__init__(context.clients)
+        self.enough = self._context.fewest
 
     def check(self, member: int, incoming: EncryptedUpload) -> None:
         """Take an upload that its client signed for this session and key, of the one right size."""
@@ -86,8 +87,8 @@ class AwaitingCiphertexts(CollectingStep):
     def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
         """Fix the set of summed clients."""
         members = self.members
-        if len(members) < self._context.fewest:
-            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self._context.fewest} are needed")
+        if self.is_short:
+            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
         return CiphertextsToAdd(self._context, tuple(self.messages[member] for member in members)), {}
 
 

@@ -176,6 +176,11 @@ class AwaitingOpenings(CollectingStep):
         """Whether every dealer's secret has enough shares."""
         return not self._shares.lacking()
 
+    @property
+    def is_short(self) -> bool:
+        """Whether a dealer's secret lacks shares."""
+        return not self.complete
+
     def close(self) -> tuple[SumToOpen, Mapping[int, Any]]:
         """Recover the secrets. Raises SessionAborted when shares are lacking, ProtocolViolation for a bad dealer."""
         if lacking := self._shares.lacking():

@@ -12,7 +12,6 @@ import numpy as np
 
 from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
-from secagg.privacy import OpenedNoise
 from tests.worlds.chance import repeatable
 from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.session import Session
@@ -39,7 +38,7 @@ def _with_members(session: Session, names: Sequence[str]) -> Session:
     present = {name: session.contributions[name] for name in names}
     noise, part = session.noise, math.sqrt(len(names) / len(session.members))
     if noise is not None:
-        noise = {name: OpenedNoise(each.sigma * part, each.multiplier) for name, each in noise.items()}
+        noise = {name: replace(each, sigma=each.sigma * part) for name, each in noise.items()}
     release = {block: sum(np.asarray(each[block]) for each in present.values()) for block in session.release}
     return replace(session, members=tuple(names), contributions=present, release=release, noise=noise, earlier=())
 

@@ -38,7 +38,7 @@ def noised(session, factor, seed=0):
     noise = {
         "counts": OpenedNoise(factor),
         "class_sums": OpenedNoise(factor * levels),
-        "second_moment": OpenedNoise(factor * levels**2),
+        "second_moment": OpenedNoise(factor * levels**2, triangle=True),
     }
     extra = draw_noise(session.release, noise, seed)
     return replace(session, noise=noise, release={name: block + extra[name] for name, block in session.release.items()})

@@ -192,7 +192,10 @@ def _judge_by_sums(equations: Equations) -> _Judged:
     measures, visible, hidden = [], False, True
     for place in np.flatnonzero(equations.told_apart):
         blocks = {block: rows[place] for block, rows in solved.items()}
-        noise = {block: OpenedNoise(float(sigma[place])) for block, sigma in noises.items()}
+        noise = {
+            block: OpenedNoise(float(sigma[place]), triangle=block in equations.triangles)
+            for block, sigma in noises.items()
+        }
         member = equations.members[place]
         measures += [replace(each, of=f"{each.of} of {member}") for each in measure_signals(blocks, noise)]
         visible, hidden = visible or is_visible(blocks, noise), hidden and is_hidden(blocks, noise)
@@ -240,6 +243,7 @@ CHANGING_COHORTS = Attack(
     metrics=(APART, RANK, TOGETHER, COSINE, AREA, SIGNAL),
     tries_records=False,
     limits=3,
+    weighs_all=True,
     meaning="What single members put in comes out of the sums of cohorts that change from round to round.",
     remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit silo).",
     unsuited=_opens_one_sum,

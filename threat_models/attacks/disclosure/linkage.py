@@ -193,6 +193,7 @@ LINKAGE = Attack(
     metrics=(ROWS, WHOLE),
     tries_records=False,
     limits=4,
+    weighs_all=True,
     meaning="Members' parts are recognised from round to round, and by their likeness to other data.",
     remedy="Hide clients' vectors: --protection masked, shared or encrypted.",
 )

@@ -233,5 +233,5 @@ SCORE_INFERENCE = Attack(
     trusts_owners=True,
     meaning="Class shares of a cohort are known from how well models score on it.",
     remedy="Draw larger cohorts, or plan with a finite epsilon.",
-    unsuited=_scores_nothing,
+    lacks=_scores_nothing,
 )

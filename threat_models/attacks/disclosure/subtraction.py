@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from secagg.plan import NoiseFrom
-from secagg.privacy import GaussianCost, OpenedNoise, Releases, TrainingCost, Unit
+from secagg.privacy import GaussianCost, Releases, TrainingCost, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
@@ -138,7 +138,7 @@ def _combine(one: Noise | None, other: Noise | None) -> Noise | None:
     """The noise of a difference of two sums, of which either may have none."""
     if one is None or other is None:
         return one or other
-    return {name: OpenedNoise(math.hypot(one[name].sigma, other[name].sigma)) for name in one}
+    return {name: replace(one[name], sigma=math.hypot(one[name].sigma, other[name].sigma)) for name in one}
 
 
 def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -177,7 +177,7 @@ def noise_left(view: View, honest: int) -> Noise | None:
     if opened is None or not _is_noised_by_clients(view):
         return opened
     part = math.sqrt(honest / len(view.members))
-    return {name: OpenedNoise(each.sigma * part, each.multiplier) for name, each in opened.items()}
+    return {name: replace(each, sigma=each.sigma * part) for name, each in opened.items()}
 
 
 def _measure_epsilon(view: View, honest: int) -> tuple[Measure, ...]:

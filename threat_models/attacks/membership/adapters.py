@@ -262,6 +262,6 @@ ADAPTERS = Attack(
     limits=10,
     meaning="Whether a record was used, and what members ask, shows in how the shared adapter moves.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",
-    unsuited=tunes_nothing,
+    lacks=tunes_nothing,
 )
 """Needs rounds that move an adapter, which whoever sees sums is told: found out when it runs."""

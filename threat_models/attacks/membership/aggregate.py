@@ -26,7 +26,9 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.metrics import Figures, Scores, measure
 from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, check_noise
-from threat_models.findings import Control, Finding, decide
+from threat_models.attacks.single_records import Contribute, Squares, choose_some, contribute_to, squares_by
+from threat_models.attacks.unread import unread_in, withhold
+from threat_models.findings import Control, Finding, Measure, Verdict, decide
 from threat_models.session import Blocks, Knowledge, Records
 from threat_models.views import View
 
@@ -45,12 +47,13 @@ INFORMED = Figures("informed", "knowing all other records")
 class BestTest:
     """The test of an adversary that knows all records but the candidate: scores and labels (n,) of what it scored.
 
-    `noise` compares the noise in the sum with the plan's.
+    `noise` compares the noise in the sum with the plan's. `squares_of` computes μ² of records.
     """
 
     scores: Scores
     labels: NDArray[np.int64]
     noise: NoiseCheck
+    squares_of: Squares
 
 
 def score_by_release(release: Blocks, noise: Noise | None, records: Records, public: Records | None) -> Floats:
@@ -89,70 +92,122 @@ def _score_by_cell(release: Blocks, noise: Noise | None, records: Records, publi
     return values
 
 
-def run_best_test(release: Blocks, noise: Noise, knowledge: Knowledge, grid: Grid) -> BestTest:
+def run_best_test(
+    release: Blocks, noise: Noise, knowledge: Knowledge, grid: Grid, contribute: Contribute | None = None
+) -> BestTest | None:
     """Run the Neyman-Pearson test: ⟨Δ, release − expected⟩/σ² − μ²/2, expected without the candidate.
 
-    It is N(±μ²/2, μ²) for records in the sum and not. Every candidate is tested with and without it, 10⁴ times in all
-    of either, each time under noise of its own: tests on one release share its noise, so that a threshold found on some
-    of them would know it. The noise is the plan's, or less where less is measured in a block.
+    It is N(±μ²/2, μ²) for records in the sum and not, Δ being over all blocks what `contribute` makes of the candidate
+    alone; None where there is no such part, nor blocks that are moments by their kinds. Every candidate is tested with
+    and without it, 10⁴ times in all of either, each time under noise of its own: tests on one release share its noise,
+    so that a threshold found on some of them would know it. The noise is the plan's, or less where less is measured in
+    a block.
     """
-    records = knowledge.candidates
-    known = total(records.take(knowledge.is_member), len(release["counts"]), frozenset(release))
-    if knowledge.others is not None:
-        known = {name: block + knowledge.others[name] for name, block in known.items()}
-    found = check_noise(release, known, noise, grid)
+    squares_of = squares_by(contribute, knowledge.candidates, noise)
+    if squares_of is None:
+        return None
+    found = check_noise(release, _sum_known(release, knowledge, contribute, squares_of), noise, grid)
+    records = choose_some(squares_of, knowledge.candidates, release)
     times = -(-TRIALS // len(records))
-    squares, labels = np.tile(squared_mu(records, found.reduce(noise)), 2 * times), np.tile(records.labels, 2 * times)
+    squares, labels = np.tile(squares_of(records, found.reduce(noise)), 2 * times), np.tile(records.labels, 2 * times)
     is_member = np.arange(len(squares)) < len(squares) // 2
     values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
-    return BestTest(Scores(values, is_member), labels, found)
+    return BestTest(Scores(values, is_member), labels, found, squares_of)
+
+
+def _sum_known(
+    release: Blocks, knowledge: Knowledge, contribute: Contribute | None, squares_of: Squares
+) -> dict[str, Floats]:
+    """Sum what is known of the members' records, exactly: their moments by cell, or the method's blocks."""
+    members = knowledge.candidates.take(knowledge.is_member)
+    if contribute is None or squares_of is squared_mu:
+        known = total(members, len(release["counts"]), frozenset(release))
+    else:
+        known = {name: np.asarray(block, dtype=np.float64) for name, block in contribute(members).items()}
+    if knowledge.others is None:
+        return known
+    return {name: block + knowledge.others[name] for name, block in known.items()}
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view = views[0]
-    noise, claim, candidates = view.noise, view.claim, knowledge.candidates
-    values = score_by_release(view.release, noise, candidates, knowledge.public)
-    rows = metrics.match_classes(candidates.labels, knowledge.is_member)
-    alone = Scores(values, knowledge.is_member).take(rows)
-    blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
-    progress(1, 3)
-    best = run_best_test(view.release, noise, knowledge, view.plan.grid) if noise is not None else None
-    judged, labels = (alone, candidates.labels[rows]) if best is None else (best.scores, best.labels)
-    progress(2, 3)
-    controls = tuple(make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+    view, noise, unread, best = views[0], views[0].noise, unread_in(views[0]), None
     if noise is not None:
-        controls += tuple(_make_noise_control(knowledge, noise, is_true) for is_true in (True, False))
-    lines, found = {ALONE.words: alone}, measure(alone, ALONE)  # one noise: what ε allows is of many
-    if best is not None:
-        lines[INFORMED.words] = best.scores
-        found = (*measure(best.scores, INFORMED, claim), *found, *filter(None, (best.noise.worst,)))
-    worst = metrics.measure_worst_class(judged, labels, view.plan.classes)
-    found += (*worst, *blind.measures)
-    broken = metrics.crosses(found) or (best is not None and bool(best.noise.short))
-    if best is None:
-        succeeded = blind.lets_succeed(alone) or (metrics.tells_class(worst) and not blind.tells)
-        withstood = metrics.withstands(alone) and not blind.tells
-    else:  # whose members are drawn, not found: they are of one population, and who knows less tells no more
-        succeeded = broken or metrics.succeeds(best.scores) or blind.lets_succeed(alone) or metrics.tells_class(worst)
-        withstood = metrics.withstands(best.scores) and best.noise.is_complete
+        best = run_best_test(view.release, noise, knowledge, view.plan.grid, contribute_to(view))
+    progress(1, 3)
+    if noise is not None and best is not None:
+        unread = tuple(name for name in unread if name not in view.release)  # the test weighs all of this sum
+        found = _judge_noisy(view, noise, best, knowledge)
+    elif noise is None and "class_sums" in view.release:
+        found = _judge_exact(view, knowledge)
+    else:
+        nothing = "It does not see a sum that holds class_sums."
+        found = Finding(MEMBERSHIP_RELEASE.name, "", Verdict.NOT_APPLICABLE, nothing)
     progress(3, 3)
+    return withhold(found, unread)
+
+
+def _judge_exact(view: View, knowledge: Knowledge) -> Finding:
+    """Judge an exact sum by what it tells alone."""
+    alone, labels, blind = _score_alone(view, knowledge)
+    worst = metrics.measure_worst_class(alone, labels, view.plan.classes)
+    controls = tuple(make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+    succeeded = blind.lets_succeed(alone) or (metrics.tells_class(worst) and not blind.tells)
+    withstood = metrics.withstands(alone) and not blind.tells
+    told = (
+        f"From the exact sum alone members are {metrics.describe(alone)}. Who knows all other records knows the last."
+    )
     return Finding(
-        "membership_release",
+        MEMBERSHIP_RELEASE.name,
         "",
         decide(succeeded, withstood, controls),
-        _describe(judged, best, broken, claim)
-        + metrics.describe_class(worst)
-        + (blind.sentence if best is None else ""),
-        found,
-        (metrics.roc("Membership, from the sum", lines, claim),),
+        told + metrics.describe_class(worst) + blind.sentence,
+        (*measure(alone, ALONE), *worst, *blind.measures),
+        (metrics.roc("Membership, from the sum", {ALONE.words: alone}, view.claim),),
         controls=controls,
     )
 
 
-def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: PrivacyClaim | None) -> str:
-    if best is None:
-        told = metrics.describe(judged)
-        return f"From the exact sum alone members are {told}. Who knows all other records knows the last."
+def _judge_noisy(view: View, noise: Noise, best: BestTest, knowledge: Knowledge) -> Finding:
+    """Judge by the best test, whose members are drawn, not found: they are of one population.
+
+    Who knows the release alone tells no more, so that this decides a success, and nothing else.
+    """
+    lines, succeeded = {INFORMED.words: best.scores}, metrics.succeeds(best.scores)
+    found = measure(best.scores, INFORMED, view.claim)
+    beside: tuple[Measure, ...] = ()
+    controls: tuple[Control, ...] = ()
+    if "class_sums" in view.release:
+        alone, _, blind = _score_alone(view, knowledge)
+        lines, beside = {ALONE.words: alone, **lines}, blind.measures
+        found += measure(alone, ALONE)  # one noise: what ε allows is of many
+        succeeded = succeeded or blind.lets_succeed(alone)
+        controls = tuple(make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+    worst = metrics.measure_worst_class(best.scores, best.labels, view.plan.classes)
+    found += (*filter(None, (best.noise.worst,)), *worst, *beside)
+    controls += tuple(_make_noise_control(view, noise, best, knowledge, is_true) for is_true in (True, False))
+    broken = metrics.crosses(found) or bool(best.noise.short)
+    succeeded = succeeded or broken or metrics.tells_class(worst)
+    withstood = metrics.withstands(best.scores) and best.noise.is_complete
+    return Finding(
+        MEMBERSHIP_RELEASE.name,
+        "",
+        decide(succeeded, withstood, controls),
+        _describe(best, broken, view.claim) + metrics.describe_class(worst),
+        found,
+        (metrics.roc("Membership, from the sum", lines, view.claim),),
+        controls=controls,
+    )
+
+
+def _score_alone(view: View, knowledge: Knowledge) -> tuple[Scores, NDArray[np.int64], Blind]:
+    """Score members and as many others of each class by the release alone, with their labels; and without it."""
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    records, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    values = score_by_release(view.release, view.noise, knowledge.candidates, knowledge.public)
+    return Scores(values[rows], is_member), records.labels, Blind.of(records, is_member)
+
+
+def _describe(best: BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
     limit = "This is more than the claim allows." if broken else "The claim allows this."
     which = "the plan's noise"
     if best.noise.short:
@@ -162,7 +217,7 @@ def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: Privac
         noise = "The noise in each of its blocks was measured."
     else:
         noise = "Whether the sum holds this noise cannot be told without all its records."
-    result = f"By the best test under {which}, knowing all other records, members are {metrics.describe(judged)}."
+    result = f"By the best test under {which}, knowing all other records, members are {metrics.describe(best.scores)}."
     return f"{result} {limit if claim is not None else 'Nothing is claimed.'} {noise}"
 
 
@@ -191,12 +246,12 @@ def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Co
     return Control(name, is_true, metrics.succeeds(metrics.pool_scores(parts)))
 
 
-def _make_noise_control(knowledge: Knowledge, noise: Noise, is_true: bool) -> Control:
+def _make_noise_control(view: View, noise: Noise, best: BestTest, knowledge: Knowledge, is_true: bool) -> Control:
     """Try the best test under so little noise that it must succeed, or on records none of which was summed."""
-    pool = _choose_pool(knowledge)
+    pool = choose_some(best.squares_of, _choose_pool(knowledge), view.release)
     generator = np.random.default_rng(SEED + 1)
     called = generator.permutation(len(pool)) < len(pool) // 2
-    squares = np.full(len(pool), CONTROL_MU**2) if is_true else squared_mu(pool, noise)
+    squares = np.full(len(pool), CONTROL_MU**2) if is_true else best.squares_of(pool, noise)
     values = generator.normal(0, np.sqrt(squares)) + (squares * called if is_true else 0.0) - squares / 2
     name = f"noise {1 / CONTROL_MU:g} times a record's length" if is_true else "the planned noise and no member"
     return Control(name, is_true, metrics.succeeds(Scores(values, called)))
@@ -212,6 +267,7 @@ MEMBERSHIP_RELEASE = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=9,
+    weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the opened sum.",
     remedy="Plan with a finite epsilon, or with many more records in the sum.",
 )

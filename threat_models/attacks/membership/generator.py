@@ -188,6 +188,6 @@ MEMBERSHIP_GENERATOR = Attack(
     limits=8,
     meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",
-    unsuited=_makes_nothing,
+    lacks=_makes_nothing,
 )
 """Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""

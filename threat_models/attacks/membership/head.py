@@ -230,6 +230,7 @@ MEMBERSHIP_HEAD = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the head.",
     remedy="Plan with a finite epsilon, or more records; keep the head at the server (--result server).",
 )
@@ -243,6 +244,7 @@ LOSS_ENTROPY_GAPS = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=4,
+    weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the scores that it gets.",
     remedy="Plan with a finite epsilon, or more records; give out classes in place of scores.",
 )

@@ -192,6 +192,6 @@ REIDENTIFICATION_LATENTS = Attack(
     limits=10,
     meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
-    unsuited=_opens_no_slots,
+    lacks=_opens_no_slots,
 )
 """Needs sums of slots, which whoever sees sums is told: found out when it runs."""

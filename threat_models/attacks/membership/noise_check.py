@@ -71,7 +71,12 @@ def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> Noi
 
 
 def is_explained(scaled: Mapping[str, Floats]) -> bool:
-    """Whether a residual is no more than noise as planned, so that all records in the sum are known."""
+    """Whether a residual is no more than noise as planned, so that all records in the sum are known.
+
+    Not where no records are counted: a few more or less would hardly show.
+    """
+    if "counts" not in scaled:
+        return False
     counts = scaled["counts"]
     return abs(float(counts.sum())) <= UNCOUNTED * math.sqrt(len(counts)) and all(
         np.mean(each**2) <= 1 + UNEXPLAINED * math.sqrt(2 / len(each)) for each in scaled.values()
@@ -108,7 +113,7 @@ def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Float
     Records less their own mean have entries that sum to 0: so do the rows of A, with d·σ_A², and of B, whose sums have
     the covariance σ_B²/2·(d·I + 1·1ᵀ). Other records are bound by nothing.
     """
-    if grid.normalisation is not Normalisation.CENTRED_UNIT:
+    if grid.normalisation is not Normalisation.CENTRED_UNIT or "class_sums" not in release:
         return {}
     sums = np.asarray(release["class_sums"], dtype=np.float64)
     dimension = sums.shape[1]

@@ -157,6 +157,6 @@ MEMBERSHIP_PROTOTYPES = Attack(
     limits=8,
     meaning="Whether somebody's record was among the data can be told from prototypes that members share.",
     remedy="Plan with a finite epsilon, or with more records of every class.",
-    unsuited=_projects_nothing,
+    lacks=_projects_nothing,
 )
 """Needs sums of prototypes of members' own projections: found out when it runs."""

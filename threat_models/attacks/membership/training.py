@@ -144,6 +144,6 @@ MEMBERSHIP_TRAINING = Attack(
     limits=8,
     meaning="Whether somebody's record was among the data can be told from the rounds of training.",
     remedy="Plan with a finite epsilon, fewer rounds, or more records.",
-    unsuited=trains_nothing,
+    lacks=trains_nothing,
 )
 """Needs rounds that move a public state, which whoever sees sums is told: found out when it runs."""

@@ -143,6 +143,7 @@ MASKED_UPLOADS = Attack(
     run,
     (CHANCE,),
     tries_records=False,
+    weighs_all=True,
     meaning="Uploads show something of the vectors that they should hide.",
     remedy="Stop using this build, whose masks are faulty, and report it as SECURITY.md says.",
     unsuited=_masks_nothing,

@@ -162,6 +162,7 @@ SIZES_AND_TIMING = Attack(
     _run,
     (BITS, DIFFERING, P_VALUE),
     tries_records=False,
+    weighs_all=True,
     meaning="Sizes or the order of messages tell something of a member's data.",
     remedy="Sizes must depend on the plan alone: report it as SECURITY.md says. Let members join at set times.",
 )

@@ -167,6 +167,7 @@ SPLIT_OF_SUM = Attack(
     (IN_ROUNDS, IN_SESSION, DEPENDENT),
     tries_records=False,
     limits=7,
+    weighs_all=True,
     meaning="The key holder knows how the sum is split between members.",
     remedy="Stop using this build, whose encryption is faulty, and report it as SECURITY.md says.",
     unsuited=_encrypts_nothing,

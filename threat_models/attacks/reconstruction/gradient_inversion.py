@@ -291,6 +291,6 @@ GRADIENT_INVERSION = Attack(
     limits=12,
     meaning="Whole records can be read off the sums of updates.",
     remedy="Train on many more records at a time, or plan with a finite epsilon.",
-    unsuited=trains_nothing,
+    lacks=trains_nothing,
 )
 """Needs rounds that move a public state, and a first layer that is linear: found out when it runs."""

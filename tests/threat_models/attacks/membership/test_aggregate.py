@@ -27,7 +27,11 @@ from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.session import Knowledge, Records
 
-NOISE = {"counts": OpenedNoise(2.0), "class_sums": OpenedNoise(300.0), "second_moment": OpenedNoise(40_000.0)}
+NOISE = {
+    "counts": OpenedNoise(2.0),
+    "class_sums": OpenedNoise(300.0),
+    "second_moment": OpenedNoise(40_000.0, triangle=True),
+}
 CLASSES = 3
 GRID = Grid(1.0, 100)
 CENTRED = Grid(1.0, 1 << 10, normalisation=Normalisation.CENTRED_UNIT)
@@ -70,7 +74,8 @@ def test_best_test_reaches_the_gaussian_curve():
     integers = np.rint(1_000 * records.integers / np.linalg.norm(records.integers, axis=1, keepdims=True))
     records = replace(records, integers=integers.astype(np.int64))
     noise = {
-        name: OpenedNoise(sigma) for name, sigma in (("counts", 10.0), ("class_sums", 2e3), ("second_moment", 1e6))
+        name: OpenedNoise(sigma, triangle=name == "second_moment")
+        for name, sigma in (("counts", 10.0), ("class_sums", 2e3), ("second_moment", 1e6))
     }
     mu = math.sqrt(float(squared_mu(records, noise).mean()))
     knowledge = Knowledge(records, ("",) * len(records))
@@ -248,7 +253,7 @@ def test_sums_of_centred_records_show_their_noise():
     features = np.random.default_rng(3).normal(size=(90, 40))
     records = Records(quantise(features, CENTRED), np.arange(90) % CLASSES, features)
     exact, nobody = total(records, CLASSES, MOMENTS), total(records.take(slice(0, 0)), CLASSES, MOMENTS)
-    noise = dict(zip(NOISE, (OpenedNoise(2.0), OpenedNoise(5e3), OpenedNoise(6e6)), strict=True))
+    noise = dict(zip(NOISE, (OpenedNoise(2.0), OpenedNoise(5e3), OpenedNoise(6e6, triangle=True)), strict=True))
     ratios = []
     for seed in range(200):
         extra = draw_noise(exact, noise, seed)
