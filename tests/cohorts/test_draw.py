@@ -211,11 +211,12 @@ def test_a_draw_that_ends_with_another_seed_is_refused(context: SessionContext) 
         assert refusal.value.culprit == SERVER_INDEX
 
 
+@pytest.mark.parametrize("other", [bytes([1, *bytes(31)]), bytes([*bytes(31), 1])], ids=["first bit", "last bit"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_every_round_is_bound_to_the_seed(number: int) -> None:
+def test_every_round_is_bound_to_the_seed(number: int, other: bytes) -> None:
     """Two draws of one plan lead to sessions of which neither takes the other's frames, in each round's cohort."""
     setup = make_setup(6, delta=None, adjacency=None, dropouts=1, colluders=1, **PLAN)
-    first, second = (setup.seeded(seed) for seed in (bytes(32), bytes([1]) * 32))
+    first, second = (setup.seeded(seed) for seed in (bytes(32), other))
     if number == 2:
         opening = RoundOpening(2, bytes(32), bytes(32), Attachment(1, bytes(32)))
         first, second = (each.later(replace(opening, previous=each.context.plan), None) for each in (first, second))

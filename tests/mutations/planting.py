@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -80,16 +80,21 @@ class PlantedFault:
         if not qualified:
             return 0, source.count("\n")
         for part in qualified.split("."):
-            inner = [
-                each
-                for each in ast.walk(node)
-                if isinstance(each, DEFINITION) and each.name == part and each is not node
-            ]
+            inner = [each for each in _definitions(node) if each.name == part]
             if len(inner) != 1:
                 raise LookupError(f"{self.name}: {part} is defined {len(inner)} times for {self.function}")
             node = inner[0]
         decorated: list[ast.expr] = getattr(node, "decorator_list", [])
         return min(each.lineno for each in [node, *decorated]) - 1, node.end_lineno  # type: ignore[attr-defined]
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Yield the functions and classes of a scope, and none of an inner one."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, DEFINITION):
+            yield each
+        else:
+            yield from _definitions(each)
 
 
 def entries() -> tuple[PlantedFault, ...]:
