@@ -47,7 +47,7 @@ def _reason(records: Records, index: int, schema: Schema) -> str:
     row = records.take(np.array([index]))
     if not any(cells[0] for cells in row.columns.values()):
         return "the line cannot be split into the fields of the header"
-    table = Table(row.origin.files[0], row.columns, row.origin, np.zeros(1, dtype=np.bool_))
+    table = Table(row.origin.files[0], dict(row.columns), row.origin, np.zeros(1, dtype=np.bool_))
     try:
         encode_table(table, replace(schema, needs_label=False))
     except BadRecord as refusal:
