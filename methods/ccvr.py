@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from methods.fedcgs import FedCGS
-from methods.method import SimpleMethod, SumSpec
+from methods.method import SimpleMethod, SumSpec, ZeroSums
 from methods.refinement import release_noise
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
 from secagg.encoding import Block, Kind
@@ -78,6 +78,10 @@ class CCVR(SimpleMethod):
                 ),
                 sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, moved) for each in Adjacency),
                 shares=SHARES,
+                zero_sums=(
+                    ZeroSums("class_sums", -1, dimension / 2),
+                    ZeroSums("class_moments", None, levels * dimension / 2),
+                ),
             ),
         )
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Fixed, Method, SimpleMethod, SumSpec
+from methods.method import Fixed, Method, SimpleMethod, SumSpec, ZeroSums
 from methods.prototypes import nearest_mean
 from methods.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
@@ -74,6 +74,10 @@ class FedCGS(SimpleMethod):
             ),
             sensitivities=tuple(MomentSensitivity(each, classes, dimension, levels) for each in Adjacency),
             shares="moments",
+            zero_sums=(
+                ZeroSums("class_sums", -1, dimension / 2),
+                ZeroSums("second_moment", None, levels * dimension / 2),
+            ),
         )
         if not self.refine:
             return (moments,)

@@ -121,7 +121,8 @@ class MemberUpdate(SentUpdate):
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
         """Trained − start."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
-        return train(self.program, start, inputs, labels, self.settings, local.randomness) - start, b""
+        how = self.settings, local.randomness
+        return train(self.program, start, inputs, labels, *how, tolerant=local.has_noise) - start, b""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,7 @@ class RecordGradients:
         examples = local.examples
         inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
-        for gradients in record_gradients(self.program, state, inputs, examples.labels):
+        for gradients in record_gradients(self.program, state, inputs, examples.labels, tolerant=local.has_noise):
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
         return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
 
@@ -198,8 +199,8 @@ def noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSp
     """The sum of updates that members make by DP-SGD of `size` parameters: no release of its own."""
     taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, update.times)
     effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)
-    refusal = "the noise is in the members' training"
-    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
+    refusal, lengths = "the noise is in the members' training", update.unit_lengths
+    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort, lengths=lengths)
 
 
 def as_trained(state: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol
 
 from methods.round import Examples, Round, SimpleRound
@@ -49,6 +49,21 @@ class SampledTraining:
 
 
 @dataclass(frozen=True)
+class ZeroSums:
+    """Sums of a block's entries that are 0 without noise, but for rounding: audits measure the noise there.
+
+    `axis` is the one along which entries are added; None: the last axis holds upper triangles, and each row of each
+    symmetric matrix is added. One record leaves at most `remainder`, the L2 norm over all these sums. `centred`: they
+    are 0 only of records less their own mean (`centred-unit`).
+    """
+
+    block: str
+    axis: int | None
+    remainder: float
+    centred: bool = True
+
+
+@dataclass(frozen=True)
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
 
@@ -62,7 +77,9 @@ class SumSpec:
     with noise of their own; where no sensitivity is stated that is all that a contribution depends on, and a sum no
     further release. `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod
     groups, so that it hides a member among its group's alone. `effort` is what a contribution takes in training (of one
-    round: `times` counts the rounds), for members' policies to bound.
+    round: `times` counts the rounds), for members' policies to bound. `zero_sums` says where noise shows by itself; an
+    audit cannot measure the noise of a sum without them, unless it has all records. `lengths` of the blocks of one unit
+    (L2) are stated where no sensitivity is.
     """
 
     blocks: tuple[Block, ...]
@@ -77,6 +94,14 @@ class SumSpec:
     training: SampledTraining | None = None
     groups: int = 1
     effort: Effort = NOTHING
+    zero_sums: tuple[ZeroSums, ...] = ()
+    lengths: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def unit_lengths(self) -> Mapping[str, float]:
+        """How long (L2) each block of one unit of `per` is at most, in grid units; empty where nothing says so."""
+        stated = next((each for each in self.sensitivities if each.unit is self.per), None)
+        return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.

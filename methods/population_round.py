@@ -102,7 +102,7 @@ class PopulationRound(ChainRound):
             model = model + inner.work.mean(Opened(part.blocks, local.grid, members=(local.member,)))
         judged = _part(local, judging)
         inputs = program_inputs(judged, self.program)
-        lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest)
+        lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest, tolerant=local.has_noise)
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
         return Contribution(self._placed(rows), part.state)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import SimpleMethod, SumSpec
+from methods.method import SimpleMethod, SumSpec, ZeroSums
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
 from methods.slots import cell_sums
 from secagg.encoding.layout import Block, Kind
@@ -41,6 +41,7 @@ class Prototypes(SimpleMethod):
                 ),
                 sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, blocks) for each in Adjacency),
                 shares=SHARES,
+                zero_sums=(ZeroSums("class_sums", -1, dimension / 2),),
             ),
         )
 

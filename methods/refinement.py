@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Fixed, SumSpec
+from methods.method import Fixed, SumSpec, ZeroSums
 from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
@@ -86,6 +86,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
         shares="equal",
         times=rounds,
         budget=1 - rule.FIRST_SHARE,
+        zero_sums=(ZeroSums("gradient", 0, float((classes + 1) * GRADIENT_LEVELS), centred=False),),
     )
 
 

@@ -67,6 +67,7 @@ class Local:
     says `reads_inputs` also has the raw `inputs` (n, …) of the examples, row by row, and the frozen `feature_map` that
     made these of them; None for another. `sigma` is the noise of each step of its own training, in grid units of a
     gradient (`SampledTraining`), 0 for none, and `further` that of what it computes of its records beside, by block.
+    `has_noise`: the sum is noised, so that a record on which a program fails is left out, not refused.
     """
 
     examples: Examples
@@ -79,6 +80,7 @@ class Local:
     feature_map: FeatureMap | None = None
     sigma: float = 0.0
     further: Mapping[str, float] = field(default_factory=dict)
+    has_noise: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import DOMAINS, SimpleMethod, SumSpec, domain_count
+from methods.method import DOMAINS, SimpleMethod, SumSpec, ZeroSums, domain_count
 from methods.round import Blocks, Examples
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage
@@ -84,6 +84,7 @@ def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpe
         ),
         sensitivities=tuple(CellSensitivity(each, NAMES, math.prod(shape), dimension, levels) for each in Adjacency),
         shares=SHARES,
+        zero_sums=(ZeroSums(NAMES[1], -1, dimension / 2),),
     )
 
 

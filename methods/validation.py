@@ -37,11 +37,20 @@ class Chosen:
         return trained, ranked[: self.most]
 
 
-def score(program: Program, model: Floats, inputs: NDArray[np.float32], examples: Examples, largest: float) -> int:
+def score(
+    program: Program,
+    model: Floats,
+    inputs: NDArray[np.float32],
+    examples: Examples,
+    largest: float,
+    *,
+    tolerant: bool = False,
+) -> int:
     """Return Σ min(loss, `largest`) of records, each in units of largest/`LOSS_LEVELS`, truncated by itself.
 
-    A loss that is no number counts as the largest. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
+    A loss that is no number counts as the largest, and so, with `tolerant`, does that of a record on which the program
+    fails. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
     """
-    losses = record_losses(program, model, inputs, examples.labels).astype(np.float64)
+    losses = record_losses(program, model, inputs, examples.labels, tolerant=tolerant).astype(np.float64)
     shortened = np.minimum(np.nan_to_num(losses, nan=largest, posinf=largest), largest)
     return int(np.trunc(np.maximum(shortened, 0.0) * (LOSS_LEVELS / largest)).sum())

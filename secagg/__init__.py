@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from secagg.auditing import audit
-    from secagg.cli.epsilon import promised as epsilon
     from secagg.data import open_dataset
     from secagg.experiments.compare import Contender, compare
     from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
     from secagg.federation.embedding import Client, Server
+    from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
 
 __version__ = "0.1.0"
@@ -43,7 +43,7 @@ _PLACES = {
     "Server": "secagg.federation.embedding:Server",
     "audit": "secagg.auditing:audit",
     "compare": "secagg.experiments.compare:compare",
-    "epsilon": "secagg.cli.epsilon:promised",
+    "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
     "simulate": "secagg.experiments.simulation:simulate",
     "sweep": "secagg.experiments.sweep:sweep",

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.audit import USUAL
-from secagg.cli.console import Speaker, Steps
 from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.extras import extra
 from secagg.parties.vouching import Trust
+from threat_models.adversary import USUAL
 
 with extra("audit", "audit"):
-    from secagg.cli.auditing import Question, judged
+    from threat_models.auditing import Question, Silent, Simulation, judged
     from threat_models.report.content import AuditReport
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
@@ -48,18 +47,6 @@ class Audit:
         return f"<pre>{escape(self.summary())}</pre>"
 
 
-class _Silent(Speaker):
-    """Says nothing, and leaves the program's own logging alone."""
-
-    def __init__(self) -> None:
-        self._quiet, self._json_to = True, None
-
-    @contextmanager
-    def steps(self) -> Iterator[Steps]:
-        """Somebody who is told, and says nothing."""
-        yield lambda text, done, total, state="": None
-
-
 def audit(
     transcripts: Sequence[Path | str] = (),
     *,
@@ -74,6 +61,7 @@ def audit(
     gate: Path | str | None = None,
     auditor: str = "",
     against: Path | str | None = None,
+    across_sessions: bool = False,
     **settings: Any,
 ) -> Audit:
     """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
@@ -90,6 +78,11 @@ def audit(
         raise BadInput(
             f"{', '.join(settings)} go with dataset", remedy="a transcript's session is over: leave them out"
         )
+    simulation = None
+    if dataset is not None:
+        read = {name: settings.pop(name, None) for name in ("label", "schema", "image_size", "test")}
+        chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
+        simulation = Simulation(dataset, chosen, **read)
     question = Question(
         transcripts=tuple(map(Path, transcripts)),
         threat_models=tuple(threat_models),
@@ -101,20 +94,10 @@ def audit(
         html=None,
         sarif=None,
         seed=int(settings.get("seed", 0)),
-        simulation=_simulated(dataset, settings),
+        simulation=simulation,
         trust=Trust.in_files([Path(each) for each in plans], [Path(each) for each in rosters]),
         auditor=auditor,
         against=Path(against) if against is not None else None,
+        across_sessions=across_sessions,
     )
-    return Audit(*judged(_Silent(), question))
-
-
-def _simulated(dataset: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `secagg simulate` as the command line has them."""
-    spelled = {"dataset": dataset, "label": None, "schema": None, "image_size": None, "test": None, **settings}
-    rounds = spelled.get("refine")
-    return {
-        **spelled,
-        "epsilon": str(spelled.get("epsilon", "inf")),
-        "refine": "auto" if rounds is None else str(rounds),
-    }
+    return Audit(*judged(question, Silent()))

@@ -63,6 +63,7 @@ class BadRecord(BadInput):
     def __init__(self, source: str, row: int, problem: str, *, remedy: str = "") -> None:
         self.source = source
         self.row = row
+        self.fault = problem
         place = f"{source}, row {row}" if row else source
         super().__init__(f"{place}: {problem}", remedy=remedy)
 
@@ -128,6 +129,12 @@ class ProtocolViolation(SecaggError):
 
     def __str__(self) -> str:
         return f"{self.name or f'party {self.culprit}'}: {self.problem}"
+
+
+class ImpossibleSum(SecaggError):
+    """An opened sum that honest vectors do not add up to; nobody can tell whether a client or who opened it lied."""
+
+    exit_code = ExitCode.ABORTED
 
 
 class SessionAborted(SecaggError):

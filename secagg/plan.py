@@ -21,6 +21,7 @@ from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
 PLAN_VERSION = 7
+_AGAIN = "write it again with plan new"
 TRAINING = "training"
 """Names the noise of members' own training among a plan's noises; it comes first."""
 SMALLEST_EPSILON = 1e-6
@@ -178,26 +179,36 @@ class Plan:
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name."""
         try:
-            value = parse_json(self.parameters, parse_constant=_refuse_constant)
-        except ValueError:
-            value = None
+            value = parse_json(self.parameters, parse_float=_finite, parse_constant=_finite)
+        except ValueError as error:
+            raise BadInput(f"the plan's parameters cannot be read ({error})", remedy=_AGAIN) from None
         if not isinstance(value, dict):
-            raise BadInput("the plan's parameters are no JSON object", remedy="have it written by plan new")
+            raise BadInput("the plan's parameters are not a JSON object", remedy=_AGAIN)
         return value
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _finite(number: str) -> float:
+    """A JSON number or constant as float64. Raises ValueError for NaN and for what float64 cannot hold."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
-    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII.
+
+    Raises BadInput for NaN and infinite numbers, which JSON does not have.
+    """
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise BadInput(f"parameters must be finite numbers (got {dict(value)})") from None
 
 
 def read_plan(path: Path) -> Plan:
     """Read a plan file. Raises BadInput when it is missing, malformed or of another version."""
-    return read_json(Plan, path, "plan", "write it again with plan new")
+    return read_json(Plan, path, "plan", _AGAIN)
 
 
 def write_plan(plan: Plan, path: Path) -> None:

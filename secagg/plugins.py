@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from secagg.errors import BadInput, SecaggError, why
+from secagg.printable import escaped
 from secagg.reading import DOCUMENT_BYTES, read_limited
 
 METHODS, ATTACKS, FORMATS = "secagg.methods", "secagg.attacks", "secagg.formats"
@@ -75,6 +76,11 @@ def admit(path: Path) -> str:
     digest = hashlib.sha256(content).hexdigest()
     _admitted[digest] = (path, content)
     return digest
+
+
+def warning_of(file: object, digest: str) -> str:
+    """What is said of a file of code before it runs."""
+    return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def load(group: str, spec: str) -> Plugin | None:

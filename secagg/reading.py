@@ -37,6 +37,13 @@ def resembling(unknown: Iterable[str], known: Collection[str]) -> str:
     return f"did you mean {', '.join(near)}?" if near else ""
 
 
+def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
+    """How a text file that is not UTF-8 becomes it; `utf16`: it looks like UTF-16, else Windows' Western encoding."""
+    said, known = ("it looks like UTF-16: ", "UTF-16") if utf16 else ("", "WINDOWS-1252")
+    suffix = ".toml" if path.suffix == ".toml" else ".csv"
+    return f"{said}save the {what} as UTF-8, or: iconv -f {known} -t UTF-8 {path} > utf8{suffix}"
+
+
 def data_limit() -> int:
     """Most bytes that one source of data may take. Raises BadInput for a SECAGG_MAX_BYTES that is no number."""
     text = os.environ.get(VARIABLE, str(DATA_BYTES))

@@ -10,6 +10,8 @@ from typing import Any
 from secagg.errors import BadInput
 
 FOLDER = Path(__file__).parent
+USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
+"""Who is asked about when nobody is named."""
 FIELDS = ("messages", "uploads", "release", "head", "contributions")
 """What an adversary may see of a session beside its plan and the clients' names (`threat_models.session.Session`)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,12 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import ZeroSums
 from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.models import Adapted, OverEncoder, SlotMeans, TrainedModel
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
+from secagg.statistics import full_matrix
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
@@ -102,6 +105,61 @@ class RemadeSessions(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class ZeroSample:
+    """Zero sums of one block of an opened sum, `values` (n,): N(0, 1) each under noise as planned, but for rounding.
+
+    `sigma` is σ of the planned noise of all noisers together on one entry, `off_diagonal` that off the diagonal of a
+    triangle. `remainder` is the most that one record leaves of an exact sum, the L2 norm in these units.
+    """
+
+    number: int
+    rule: ZeroSums
+    sigma: float
+    off_diagonal: float
+    values: NDArray[np.float64] = field(repr=False)
+    remainder: float
+
+    @classmethod
+    def of(cls, number: int, rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> ZeroSample:
+        """The zero sums of a block of the plan's sum of this number."""
+        values, least = _zero_sums(rule, sigma, off_diagonal, block)
+        return cls(number, rule, sigma, off_diagonal, values, rule.remainder / least)
+
+    def left_by(self, block: NDArray[Any]) -> float:
+        """The L2 norm of the same sums of another block, in the same units."""
+        return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
+
+
+def _zero_sums(
+    rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]
+) -> tuple[NDArray[np.float64], float]:
+    """Zero sums of a block over the σ of their noise, made independent; and the least σ by which any is divided.
+
+    The rows of a symmetric matrix of independent noise, σ on the diagonal and σ' off it, have sums with the covariance
+    a·I + b·1·1ᵀ, a = σ² + (d − 2)σ'² and b = σ'²: with the eigenvalue a + d·b along 1, and a elsewhere.
+    """
+    if rule.axis is not None:
+        scale = sigma * math.sqrt(block.shape[rule.axis])
+        return block.sum(axis=rule.axis, dtype=np.float64).ravel() / scale, scale
+    found = []
+    dimension = (math.isqrt(8 * block.shape[-1] + 1) - 1) // 2
+    across = math.sqrt(sigma**2 + (dimension - 2) * off_diagonal**2)
+    along = math.sqrt(across**2 + dimension * off_diagonal**2)
+    for triangle in block.reshape(-1, block.shape[-1]):
+        rows = full_matrix(triangle, dimension).sum(axis=1, dtype=np.float64)
+        found.append((rows - rows.mean()) / across + rows.mean() / along)
+    return np.concatenate(found), across
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySum:
+    """What shows the noise of one of the plan's sums: its zero samples, and what was summed."""
+
+    round: Round | None = field(repr=False)
+    samples: tuple[ZeroSample, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Session:
     """One secure sum as its transcript shows it, or as it was simulated.
 
@@ -115,7 +173,8 @@ class Session:
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
     `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave. `exact`
     are all clients' blocks without noise, as a simulation has them and nobody else. `clients` are those that could be
-    in this sum, `consortium` how many the plan has in all.
+    in this sum, `consortium` how many the plan has in all. `noisy_sums` are those of the plan's sums at hand, this one
+    among them, in which noise shows by itself.
     """
 
     plan: Plan
@@ -141,6 +200,7 @@ class Session:
     flaws: tuple[str, ...] = ()
     exact: Mapping[str, Blocks] = field(default_factory=dict, repr=False)
     consortium: int = 0
+    noisy_sums: tuple[NoisySum, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,12 @@ import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
 from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
-from secagg.cli.simulate import simulate
+from secagg.cli.simulate import settings_of, simulate
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.parties.vouching import Trust
+from threat_models.adversary import USUAL
 
-USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
-"""Who is asked about when nobody is named."""
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
 """Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
@@ -66,8 +65,12 @@ def audit(
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
     auditor: Annotated[str, typer.Option(help="Who audits, for the report's first page.")] = "",
     against: Annotated[
-        Path | None, typer.Option(help="An earlier audit's JSON: the report says what changed since.")
+        Path | None, typer.Option(help="An earlier audit's JSON of this session: the report says what changed since.")
     ] = None,
+    across_sessions: Annotated[
+        bool,
+        typer.Option("--across-sessions", help="Let --against be of another session, plan, members or simulation."),
+    ] = False,
     **options: Any,
 ) -> None:
     """Measure what an adversary could have learnt from what it really saw.
@@ -83,7 +86,9 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
     with extra("audit"):
-        from secagg.cli.auditing import Question, answer  # loads what no other command needs
+        from threat_models.auditing import Question, Simulation, judged  # loads what no other command needs
+    from threat_models.report.json_report import as_json
+    from threat_models.report.summary import as_text
 
     asked = Question(
         transcripts=tuple(transcripts or ()),
@@ -97,16 +102,28 @@ def audit(
         records=records,
         attacks=tuple(attack or ()),
         seed=options["seed"],
-        simulation=options,
+        simulation=Simulation(
+            options["dataset"],
+            settings_of(options),
+            **{name: options[name] for name in ("label", "schema", "image_size", "test")},
+        )
+        if simulated
+        else None,
+        backbone=options["backbone"],
         trust=Trust.in_files(plans or (), rosters or ()),
         auditor=auditor,
         against=against,
+        across_sessions=across_sessions,
     )
-    raise typer.Exit(answer(speaker, asked))
+    report, code = judged(asked, speaker)
+    speaker.text(as_json(report), as_text(report))
+    raise typer.Exit(code)
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:
-    """Raise BadInput for options of the other kind of audit: they would be passed over, and the report look obeyed."""
+    """Raise BadInput for options that would be passed over, as those of the other kind of audit are."""
+    if context.params["across_sessions"] and not context.params["against"]:
+        raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     idle = _OF_TRANSCRIPTS if simulated else set(inspect.signature(simulate).parameters) - _OF_BOTH
     given = [
         max(each.opts, key=len)

@@ -24,11 +24,11 @@ from secagg.cli.options import (
     TestOption,
     WorkersOption,
 )
-from secagg.cli.simulate import open_simulated
 from secagg.cli.sweep import REFERENCE, refuse_page, told_of, values_of, with_lists, write_page
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
+from secagg.experiments.given import open_simulated
 
 
 @with_lists("method", "parameters")
@@ -82,7 +82,7 @@ def compare(
         [each.parameters for each in contenders],
         (each.method for each in contenders),
     )
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
+    data = open_simulated(speaker.say, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
     if shard is None and not any(run.result for run in result.runs):

@@ -26,7 +26,6 @@ from rich.progress import Progress
 
 from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
-from secagg.plugins import admit, file_in
 from secagg.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
@@ -189,25 +188,11 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:
-    """Say which backbones, methods, and values of methods' parameters, are files of code that no plan vouches for.
+    """Say which backbones, methods and parameters are files of code, before any runs. Raises BadInput."""
+    from secagg.models import code_warnings
 
-    With their digests, and before any is parsed.
-
-    Raises BadInput for a file that cannot be read.
-    """
-    from secagg.features import backbone_digest, programs_in
-    from secagg.models import files_in
-
-    for path in dict.fromkeys(path for path in map(file_in, methods) if path is not None):
-        speaker.say(warning_of(path, admit(path)))
-    given = [*(file for text in parameters for file in files_in(text)), *backbones]
-    for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
-        speaker.say(warning_of(program, backbone_digest(program)))
-
-
-def warning_of(file: object, digest: str) -> str:
-    """What is said of a file of code before it runs."""
-    return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
+    for line in code_warnings(backbones, parameters, methods):
+        speaker.say(line)
 
 
 def percent(evaluation: Evaluation) -> str:

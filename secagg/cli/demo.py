@@ -118,14 +118,14 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from secagg.cli.auditing import Question, judged
+    from threat_models.auditing import Question, judged
     from threat_models.report.content import Outcome
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
     asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
-    report, _ = judged(speaker, asked)
+    report, _ = judged(asked, speaker)
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.errors import BadInput
-from secagg.privacy import Adjacency, GaussianCost, Mechanism
-from secagg.privacy.claim import refuse_small_delta, shown
-from secagg.privacy.gaussian import LARGEST_MU, largest, noise_multiplier_of
+from secagg.privacy import Adjacency, Mechanism
+from secagg.privacy.claim import shown
+from secagg.privacy.epsilon import MOST_SHARES, MOST_TIMES, USUAL_SIGMA, promised
 from secagg.privacy.sampler import LARGEST_SIGMA
-from secagg.privacy.shares import gap_of, variance_of
-
-USUAL_SIGMA = 100.0
-"""Class sums and second moments have far more."""
-E = TypeVar("E", Mechanism, Adjacency)
-MOST_SHARES = 1 << 20
-MOST_TIMES = 1 << 40
-"""Coordinates, and sessions: more than any plan has."""
 
 
 def epsilon(
@@ -76,138 +66,3 @@ def epsilon(
         honest = f"{content['honest_shares']} of {shares}, each of at least {grid_sigma:g} grid units"
         rows.append(("honest shares", honest))
     speaker.result(content, two_columns("Privacy of a release", rows))
-
-
-def promised(
-    delta: float,
-    *,
-    noise_multiplier: float | None = None,
-    target_epsilon: float | None = None,
-    adjacency: str | None = None,
-    mechanism: str = Mechanism.GAUSSIAN,
-    shares: int = 1,
-    grid_sigma: float = USUAL_SIGMA,
-    coordinates: int = 1,
-    dropped: int = 0,
-    colluding: int = 0,
-    sessions: int = 1,
-) -> dict[str, Any]:
-    """Say which ε, never too small, an amount of noise gives, or how much noise an ε takes, as plain values.
-
-    The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
-    "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.
-    """
-    kind = _one_of(Mechanism, "mechanism", mechanism)
-    meant = _one_of(Adjacency, "adjacency", adjacency) if adjacency else None
-    release = _Release(kind, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
-    multiplier = _multiplier(release, noise_multiplier, target_epsilon)
-    reached = release.epsilon(multiplier)
-    if math.isinf(reached):
-        raise BadInput(
-            f"sessions·(Δ/σ)² is above {LARGEST_MU**2:g}: that promises nothing",
-            remedy="give a larger noise multiplier, or fewer sessions",
-        )
-    content: dict[str, Any] = {
-        "epsilon": reached,
-        "delta": delta,
-        "noise_multiplier": multiplier,
-        "adjacency": meant.value if meant else None,
-        "mechanism": kind.value,
-        "sessions": sessions,
-    }
-    if kind is Mechanism.DISCRETE_SHARES:
-        content |= {"shares": shares, "honest_shares": release.honest, "grid_sigma": grid_sigma}
-        content["coordinates"] = coordinates
-    return content
-
-
-def _one_of(kinds: type[E], name: str, value: str) -> E:
-    try:
-        return kinds(value)
-    except ValueError:
-        raise BadInput(f"{name} cannot be {value!r}", remedy=f"choose among {', '.join(kinds)}") from None
-
-
-@dataclass(frozen=True)
-class _Release:
-    """Everything that is asked about but for the amount of noise."""
-
-    mechanism: Mechanism
-    delta: float
-    shares: int
-    dropped: int
-    colluding: int
-    grid_sigma: float
-    coordinates: int
-    sessions: int
-
-    def __post_init__(self) -> None:
-        if self.mechanism is Mechanism.GAUSSIAN and (self.shares, self.dropped, self.colluding) != (1, 0, 0):
-            raise BadInput("the gaussian mechanism has no noise shares", remedy="choose the mechanism discrete-shares")
-        if self.honest < 1:
-            raise BadInput(
-                f"none of {self.shares} noise shares is honest and arrives: there is no promise",
-                remedy="let fewer be dropped or colluding",
-            )
-        if self.mechanism is Mechanism.DISCRETE_SHARES:
-            # Of one party's noise every δ is exact: it is added where the sum has left the ring.
-            refuse_small_delta(self.delta)
-            if math.isinf(GaussianCost(1.0, self.gap * self.sessions).epsilon(self.delta)):
-                raise self._too_coarse("any epsilon")
-
-    @property
-    def honest(self) -> int:
-        """Shares that arrive and are not known to the adversary."""
-        return self.shares - self.dropped - self.colluding
-
-    @property
-    def lost(self) -> float:
-        """σ of all shares over that of the Gaussian noise that the honest ones count as."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return 1.0
-        counted = variance_of(self.grid_sigma, self.honest)
-        return math.sqrt(self.shares * self.grid_sigma**2 / counted) * (1 + 2.0**-48)
-
-    @property
-    def gap(self) -> float:
-        """What one sum lacks of a Gaussian release."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return 0.0
-        return gap_of([(self.grid_sigma, self.coordinates)], self.shares)
-
-    def epsilon(self, multiplier: float) -> float:
-        """Return ε of all sessions, rounded up; math.inf where it is too large to be computed."""
-        mu = self.lost / multiplier
-        if mu > LARGEST_MU:  # its square may have no float
-            return math.inf
-        squared_mu = max(mu**2 * (1 + 2.0**-48), math.ulp(0.0))
-        return GaussianCost(squared_mu, self.gap).times(self.sessions).epsilon(self.delta)
-
-    def multiplier(self, epsilon: float) -> float:
-        """Return the least σ/Δ with this ε, rounded up."""
-        if not 0 < epsilon < math.inf:
-            raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
-        if 2 * self.gap * self.sessions >= epsilon:
-            raise self._too_coarse(f"epsilon {epsilon:g}")
-        mu = largest(lambda mu: mu < LARGEST_MU and self.epsilon(self.lost / mu) <= epsilon)
-        multiplier = self.lost * noise_multiplier_of(mu)
-        while self.epsilon(multiplier) > epsilon:  # at the smallest ε rounding weighs more than one step of μ
-            multiplier *= 1 + 2.0**-30
-        return multiplier
-
-    def _too_coarse(self, promise: str) -> BadInput:
-        return BadInput(
-            f"shares of sigma {self.grid_sigma:g} grid units are too far from Gaussian to keep {promise} over "
-            f"{self.coordinates} coordinates in {self.sessions} session(s)",
-            remedy="give a larger grid sigma, or fewer coordinates or sessions",
-        )
-
-
-def _multiplier(release: _Release, given: float | None, target: float | None) -> float:
-    if target is not None and given is None:
-        return release.multiplier(target)
-    if given is None or target is not None:
-        raise BadInput("the noise or the promise is asked for", remedy="give a noise multiplier, or a target epsilon")
-    if not 0 < given < math.inf:
-        raise BadInput(f"the noise multiplier cannot be {given}", remedy="give a finite number above 0")
-    return given

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from secagg import plugins
-from secagg.cli.console import warning_of
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
 from secagg.engines import ENGINES
@@ -60,7 +59,7 @@ def _take_formats(specs: list[str] | None) -> list[str] | None:
     """Let these formats be read, from now on: their code runs, which is said first. Raises BadInput."""
     for spec in specs or ():
         if (file := plugins.file_in(spec)) is not None:
-            typer.echo(warning_of(file, plugins.admit(file)), err=True)
+            typer.echo(plugins.warning_of(file, plugins.admit(file)), err=True)
         add_format(spec)
     return specs
 

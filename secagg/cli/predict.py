@@ -18,7 +18,7 @@ from secagg.cli.console import (
     two_columns,
 )
 from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
-from secagg.errors import BadInput
+from secagg.errors import BadInput, BadRecord
 from secagg.extras import extra
 from secagg.head import Evaluation
 from secagg.printable import as_cell
@@ -26,6 +26,7 @@ from secagg.scoring import Calibration, Metrics, Predictions, Predictor
 from secagg.scoring.predictor import read_head
 from secagg.scoring.program import export_program
 
+DASH = "–"
 SHOWN = 10
 """Predictions, and classes, that a terminal shows; files hold all."""
 
@@ -58,6 +59,9 @@ def predict(
             help="Write backbone and head as one PyTorch program, for use without secagg.", metavar="FILE.pt2"
         ),
     ] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Leave rows of a table that cannot be used empty, with the reason.")
+    ] = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -70,7 +74,9 @@ def predict(
     with speaker.progress(f"predicting {data}") as progress:
         predictor = Predictor.of(*read, backbone, progress)
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
-        found = predictor.predict(data, calibration)
+        found = _predicted(predictor, data, calibration, skip_bad_rows=skip_bad_rows)
+    if found.skipped:
+        speaker.say(f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped: {_first_skipped(found)}")
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
         speaker.say("note: scored on the records that the temperature was fitted to, which flatters it")
     scored = found.metrics
@@ -89,6 +95,21 @@ def predict(
     speaker.result(_content(predictor, found, scored, calibration), *_tables(found, scored, calibration))
 
 
+def _predicted(predictor: Predictor, data: str, calibration: Calibration | None, *, skip_bad_rows: bool) -> Predictions:
+    """The predictions. Raises BadInput; a refusal of one row names the option that skips it."""
+    try:
+        return predictor.predict(data, calibration, skip_bad_rows=skip_bad_rows)
+    except BadRecord as refusal:
+        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if predictor.pipeline.schema else refusal.remedy
+        raise BadRecord(refusal.source, refusal.row, refusal.fault, remedy=remedy) from None
+
+
+def _first_skipped(found: Predictions) -> str:
+    """The first skipped row and its reason."""
+    index, reason = next(iter(found.skipped.items()))
+    return f"row {found.records.origin.row[index]}, {reason}"
+
+
 def _content(
     predictor: Predictor, found: Predictions, scored: Metrics | None, calibration: Calibration | None
 ) -> dict[str, Any]:
@@ -97,6 +118,7 @@ def _content(
         "head_sha256": predictor.model.digest,
         "records": len(found),
         "labelled": int(found.known.sum()),
+        "skipped": len(found.skipped),
         "correct": assessed.correct if assessed else None,
         "accuracy": assessed.accuracy if assessed else None,
         "accuracy_interval": list(assessed.interval) if assessed else None,
@@ -113,15 +135,17 @@ def _assessed(scored: Metrics | None) -> Evaluation | None:
 def _write_predictions(found: Predictions, path: Path) -> None:
     rows = found.rows()
     if path.suffix.lower() != ".csv":
-        path.write_text("".join(f"{row['class']}\n" for row in rows), encoding="utf-8")
+        path.write_text("".join(f"{row['class'] or ''}\n" for row in rows), encoding="utf-8")
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["file", "row", "label", "predicted", *(f"p({name})" for name in found.classes)])
+        reason = ["skipped"] if found.skipped else []
+        writer.writerow(["file", "row", "label", "predicted", *(f"p({name})" for name in found.classes), *reason])
         for row in rows:
-            chances = (f"{chance:.6g}" for chance in row["probabilities"].values())
-            texts = (as_cell(row["file"]), row["row"], as_cell(row["label"] or ""), as_cell(row["class"]))
-            writer.writerow([*texts, *chances])
+            chances = [f"{chance:.6g}" for chance in row["probabilities"].values()] if row["class"] else []
+            texts = (as_cell(row["file"]), row["row"], as_cell(row["label"] or ""), as_cell(row["class"] or ""))
+            told = [as_cell(row["skipped"] or "")] if reason else []
+            writer.writerow([*texts, *(chances or [""] * len(found.classes)), *told])
 
 
 def _write_measures(scored: Metrics, path: Path) -> None:
@@ -141,7 +165,8 @@ def _write_page(
 
 
 def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration | None) -> list[str]:
-    rows = [("records", f"{len(found)}, {int(found.known.sum())} with a label")]
+    left_out = f", {len(found.skipped)} skipped" if found.skipped else ""
+    rows = [("records", f"{len(found)}, {int(found.known.sum())} with a label{left_out}")]
     if calibration is not None:
         fitted = f"{calibration.temperature:.3g}, fitted to {calibration.records} records"
         rows.append(("temperature", f"{fitted}: loss {calibration.before:.4f} before, {calibration.after:.4f} after"))
@@ -174,11 +199,16 @@ def _first_predictions(found: Predictions) -> str:
     """The first records' classes and their probabilities, in per cent."""
     several = len(found.records.origin.files) > 1
     rows = [
-        [f"{row['file']} " * several + str(row["row"]), row["class"], f"{100 * row['probabilities'][row['class']]:.1f}"]
+        [f"{row['file']} " * several + str(row["row"]), row["class"] or DASH, _sure(row)]
         for row in found.rows()[:SHOWN]
     ]
     more = f"\n  … and {len(found) - SHOWN} more: --out FILE.csv" if len(found) > SHOWN else ""
     return _aligned(["row", "class", "probability, %"], rows) + more
+
+
+def _sure(row: dict[str, Any]) -> str:
+    """The probability of the predicted class, in per cent."""
+    return f"{100 * row['probabilities'][row['class']]:.1f}" if row["class"] else DASH
 
 
 def _aligned(header: list[str], rows: list[list[str]]) -> str:

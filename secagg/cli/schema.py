@@ -12,10 +12,17 @@ from secagg.cli.options import FormatOption
 from secagg.data import Dataset, Schema, load_schema, open_dataset
 from secagg.data.drafting import draft_schema
 from secagg.data.profile import Profile, profile_of
-from secagg.data.sources import read_public_table
+from secagg.data.sources import line_breaks_of, read_public_table, rewrite_line_breaks
 
 OWN = "For you alone: looked at here, never sent"
 """Title of what a member is told of its own records."""
+WithoutBreaksOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--without-line-breaks", metavar="NEW.csv", help="Write the table with a space for each line break in a cell."
+    ),
+]
+"""What mends a table of delimited text, whose records are one line each."""
 app = typer.Typer(help="Say what the columns of a table are, in public; look at one's own.", no_args_is_help=True)
 
 
@@ -28,6 +35,7 @@ def new(
         str, typer.Option(help="Of two classes the one to be recognised: sensitivity and specificity are of it.")
     ] = "",
     formats: FormatOption = None,
+    without_line_breaks: WithoutBreaksOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -40,6 +48,7 @@ def new(
     refuse_unwritable(out)
     speaker = Speaker(quiet=quiet, json_to=json_to)
     speaker.say(f"WARNING: ranges and values of {like} go into the schema, which all members see: is it public?")
+    like = _mended(speaker, like, None, without_line_breaks)
     draft = draft_schema(read_public_table(like), label, positive)
     out.write_text(draft.to_toml(), encoding="utf-8")
     rows = [(column.name, f"{column.kind}{_rule(draft.schema, column)}") for column in draft.schema.columns]
@@ -55,6 +64,7 @@ def check(
     schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="A schema file, or a packaged name.")],
     data: Annotated[str, typer.Argument(help="Your table, or a folder of tables.")],
     formats: FormatOption = None,
+    without_line_breaks: WithoutBreaksOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -64,11 +74,23 @@ def check(
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     known = load_schema(schema)
+    data = str(_mended(speaker, Path(data), known, without_line_breaks))
     found = open_dataset(data, schema=known, split=False, tolerant=True)
-    profile = profile_of(found.train, found.classes, known)
+    profile = profile_of(found.train, found.classes, known, line_breaks_of(data, known))
     speaker.result(profile.to_json(), told_of(profile))
     if profile.bad:
         _refuse_first(data, known)
+
+
+def _mended(speaker: Speaker, table: Path, schema: Schema | None, out: Path | None) -> Path:
+    """The table, or what is written in its place. Raises BadInput for one that is no delimited text."""
+    if out is None:
+        return table
+    refuse_existing(out)
+    refuse_unwritable(out)
+    count = rewrite_line_breaks(table, out, schema)
+    speaker.say(f"{out} is {table} with spaces for line breaks in quoted cells; records that had one: {count}")
+    return out
 
 
 def told_of(profile: Profile) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import partial
@@ -56,13 +55,12 @@ from secagg.cli.options import (
     ValidateOption,
     read_rounds,
 )
-from secagg.data import Dataset, load_schema, open_dataset
-from secagg.data.schema import GUIDE as SCHEMA_GUIDE
-from secagg.data.sources import open_with_test
+from secagg.data import Dataset
 from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
+from secagg.experiments.given import open_simulated
 from secagg.experiments.outcome import SimulationResult, in_the_sum
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
@@ -189,7 +187,7 @@ def simulate(
     given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     settings = settings_of(given)
-    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size, test)
+    data = open_simulated(speaker.say, dataset, settings.epsilon, label, schema, image_size, test)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     if curves is not None:
@@ -276,28 +274,6 @@ def _known(report: RoundReport) -> str:
     test, spent = report.evaluation, report.epsilon_spent
     known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {shown(spent)}" if spent is not None else ""]
     return ", ".join(filter(None, known))
-
-
-def open_simulated(
-    speaker: Speaker,
-    name: str,
-    epsilon: float,
-    label: str | None,
-    schema: str | None,
-    image_size: int | None,
-    test: str | None = None,
-) -> Dataset:
-    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
-    known = load_schema(schema) if schema else None
-    size = (image_size,) if image_size else None
-    how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
-    data = open_with_test(name, test, **how) if test is not None else open_dataset(name, **how)
-    if data.schema is not None and schema is None and label is not None:
-        speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
-        speaker.say(f"how to write it: {SCHEMA_GUIDE}")
-    for note in data.notes:
-        speaker.say(f"note: {note}")
-    return data
 
 
 def _of_reference(result: SimulationResult) -> str:

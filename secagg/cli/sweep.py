@@ -28,12 +28,13 @@ from secagg.cli.options import (
     WorkersOption,
     read_rounds,
 )
-from secagg.cli.simulate import open_simulated, simulate
+from secagg.cli.simulate import simulate
 from secagg.data import Dataset
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
+from secagg.experiments.given import open_simulated
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
@@ -117,7 +118,7 @@ def sweep(
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
+    data = open_simulated(speaker.say, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
     for line in result.refusals[0 if result.series or shard else 1 :]:

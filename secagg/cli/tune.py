@@ -24,10 +24,10 @@ from secagg.cli.options import (
     WorkersOption,
     words_of,
 )
-from secagg.cli.simulate import open_simulated
 from secagg.cli.sweep import REFERENCE, told_of, values_of, with_lists
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
+from secagg.experiments.given import open_simulated
 from secagg.experiments.tuning import Tuning
 from secagg.experiments.tuning import tune as run_tuning
 
@@ -84,7 +84,7 @@ def tune(
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(speaker, grid.get("backbone", ()), [parameters])
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
+    data = open_simulated(speaker.say, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     tuning = Tuning(method, parameters, space, search)
     with speaker.progress(f"tuning {method} on {data.name}") as progress:
         result = run_tuning(data, tuning, grid, seeds, out, workers, progress, **how)

@@ -6,14 +6,16 @@ import io
 import math
 import warnings
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from secagg.data.faults import MAX_CELL, Tolerance, bounded
+from secagg.data.records import DOMAIN
 from secagg.errors import BadInput, why
 from secagg.reading import refuse_larger
 
@@ -24,6 +26,8 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """What numpy writes; Python cannot bound what one read of another one takes."""
 _LONGEST_READ = 1 << 20
 """Most bytes of the archive's directory, of an array's header and of one text in an array."""
+GLOBAL = ("scale", "classes")
+"""Arrays that are of all records."""
 _LONGEST_NUMBER = 128
 """Bytes of a number written out, which it takes in a column."""
 
@@ -60,9 +64,28 @@ class _Entry:
             least = _LONGEST_NUMBER
         return max(least, self.dtype.itemsize) * math.prod(max(1, side) for side in self.shape)
 
+    @property
+    def records(self) -> int:
+        """How many records it is of."""
+        return self.shape[0] if self.shape else 0
 
-def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    @property
+    def bytes_of_record(self) -> int:
+        """The same of one record, whose text is no longer than MAX_CELL."""
+        one = replace(self, shape=(1, *self.shape[1:]))
+        return min(one.bytes_opened, 4 * MAX_CELL) if self.is_text else one.bytes_opened
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds one text for each record."""
+        return self.dtype.kind in "US" and len(self.shape) == 1
+
+
+def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDArray[Any]]:
     """The arrays of an `.npz`, by name; other files in it are left aside. No pickle is ever loaded.
+
+    Where `tolerance` says how many records a plan allows, arrays that no plan reads are left aside too, and a text of
+    more than MAX_CELL characters is empty.
 
     Raises BadInput for what is no such archive, for arrays that would take more bytes than `data_limit`, and for
     damaged ones.
@@ -73,11 +96,13 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 raise BadInput(f"{path} is no .npz archive", remedy="write it with numpy.savez")
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of headers that Python 2 wrote
-                found = [_entry(path, archive, info) for info in archive.infolist() if _is_array(info)]
+                limit = bounded(tolerance)
+                entries = [info for info in archive.infolist() if _is_array(info) and (limit is None or _is_read(info))]
+                found = [_entry(path, archive, info, limit) for info in entries]
                 if len({entry.name for entry in found}) < len(found):
                     raise BadInput(f"{path} holds two arrays of one name", remedy="write it with numpy.savez")
-                refuse_larger(path, sum(entry.bytes_opened for entry in found))
-                return {entry.name: _read(archive, entry.info) for entry in found}
+                _refuse_larger(path, found, limit)
+                return {entry.name: _read(archive, entry, limit) for entry in found}
     except OSError as error:
         raise BadInput(f"cannot read {path} ({why(error)})") from error
     except (BadInput, MemoryError):
@@ -86,11 +111,26 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise BadInput(f"{path} is a damaged archive", remedy="write it again with numpy.savez") from error
 
 
+def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> None:
+    """Raise BadInput for arrays that would take too much: those of records one by one where a plan says how many."""
+    of_records = [entry for entry in found if limit is not None and entry.name not in GLOBAL]
+    for entry in of_records:
+        if limit is not None:
+            limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
+    refuse_larger(path, sum(entry.bytes_opened for entry in found if entry not in of_records))
+
+
 def _is_array(info: zipfile.ZipInfo) -> bool:
     return info.filename.endswith(_SUFFIX)
 
 
-def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Entry:
+def _is_read(info: zipfile.ZipInfo) -> bool:
+    """Whether a plan reads an array: records, labels, domains, and what is said of all of them."""
+    name = info.filename.removesuffix(_SUFFIX)
+    return name in GLOBAL or name.endswith(("features", "images", "labels", DOMAIN))
+
+
+def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: Tolerance | None) -> _Entry:
     """What an array's header says, held against the size that the archive says. Raises BadInput."""
     if info.flag_bits & 1 or info.compress_type not in _COMPRESSIONS:
         problem = f"{path} is encrypted, or compressed as numpy does not"
@@ -99,7 +139,8 @@ def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Entr
         start = io.BytesIO(file.read(_LONGEST_READ))
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     shape, _, dtype = readers[npy.read_magic(start)](start)
-    if dtype.kind not in _KINDS or dtype.itemsize > _LONGEST_READ:
+    cut = limit is not None and dtype.kind in "US" and len(shape) == 1
+    if dtype.kind not in _KINDS or (dtype.itemsize > _LONGEST_READ and not cut):
         problem = f"{path} holds arrays of Python objects, or of other things than numbers and text"
         raise BadInput(problem, remedy="save plain numbers and text only")
     if min(shape, default=0) < 0 or start.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
@@ -107,10 +148,25 @@ def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Entr
     return _Entry(info, shape, dtype)
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as file:
+def _read(archive: zipfile.ZipFile, entry: _Entry, limit: Tolerance | None) -> NDArray[Any]:
+    with archive.open(entry.info) as file:
+        if limit is not None and entry.is_text and entry.dtype.itemsize > 4 * MAX_CELL:
+            return _read_short(file, entry)
         array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     return array
+
+
+def _read_short(file: IO[bytes], entry: _Entry) -> NDArray[Any]:
+    """The texts of at most 4·MAX_CELL bytes of an array, "" for longer ones; no more than one is held at once."""
+    file.seek(entry.info.file_size - entry.records * entry.dtype.itemsize)
+    texts = []
+    for _ in range(entry.records):
+        text, rest = file.read(4 * MAX_CELL), entry.dtype.itemsize - 4 * MAX_CELL
+        while rest and (part := file.read(min(rest, _LONGEST_READ))):
+            text, rest = b"" if part.strip(b"\0") else text, rest - len(part)
+        texts.append(text.ljust(4 * MAX_CELL, b"\0"))
+    kind = f"{entry.dtype.str[:2]}{MAX_CELL if entry.dtype.kind == 'U' else 4 * MAX_CELL}"
+    return np.frombuffer(b"".join(texts), dtype=kind)
 
 
 def as_text(values: NDArray[Any]) -> NDArray[np.str_]:

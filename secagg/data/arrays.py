@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.archive import as_text, load_arrays
-from secagg.data.faults import Faults
+from secagg.data.archive import GLOBAL, as_text, load_arrays
+from secagg.data.faults import Faults, Tolerance
 from secagg.data.format import LabelledFormat
 from secagg.data.records import BAD, UNLABELLED, Dataset, Kind, Origin, Records, concatenate
 from secagg.data.split import Split
@@ -30,19 +30,19 @@ MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def open_arrays(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
+def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
     """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
 
-    Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
+    Raises BadInput for a layout this module does not describe, BadRecord for a record without `tolerance`.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, tolerance)
     prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
     content = {name for name in ("features", "images") if any(prefix + name in arrays for prefix in prefixes)}
     if len(content) != 1:
         remedy = "it needs `features` or `images` beside `labels`, or train_/test_ pairs of them"
         raise BadInput(f"{path} holds {', '.join(sorted(arrays)) or 'no arrays'}", remedy=remedy)
     name = content.pop()
-    groups = {prefix: _group(path, arrays, prefix, name, tolerant) for prefix in prefixes}
+    groups = {prefix: _group(path, arrays, prefix, name, tolerant=tolerance is not None) for prefix in prefixes}
     shapes = {group.inputs.shape[1:] for group in groups.values()}
     if len(shapes) != 1:
         raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
@@ -101,7 +101,7 @@ def _with_domain(records: Records, domain: str) -> Records:
     return Records(records.inputs, records.labels, columns, records.origin)
 
 
-def _group(path: Path, arrays: Arrays, prefix: str, name: str, tolerant: bool) -> Records:
+def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool) -> Records:
     """Check and convert the arrays that share one prefix. Rows count from 1 within their array."""
     if prefix + name not in arrays:
         raise BadInput(f"{path} has {prefix}labels but not {prefix}{name}")
@@ -119,12 +119,11 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, tolerant: bool) -
     columns = {
         key.removeprefix(prefix): as_text(array)
         for key, array in arrays.items()
-        if key.startswith(prefix) and key != prefix + "labels" and array.shape == (len(labels),) and key not in _GLOBAL
+        if key.startswith(prefix) and key != prefix + "labels" and array.shape == (len(labels),) and key not in GLOBAL
     }
     return Records(inputs, labels, columns, origin).discard(faults.bad)
 
 
-_GLOBAL = ("scale", "classes")
 _QUIET = np.errstate(over="ignore", invalid="ignore")
 """A number too large for float64 becomes infinite, which is the record's fault and no warning."""
 

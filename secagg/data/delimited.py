@@ -6,37 +6,72 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
+from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import DELIMITERS, Schema
-from secagg.data.table import COMMA_REMEDY, header_of
+from secagg.data.table import COMMA_REMEDY, header_of, needed_columns
 from secagg.errors import BadInput, BadRecord, why
-from secagg.reading import data_limit, read_stream
+from secagg.reading import data_limit, read_stream, utf8_remedy
 
 SUFFIXES = (".csv", ".data", ".tsv")
 _GROWTH = 16
 """A field of a few characters takes about this many times its length."""
+LONGEST_LINE = 1 << 20
+"""Characters of a line, where lines are read one by one."""
+UNUSABLE = '"'
+"""A line that has no fields, as a quote is left open."""
+ENDS = ("\n", "\r")
+MOST_LINES = 100
+"""Lines that a record with line breaks in its cells may take."""
+BREAKS_REMEDY = (
+    "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces instead"
+)
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
-def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
-    """The lines of a file; with `tolerant` no row has a say in how another is read."""
-    return _lines_alone(path, schema) if tolerant else _lines(path, schema)
+def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
+    """The lines of a file; with `tolerance` no row has a say in how another is read."""
+    return _lines(path, schema) if tolerance is None else _lines_alone(path, schema, tolerance)
 
 
 def _lines(path: Path, schema: Schema | None) -> Lines:
     """Return header, fields and rows; the first row that cannot be used is refused."""
-    lines, rows = _parse(path, _allowed(schema))
-    if not lines:
+    content = []
+    for row, line in enumerate(_text_of(path), start=1):
+        _refuse_other_encoding(path, row, line)
+        if line.strip():
+            content.append((row, line))
+    if not content:
         raise BadInput(f"{path} is empty")
-    header, start = header_of(path, lines[0], schema)
-    lines, rows = lines[start:], rows[start:]
+    delimiter = _delimiter(content[0][1], _allowed(schema))
+    split = [(row, _fields(path, row, line, delimiter)) for row, line in content]
+    split = [(row, fields) for row, fields in split if any(field.strip() for field in fields)]
+    header, start = header_of(path, split[0][1] if split else [], schema)
+    lines, rows = [fields for _, fields in split[start:]], [row for row, _ in split[start:]]
     for fields, row in zip(lines, rows, strict=True):
         if len(fields) != len(header):
             remedy = _remedy(fields, header, in_order=start == 0)
             raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
     return header, lines, rows
+
+
+def _fields(path: Path, row: int, line: str, delimiter: str) -> list[str]:
+    """The fields of one line of a file. Raises BadRecord for quotes that do not match, with the likely cause."""
+    try:
+        return _parsed(line, delimiter)
+    except csv.Error as error:
+        torn = broken_cells(list(_text_of(path, whole=False)), delimiter)
+        if any(first + 1 == row for first, _ in torn):
+            problem = f"a quoted cell holds a line break (records with one: {len(torn)})"
+            raise BadRecord(str(path), row, problem, remedy=BREAKS_REMEDY) from None
+        problem = f"cannot be split into fields ({error})"
+        raise BadRecord(str(path), row, problem, remedy="check its quotes") from error
 
 
 def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
@@ -51,35 +86,35 @@ def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
     return "every row needs the same number of fields"
 
 
-def _lines_alone(path: Path, schema: Schema | None) -> Lines:
+def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lines:
     """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
 
     Every line that is not blank is one record, so that a quote left open spoils its own line only. The
     delimiter is the header's; where the schema fixes the order, each line shows its own.
     """
-    content = [(row, line) for row, line in enumerate(_content(path, "replace"), start=1) if line.strip()]
+    content = ((row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip())
     if schema is not None and schema.fields:
-        return _lines_in_order(content, list(schema.fields), schema.delimiters)
-    if not content:
-        raise BadInput(f"{path} is empty", remedy="a table without records has its header")
-    delimiter = _delimiter(content[0][1], _allowed(schema))
-    header, _ = header_of(path, _split(content[0][1], delimiter), schema)
-    return (
-        header,
-        [_usable(line, (delimiter,), len(header)) for _, line in content[1:]],
-        [row for row, _ in content[1:]],
-    )
-
-
-def _lines_in_order(content: list[tuple[int, str]], header: list[str], delimiters: tuple[str, ...]) -> Lines:
-    """The lines of a file whose schema fixes the order of its columns.
-
-    A line that spells this order is a header, wherever it stands, and no record; whatever else the first line says
-    decides nothing for the others.
-    """
-    records = [(row, _usable(line, delimiters, len(header))) for row, line in content]
-    kept = [(row, fields) for row, fields in records if [field.strip() for field in fields] != header]
-    return header, [fields for _, fields in kept], [row for row, _ in kept]
+        header, delimiters = list(schema.fields), schema.delimiters
+    else:
+        row, first = next(content, (0, ""))
+        if not row:
+            raise BadInput(f"{path} is empty", remedy="a table without records has its header")
+        _refuse_other_encoding(path, row, first)
+        delimiters = (_delimiter(first, _allowed(schema)),)
+        header, _ = header_of(path, _fields(path, row, first, delimiters[0]), schema)
+    places = needed_columns(header, schema, tolerance)
+    longest = tolerance.longest_cell(path, len(places))
+    lines: list[list[str]] = []
+    rows: list[int] = []
+    for row, line in content:
+        fields = _usable(_replaced(line), delimiters, len(header))
+        if schema is not None and schema.fields and [field.strip() for field in fields] == header:
+            continue  # it spells the schema's order: a header, wherever it stands
+        cells = [fields[place] for place in places] if fields else []
+        lines.append(cells if max(map(len, cells), default=0) <= longest else [])
+        rows.append(row)
+        tolerance.refuse_more(path, len(rows))
+    return [header[place] for place in places], lines, rows
 
 
 def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
@@ -88,28 +123,41 @@ def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
     return next((fields for fields in splits if len(fields) == width), [])
 
 
-def _content(path: Path, errors: str) -> list[str]:
-    """Return the lines of a text file, plain or gzipped; `errors` says what becomes of bytes that are not UTF-8."""
+def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = True) -> Iterator[str]:
+    """Yield the lines of a text file, plain or gzipped; a byte that is not UTF-8 becomes a lone surrogate.
+
+    Raises BadInput for a file of more than `data_limit` bytes once opened; but where `tolerance` says how many records
+    there may be, or not `whole`, lines are read one by one, and one of more than LONGEST_LINE characters is UNUSABLE.
+    """
     try:
         with path.open("rb") as file:
-            content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
-            text = read_stream(content.read, path, data_limit() // _GROWTH)
-        return list(io.StringIO(text.decode("utf-8-sig", errors), newline=""))
-    except UnicodeDecodeError as error:
-        raise _refusal_of_encoding(path, error.object, error.start) from None
+            content: IO[bytes] = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file  # type: ignore[assignment]
+            longest = LONGEST_LINE
+            if whole and bounded(tolerance) is None:
+                content, longest = io.BytesIO(read_stream(content.read, path, data_limit() // _GROWTH)), -1
+            text = io.TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="")
+            while line := text.readline(longest):
+                if len(line) == longest and not line.endswith(ENDS):
+                    while (rest := text.readline(longest)) and not rest.endswith(ENDS):
+                        pass
+                    line = UNUSABLE
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {path} ({why(error)})") from error
 
 
-def _refusal_of_encoding(path: Path, content: bytes, place: int) -> BadRecord:
-    """What to say of bytes that are not UTF-8 from this place on: the row and the field, not what stands there."""
-    row = content.count(b"\n", 0, place) + 1
-    before = content[content.rfind(b"\n", 0, place) + 1 : place]
-    field = max(before.count(each.encode()) for each in DELIMITERS) + 1
-    remedy = f"save the table as UTF-8, or: iconv -f WINDOWS-1252 -t UTF-8 {path} > utf8.csv"
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        remedy = f"it looks like UTF-16: save the table as UTF-8, or: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"
-    return BadRecord(str(path), row, f"field {field} is not UTF-8 text", remedy=remedy)
+def _replaced(line: str) -> str:
+    """The same with � for what is not UTF-8."""
+    return line if line.isascii() else line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _refuse_other_encoding(path: Path, row: int, line: str) -> None:
+    """Raise BadRecord for a line that is not UTF-8: it says the row and the field, not what stands there."""
+    if found := None if line.isascii() else _NOT_UTF8.search(line):
+        before = line[: found.start()]
+        field = max(before.count(each) for each in DELIMITERS) + 1
+        utf16 = line.encode("utf-8", "surrogateescape").startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        raise BadRecord(str(path), row, f"field {field} is not UTF-8 text", remedy=utf8_remedy(path, utf16=utf16))
 
 
 def _allowed(schema: Schema | None) -> tuple[str, ...]:
@@ -125,30 +173,70 @@ def _delimiter(line: str, allowed: tuple[str, ...]) -> str:
 def _split(line: str, delimiter: str) -> list[str]:
     """Return the fields of one line, none when its quotes do not match."""
     try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True))
+        return _parsed(line, delimiter)
     except csv.Error:
         return []
 
 
-def _parse(path: Path, delimiters: tuple[str, ...]) -> tuple[list[list[str]], list[int]]:
-    """Return the fields and the first line number of every row that is not blank."""
-    content = _content(path, "strict")
-    first = next((line for line in content if line.strip()), "")
-    reader = csv.reader(content, delimiter=_delimiter(first, delimiters), strict=True, skipinitialspace=True)
-    lines: list[list[str]] = []
-    rows: list[int] = []
-    start = 1
-    try:
-        for fields in reader:
-            if fields and any(field.strip() for field in fields):
-                lines.append(fields)
-                rows.append(start)
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise BadRecord(
-            str(path), start, f"cannot be split into fields ({error})", remedy="check its quotes"
-        ) from error
-    return lines, rows
+def _parsed(line: str, delimiter: str) -> list[str]:
+    """The fields of one line. Raises csv.Error when its quotes do not match."""
+    return next(_reader([line], delimiter))
+
+
+def _reader(lines: Iterable[str], delimiter: str) -> Any:
+    return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+
+
+def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
+    """Return where records start and end, as places in a text's lines, that line breaks in quoted cells tear apart.
+
+    Such a record is a line with a quote left open that makes, with at most MOST_LINES behind it, as many fields as the
+    first record has. Any other open quote spoils its own line alone.
+    """
+    found, place, width = [], 0, 0
+    while place < len(text):
+        lines, fields = 1, []
+        try:
+            reader = _reader(text[place : place + MOST_LINES], delimiter)
+            fields, lines = next(reader), reader.line_num
+        except (csv.Error, StopIteration):
+            pass
+        width = width or len(fields)
+        lines = lines if len(fields) == width else 1
+        if lines > 1:
+            found.append((place, place + lines))
+        place += lines
+    return found
+
+
+def line_breaks_in(path: Path, schema: Schema | None) -> str:
+    """What the owner of a table should know of line breaks in its quoted cells; "" where there are none."""
+    text = [_replaced(line) for line in _text_of(path, whole=False)]
+    if not (torn := broken_cells(text, _first_delimiter(text, schema))):
+        return ""
+    first = f"{path}, row {torn[0][0] + 1}"
+    return f"records torn apart by a line break in a quoted cell: {len(torn)}, the first {first}; {BREAKS_REMEDY}"
+
+
+def write_without_line_breaks(path: Path, out: Path, schema: Schema | None = None) -> int:
+    """Write a table with a space for each line break in a quoted cell; return how many records had one.
+
+    All other characters stay. Raises BadInput for a table that is not UTF-8, FileExistsError for `out` if it exists.
+    """
+    text = list(_text_of(path, whole=False))
+    for row, line in enumerate(text, start=1):
+        _refuse_other_encoding(path, row, line)
+    torn = broken_cells(text, _first_delimiter(text, schema))
+    for start, end in torn:
+        text[start : end - 1] = [line.rstrip("\r\n") + " " for line in text[start : end - 1]]
+    with out.open("x", encoding="utf-8", newline="") as file:
+        file.writelines(text)
+    return len(torn)
+
+
+def _first_delimiter(text: Sequence[str], schema: Schema | None) -> str:
+    first = next((line for line in text if line.strip()), "")
+    return _delimiter(first, _allowed(schema))
 
 
 DELIMITED = TableFormat(

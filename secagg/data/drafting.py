@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +17,7 @@ from secagg.data.columns import Boolean, Categorical, Column, Dated, Hashed, Num
 from secagg.data.derivation import EVER, MISSING, categories, date_pattern, decimal_of
 from secagg.data.encoding import parse_numbers
 from secagg.data.schema import GUIDE, Schema
-from secagg.data.table import Table
+from secagg.data.table import THOUSANDS_REMEDY, Table
 from secagg.errors import BadInput
 from secagg.printable import escaped
 
@@ -28,6 +29,9 @@ LISTED = 30
 BUCKETS = 64
 SHOWN = 3
 """Values that are no numbers, among numbers, that a remark quotes."""
+_THOUSANDS = re.compile(
+    r"[+-]?\d{1,3}(?P<group>[., '’])\d{3}(?:(?P=group)\d{3})*(?:(?!(?P=group))(?P<decimal>[.,])\d+)?"
+)
 FEW_CODES = 8
 """So many different whole numbers may be codes."""
 
@@ -119,16 +123,29 @@ def _guess(
     finite = np.isfinite(numbers)
     if finite.all():
         return _guess_range(name, numbers, rule)
+    grouped = _thousands(values[~finite], decimal)
     if _are_few((~finite).sum(), values):
         column, remark = _guess_range(name, numbers[finite], rule)
         told = ", ".join(_toml(str(value)) for value in values[~finite][:SHOWN])
-        return column, f"{remark}; refused as no number until it is mended, or listed as missing: {told}"
+        mended = f" ({grouped})" if grouped else ""
+        return column, f"{remark}; refused as no number until it is mended{mended}, or listed as missing: {told}"
+    if grouped:
+        return None, grouped
     if len(values) <= LISTED:
         listed = tuple(sorted({canonical(str(value), decimal) for value in values}))
         return Categorical(name, listed, missing_rule=rule), "every value that can occur"
     if not repeated:
         return None, "no value occurs twice: it looks like an identifier"
     return Hashed(name, BUCKETS, missing_rule=rule), f"{len(values)} different values, by a public hash"
+
+
+def _thousands(values: NDArray[np.str_], decimal: str) -> str:
+    """What to do about a column all of whose values that are no numbers have thousands' separators; "" for another."""
+    found = [_THOUSANDS.fullmatch(str(value)) for value in values]
+    if not found or not all(found):
+        return ""
+    mark = next((each["decimal"] for each in found if each and each["decimal"]), decimal)
+    return f"its numbers have thousands' separators: {THOUSANDS_REMEDY[mark]}"
 
 
 def _marks(values: NDArray[np.str_]) -> tuple[str, ...]:

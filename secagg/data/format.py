@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from secagg.data.faults import Tolerance
 from secagg.data.records import Dataset
 from secagg.data.schema import Schema
 from secagg.data.split import Split
@@ -40,16 +41,19 @@ class Format:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFormat(Format):
-    """A format that says itself which records are labelled how; `open` takes the file, how to split, and tolerance."""
+    """A format that says itself which records are labelled how; `open` takes the file, how to split, and tolerance.
 
-    open: Callable[[Path, Split, bool], Dataset]
+    Tolerance is None where the first bad record is refused.
+    """
+
+    open: Callable[[Path, Split, Tolerance | None], Dataset]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A table of text; `lines` takes the file, the schema if there is one, and tolerance (see `table.read_table`).
+    """A table of text; `lines` takes the file, the schema if there is one, and tolerance, None for none.
 
     Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
     """
 
-    lines: Callable[[Path, Schema | None, bool], Lines]
+    lines: Callable[[Path, Schema | None, Tolerance | None], Lines]

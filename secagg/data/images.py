@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.faults import Faults
+from secagg.data.faults import Faults, Tolerance
 from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
-from secagg.reading import refuse_larger
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -61,27 +60,27 @@ def open_images(
     *,
     size: Shape | None = None,
     classes: Sequence[str] | None = None,
-    tolerant: bool = False,
+    tolerance: Tolerance | None = None,
 ) -> Dataset:
     """Open a folder of images as uint8 (n, h, w, 3), or (n, h, w) when all are grey.
 
     `size` is (side,), (h, w) for grey, or (h, w, channels): each image is scaled to cover it (bilinear) and cut to its
     middle; without it all must have the first one's size. `classes` fixes names and order of the classes (a plan
     does); otherwise they are the folders' names, sorted. Each domain is divided by `cut` on its own. A note in a
-    photograph that it is to be turned is not followed. With `tolerant` and both in full there may be no image at all.
+    photograph that it is to be turned is not followed. With `tolerance` and both in full there may be no image at all.
     Raises BadInput for a layout that is neither of the two, BadRecord, naming the file, for one that is no such image
-    (`tolerant`: a bad record; no image has a say in another where `size` and `classes` are given in full).
+    (`tolerance`: a bad record; no image has a say in another where `size` and `classes` are given in full).
     """
     if size is not None and (len(size) > 3 or size[2:] not in ((), (1,), (3,))):
         raise BadInput(f"a folder of images gives no records of shape {size}", remedy="images have 1 or 3 channels")
     folders = _class_folders(folder)
     found = [_Found(path, inner.name, domain) for domain, inner in folders for path in _files(inner)]
-    if not found and not (tolerant and size is not None and len(size) > 1 and classes is not None):
+    if not found and not (tolerance is not None and size is not None and len(size) > 1 and classes is not None):
         raise BadInput(f"{folder} holds no image", remedy="it needs CLASS/*.png or DOMAIN/CLASS/*.png (or .jpg)")
     names = tuple(classes) if classes is not None else tuple(sorted({inner.name for _, inner in folders}))
     shape = size if size is not None and len(size) > 1 else _shape(found, size)
     groups = [
-        _records([each for each in found if each.domain == domain], domain, names, shape, size is not None, tolerant)
+        _records([each for each in found if each.domain == domain], domain, names, shape, size is not None, tolerance)
         for domain in sorted({domain for domain, _ in folders})
     ]
     pairs = [cut(group) for group in groups]
@@ -109,7 +108,7 @@ def is_flat_folder(folder: Path) -> bool:
 def open_flat(folder: Path, *, size: Shape, classes: Sequence[str]) -> Dataset:
     """Open a folder of images that nobody has sorted by class, as `open_images` would with this size and no label."""
     found = [_Found(path, classes[0], "") for path in _files(folder)]
-    records = _records(found, "", tuple(classes), size, fit=True, tolerant=False)
+    records = _records(found, "", tuple(classes), size, fit=True, tolerance=None)
     records = replace(records, labels=np.full(len(records), UNLABELLED, dtype=np.int64))
     bound = math.sqrt(math.prod(size))
     return Dataset(folder.name, "images", records, None, tuple(classes), schema=None, bound=bound, parts=None)
@@ -161,17 +160,22 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
 
 
 def _records(
-    found: Sequence[_Found], domain: str, classes: tuple[str, ...], shape: Shape, fit: bool, tolerant: bool
+    found: Sequence[_Found],
+    domain: str,
+    classes: tuple[str, ...],
+    shape: Shape,
+    fit: bool,
+    tolerance: Tolerance | None,
 ) -> Records:
     """Read the files of one domain, of which there may be none."""
     n = len(found)
     origin = Origin(tuple(str(each.path) for each in found), np.arange(n), np.full(n, WHOLE_FILE, dtype=np.int64))
-    faults = Faults(origin, tolerant=tolerant)
+    faults = Faults(origin, tolerant=tolerance is not None)
     labels = np.array([classes.index(each.label) if each.label in classes else BAD for each in found], dtype=np.int64)
     faults.add(
         labels == BAD, f"its folder is none of the classes {list(classes)}", "move the image, or rename the folder"
     )
-    refuse_larger(f"{n} images of {'×'.join(map(str, shape))}", n * math.prod(shape))
+    (tolerance or Tolerance()).refuse_larger(f"images of {'×'.join(map(str, shape))}", n, math.prod(shape))
     inputs = np.zeros((n, *shape), dtype=np.uint8)
     for index, each in enumerate(found):
         try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from secagg.data.columns import Dated
+from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import Schema
-from secagg.data.table import header_of
+from secagg.data.table import header_of, needed_columns
 from secagg.errors import BadInput
 from secagg.reading import refuse_larger
 
@@ -19,6 +21,8 @@ Cells = list[str]
 T = TypeVar("T", str, bytes)
 _CELL_BYTES = 64
 """What a cell takes as text, about."""
+BATCH = 4096
+"""Rows that are held as arrow has them, where they are read some at a time."""
 _DAY, _MOMENT = "YYYY-MM-DD", "YYYY-MM-DD hh:mm:ss"
 """How days and moments are written where no schema says."""
 _WRITTEN = re.compile(r"(?P<YYYY>\d{4})-(?P<MM>\d\d)-(?P<DD>\d\d)(?: (?P<hh>\d\d):(?P<mm>\d\d):(?P<ss>\d\d)[.,\d]*)?")
@@ -35,14 +39,50 @@ def parquet_columns(
     not UTF-8 are replaced. Raises BadInput for a file that is no Parquet, one that would take more bytes than
     `data_limit`, a column of another type, and names that are empty or repeated.
     """
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetFile
 
+    with reading_parquet(path) as file:
+        names = _check_names(path, ParquetFile(file))
+        refuse_expanded(path, ParquetFile(file))
+        table = ParquetFile(file, read_dictionary=names).read()
+        texts = {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
+        return texts | {name: _dates(table[name], texts[name], (patterns or {}).get(name)) for name in names}
+
+
+def _lines_alone(path: Path, schema: Schema, tolerance: Tolerance) -> Lines:
+    """The rows of a file some at a time; one with a cell that is too long has no fields."""
+    from pyarrow.parquet import ParquetFile
+
+    patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)}
+    lines: list[list[str]] = []
+    with reading_parquet(path) as file:
+        header = _header_of(path, _check_names(path, ParquetFile(file)), schema)
+        header = [header[place] for place in needed_columns(header, schema, tolerance)]
+        longest = tolerance.longest_cell(path, len(header))
+        for batch in batches_of(path, file, header, tolerance):
+            columns = {name: texts_of(batch[name], tolerant=True, decimal=schema.decimal) for name in header}
+            dated = [_dates(batch[name], cells, patterns.get(name)) for name, cells in columns.items()]
+            rows = zip(*dated, strict=True)
+            lines += [list(fields) if max(map(len, fields)) <= longest else [] for fields in rows]
+    return header, lines, list(range(1, len(lines) + 1))
+
+
+def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, rows: int = BATCH) -> Iterator[Any]:
+    """Yield the columns of these names, as tables of at most so many rows. Raises BadInput for more than allowed."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    tolerance.refuse_more(path, ParquetFile(file).metadata.num_rows)
+    for batch in ParquetFile(file, read_dictionary=names).iter_batches(rows, columns=names):
+        yield pyarrow.Table.from_batches([batch])
+
+
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[IO[bytes]]:
+    """An open file. Raises BadInput for one that turns out to be no Parquet while it is read."""
     try:
         with path.open("rb") as file:
-            names = _check_names(path, pyarrow.parquet.ParquetFile(file))
-            table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
-            texts = {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
-            return texts | {name: _dates(table[name], texts[name], (patterns or {}).get(name)) for name in names}
+            yield file
     except OSError as error:
         raise BadInput(f"cannot read {path} as Parquet ({error.strerror or 'damaged'})") from error
     except UnicodeDecodeError:
@@ -64,7 +104,6 @@ def _check_names(path: Path, file: Any) -> list[str]:
     from pyarrow import types
 
     fields = list(file.schema_arrow)
-    refuse_expanded(path, file)
     names = [field.name for field in fields]
     if len(set(names)) != len(names) or "" in names:
         raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")
@@ -133,15 +172,24 @@ def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
     return [(cell or "").replace(".", decimal) for cell in values.cast(pyarrow.string()).to_pylist()]
 
 
-def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
+def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
     """The names of the columns, and every row's fields, counted from 1."""
+    if schema is not None and (limit := bounded(tolerance)):
+        return _lines_alone(path, schema, limit)
     patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)} if schema else None
-    columns = parquet_columns(path, tolerant=tolerant, decimal=schema.decimal if schema else ".", patterns=patterns)
-    header, named = header_of(path, list(columns), schema)
-    if not named:
-        raise BadInput(f"{path} has none of the schema's columns")
+    decimal, tolerant = schema.decimal if schema else ".", tolerance is not None
+    columns = parquet_columns(path, tolerant=tolerant, decimal=decimal, patterns=patterns)
+    header = _header_of(path, list(columns), schema)
     lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
     return header, lines, list(range(1, len(lines) + 1))
+
+
+def _header_of(path: Path, names: list[str], schema: Schema | None) -> list[str]:
+    """The names of the columns. Raises BadInput where a schema knows none of them."""
+    header, named = header_of(path, names, schema)
+    if not named:
+        raise BadInput(f"{path} has none of the schema's columns")
+    return header
 
 
 PARQUET = TableFormat(

@@ -75,13 +75,14 @@ class Profile:
         return {**asdict(self), "classes": dict(self.classes), "columns": columns}
 
 
-def profile_of(records: Records, classes: Sequence[str], schema: Schema | None) -> Profile:
-    """Look at a member's records; without a schema they have no columns to look at."""
+def profile_of(records: Records, classes: Sequence[str], schema: Schema | None, caveats: Sequence[str] = ()) -> Profile:
+    """Look at a member's records; without a schema they have no columns to look at. `caveats`: doubts of the file."""
     counts = tuple((name, int(np.count_nonzero(records.labels == label))) for label, name in enumerate(classes))
     absent = [name for name, count in counts if not count]
     doubts = [f"no record is of class {', '.join(absent)}"] if absent else []
     if records.bad:
         doubts.append(f"{records.bad} of {len(records)} cannot be used: malformed, or not labelled")
+    doubts += caveats
     columns = tuple(_profile(records, column, schema) for column in schema.columns) if schema else ()
     positive = schema.positive if schema else ""
     if schema and len(classes) == 2 and not positive:

@@ -6,6 +6,7 @@ never the data's own minimum or mean. It travels inside the plan, so its diction
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ from secagg.data.columns import (
 )
 from secagg.errors import BadInput, why
 from secagg.printable import first_unprintable
-from secagg.reading import parse_json, parse_toml, read_document
+from secagg.reading import parse_json, parse_toml, read_document, utf8_remedy
 
 DECIMALS = (".", ",")
 DELIMITERS = (",", ";", "\t")
@@ -201,7 +202,12 @@ def load_schema(source: str) -> Schema:
         else:
             text = read_document(Path(source))
         return Schema.from_dict(parse_toml(text))
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        utf16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        row = error.object.count(b"\n", 0, error.start) + 1
+        remedy = utf8_remedy(Path(source), "schema", utf16=utf16)
+        raise BadInput(f"{source}, line {row}: not UTF-8 text", remedy=remedy) from error
+    except OSError as error:
         remedy = f"give a TOML file (see {GUIDE}) or the name of a packaged one: {', '.join(names)}"
         raise BadInput(f"cannot read the schema {source} ({why(error)})", remedy=remedy) from error
     except ValueError as error:

@@ -10,9 +10,10 @@ import numpy as np
 
 from secagg import plugins
 from secagg.data.arrays import NPZ
-from secagg.data.delimited import DELIMITED
+from secagg.data.delimited import DELIMITED, line_breaks_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
 from secagg.data.encoding import encode_table
+from secagg.data.faults import Tolerance
 from secagg.data.format import Format, LabelledFormat, TableFormat
 from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
@@ -39,6 +40,7 @@ def open_dataset(
     schema: Schema | None = None,
     split: bool = True,
     tolerant: bool = False,
+    most: int | None = None,
     image_size: tuple[int, ...] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Dataset:
@@ -52,33 +54,35 @@ def open_dataset(
 
     With `tolerant` a record that cannot be used is not refused but stays in its place with label -1 and
     zero inputs (see `Records`), and no other record can tell; faults of the whole file still raise
-    BadInput. The promise is per record where nothing is pooled: a declared schema (a derived one leaves
-    out empty cells and those that are no finite number, but one word makes a column categorical), no
+    BadInput. `most`: how many records a plan allows; then limits of size are on single records, and on `most` of them,
+    never on the file (see `Tolerance`). The promise is per record where nothing is pooled: a declared schema (a derived
+    one leaves out empty cells and those that are no finite number, but one word makes a column categorical), no
     `split`, and an image size and classes that the file or the plan names.
     """
     path = Path(source)
     cut = split_records if split else keep_all
     known = format_of(path)
+    tolerance = Tolerance(most) if tolerant else None
     if source in NAMES:
         _refuse_label(source, label, schema)
         return open_named(source, cut)
     if isinstance(known, LabelledFormat):
         _refuse_label(source, label, schema)
         known.require(path)
-        return known.open(path, cut, tolerant)
+        return known.open(path, cut, tolerance)
     if path.is_dir():
         if files := _tables_in(path):
-            return _open_tables(path, files, label, schema, cut, tolerant)
+            return _open_tables(path, files, label, schema, cut, tolerance)
         if not is_image_folder(path):
             raise BadInput(f"the folder {path} holds no table ({_tables()}) and no folders of images")
         _refuse_label(source, label, schema)
-        return open_images(path, cut, size=image_size, classes=classes, tolerant=tolerant)
+        return open_images(path, cut, size=image_size, classes=classes, tolerance=tolerance)
     if not path.exists():
         remedy = f"give a path or one of {', '.join(NAMES)}"
         raise BadInput(f"there is no file or data set {source}", remedy=remedy)
     if not isinstance(known, TableFormat):
         raise BadInput(f"cannot tell the format of {source} from its name", remedy=f"give {kinds_of_files()}")
-    return _open_tables(path, {path: known}, label, schema, cut, tolerant)
+    return _open_tables(path, {path: known}, label, schema, cut, tolerance)
 
 
 def open_with_test(
@@ -98,7 +102,11 @@ def open_with_test(
     if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
         files = {**_tables_at(Path(source)), **_tables_at(Path(test))}
         schema = derive_schema(
-            [read_table(file, known, None, tolerant=tolerant) for file, known in files.items()], label
+            [
+                read_table(file, known, None, tolerance=Tolerance() if tolerant else None)
+                for file, known in files.items()
+            ],
+            label,
         )
     data = open_dataset(source, schema=schema, split=False, tolerant=tolerant, image_size=image_size)
     if data.test is not None:
@@ -123,6 +131,24 @@ def read_public_table(path: Path) -> Table:
     if not isinstance(known, TableFormat) or not path.is_file():
         raise BadInput(f"{path} is no table", remedy=f"give a file: {_tables()}")
     return read_table(path, known, None)
+
+
+def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
+    """What the owner of a table, or of a folder of tables, should know of line breaks in quoted cells."""
+    files = _tables_at(Path(source)).items()
+    return tuple(filter(None, (line_breaks_in(file, schema) for file, known in files if known is DELIMITED)))
+
+
+def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
+    """Write a table with spaces for line breaks in quoted cells; return how many records had one.
+
+    Raises BadInput for what is no delimited text.
+    """
+    if format_of(path) is not DELIMITED or not path.is_file():
+        raise BadInput(f"{path} is no delimited text", remedy=f"give a file: {DELIMITED.called}")
+    if format_of(out) is not DELIMITED or out.suffix.lower() == ".gz":
+        raise BadInput(f"{out} would not be read as delimited text", remedy="give a name that ends in .csv")
+    return write_without_line_breaks(path, out, schema)
 
 
 def format_of(path: Path) -> Format | None:
@@ -196,16 +222,21 @@ def _tables_at(path: Path) -> dict[Path, TableFormat]:
 
 
 def _open_tables(
-    path: Path, files: Mapping[Path, TableFormat], label: str | None, schema: Schema | None, cut: Split, tolerant: bool
+    path: Path,
+    files: Mapping[Path, TableFormat],
+    label: str | None,
+    schema: Schema | None,
+    cut: Split,
+    tolerance: Tolerance | None,
 ) -> Dataset:
     """Read, encode and split each file on its own, then pool them in order."""
     if schema is None and label is None:
         raise BadInput(f"{path}: say which column is the label", remedy="name it with --label, or give --schema")
     if schema is not None and label is not None and label != schema.label:
         raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
-    tables = [read_table(file, known, schema, tolerant=tolerant) for file, known in files.items()]
+    tables = [read_table(file, known, schema, tolerance=tolerance) for file, known in files.items()]
     chosen = schema if schema is not None else derive_schema(tables, str(label))
-    pairs = [cut(encode_table(table, chosen, tolerant=tolerant)) for table in tables]
+    pairs = [cut(encode_table(table, chosen, tolerant=tolerance is not None)) for table in tables]
     train = concatenate([part for part, _ in pairs])
     test = concatenate([part for _, part in pairs])
     starts = np.cumsum([0, *(len(part) for part, _ in pairs)])

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.format import TableFormat
-from secagg.data.records import Origin
+from secagg.data.records import DOMAIN, Origin
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord
 from secagg.reading import refuse_larger, resembling
 
-MAX_CELL = 1000
-"""Longest field in characters: one column takes 4 bytes × its longest field × rows."""
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
-POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5 and for 1234.5, or say decimal = '.'"
+THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}
+"""What to do about thousands' separators, by the decimal mark."""
+POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5, 1.234,5 and 1234.5, or say decimal = '.'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +37,22 @@ class Table:
         return len(self.origin.row)
 
 
-def read_table(path: Path, known: TableFormat, schema: Schema | None, *, tolerant: bool = False) -> Table:
+def read_table(path: Path, known: TableFormat, schema: Schema | None, *, tolerance: Tolerance | None = None) -> Table:
     """Read a table of a known format; without a schema the first row is the header.
 
     With a schema the first row is a header when it names the schema's columns; otherwise the file has
     none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row that cannot be split
-    into the header's fields or has a field that is too long; with `tolerant` such a row is `broken`.
+    into the header's fields or has a field that is too long; with `tolerance` such a row is `broken`.
     """
     known.require(path)
-    header, lines, rows = known.lines(path, schema, tolerant)
-    if not lines and not tolerant:
+    header, lines, rows = known.lines(path, schema, tolerance)
+    if not lines and tolerance is None:
         raise BadInput(f"{path} has a header and no records")
-    lines = [_short(path, row, fields, tolerant) for row, fields in zip(rows, lines, strict=True)]
+    if tolerance is not None:
+        tolerance.refuse_more(path, len(lines))
+        header, lines = _needed(header, lines, schema, tolerance)
+    longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
+    lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
     refuse_larger(path, _bytes_of(lines, len(header)))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
@@ -59,11 +64,29 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
     return Table(str(path), columns, Origin.of(str(path), np.array(rows, dtype=np.int64)), broken)
 
 
-def _short(path: Path, row: int, fields: list[str], tolerant: bool) -> list[str]:
+def needed_columns(header: list[str], schema: Schema | None, tolerance: Tolerance | None) -> list[int]:
+    """The places of the columns that are kept: all, or where a plan says how many records, those that it reads."""
+    if schema is None or bounded(tolerance) is None:
+        return list(range(len(header)))
+    named = {DOMAIN, schema.label, *(column.name for column in schema.columns)}
+    return [place for place, name in enumerate(header) if name in named]
+
+
+def _needed(
+    header: list[str], lines: list[list[str]], schema: Schema | None, tolerance: Tolerance
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows without the columns that nobody reads."""
+    places = needed_columns(header, schema, tolerance)
+    if len(places) == len(header):
+        return header, lines
+    return [header[place] for place in places], [[fields[place] for place in places if fields] for fields in lines]
+
+
+def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tolerance | None) -> list[str]:
     """The fields of a row, none of which is too long."""
-    if max(map(len, fields), default=0) <= MAX_CELL:
+    if max(map(len, fields), default=0) <= longest:
         return fields
-    if tolerant:
+    if tolerance is not None:
         return []
     raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
 

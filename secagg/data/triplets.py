@@ -15,23 +15,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.delimited import DELIMITED
-from secagg.data.faults import Faults
+from secagg.data.faults import MAX_CELL, Faults, Tolerance, bounded
 from secagg.data.format import LabelledFormat
 from secagg.data.images import UnusableImage, opened, pixels_of
-from secagg.data.parquet import bytes_of, refuse_expanded, texts_of
+from secagg.data.parquet import batches_of, bytes_of, reading_parquet, refuse_expanded, texts_of
 from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
-from secagg.data.table import MAX_CELL, read_table
-from secagg.errors import BadInput, why
+from secagg.data.table import read_table
+from secagg.errors import BadInput
 from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
 
 PICTURE, TEXT, ANSWER = "picture", "text", "answer"
@@ -43,6 +43,7 @@ TEXT_BYTES = 256
 """Of a text in UTF-8, padded with zeros; a longer one is a fault."""
 LARGEST_SIDE = 1024
 MOST_ANSWERS = 10_000
+PICTURES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Declared:
 class _Table:
     """The rows of a source: pictures as files or bytes, texts, answers, domains, and the other columns."""
 
-    pictures: Sequence[Path | bytes]
+    pictures: Iterable[Path | bytes]
     columns: Mapping[str, NDArray[np.str_]]
     origin: Origin
     broken: NDArray[np.bool_]
@@ -98,15 +99,15 @@ def join(pictures: NDArray[np.uint8], texts: Sequence[str]) -> NDArray[np.uint8]
     return np.concatenate([pictures.reshape(len(texts), -1), np.array(padded).reshape(-1, TEXT_BYTES)], axis=1)
 
 
-def open_triplets(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
+def open_triplets(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
     """Open records of pictures, texts and answers; see the module for the layout.
 
     Every picture has the declared side, to the pixel. Raises BadInput for another layout, answers of which there is
-    one alone, and, where `tolerant`, for a source that does not say what the module tells; BadRecord for a record
-    unless `tolerant`.
+    one alone, and, with `tolerance`, for a source that does not say what the module tells; BadRecord for a record
+    without it.
     """
-    table = _folder(path, tolerant) if path.is_dir() else _parquet(path, tolerant)
-    if table.facts is None and tolerant:
+    table = _folder(path, tolerance) if path.is_dir() else _parquet(path, tolerance)
+    if table.facts is None and tolerance is not None:
         raise BadInput(
             f"{path} does not say which answers there are, nor how large a picture is",
             remedy=f"declare both in {FACTS}: what is read off the records would tell of them",
@@ -115,8 +116,8 @@ def open_triplets(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
     if lonely := [name or "the records" for name, answers in declared.answers.items() if len(answers) < 2]:
         problem = f"{path}: there is one answer only in {', '.join(lonely)}"
         raise BadInput(problem, remedy="a head tells two answers or more apart")
-    records = _records(table, declared, tolerant)
-    if not tolerant:
+    records = _records(table, declared, tolerance)
+    if tolerance is None:
         _refuse_one_class(path, table, records)
     pairs = [cut(records.take(np.flatnonzero(table.domains == domain))) for domain in np.unique(table.domains)]
     train, test = (concatenate(part) for part in zip(*pairs, strict=True)) if pairs else cut(records)
@@ -132,11 +133,11 @@ def _refuse_one_class(path: Path, table: _Table, records: Records) -> None:
             raise BadInput(f"{where}: every record has the same answer", remedy="nothing can be learnt from it")
 
 
-def _records(table: _Table, declared: Declared, tolerant: bool) -> Records:
+def _records(table: _Table, declared: Declared, tolerance: Tolerance | None) -> Records:
     """Check and convert every row."""
     count, side = len(table.broken), declared.side
-    refuse_larger("the pictures and texts", count * (3 * side * side + TEXT_BYTES))
-    faults = Faults(table.origin, tolerant=tolerant)
+    (tolerance or Tolerance()).refuse_larger("the pictures and texts", count, 3 * side * side + TEXT_BYTES)
+    faults = Faults(table.origin, tolerant=tolerance is not None)
     faults.add(table.broken, "is no row of the table", "mend or remove the row")
     texts, answers = (table.columns[name] for name in (TEXT, ANSWER))
     long = np.array([len(text.encode()) > TEXT_BYTES for text in texts], dtype=np.bool_)
@@ -201,11 +202,11 @@ def _side(source: Path | bytes) -> int:
         return 0
 
 
-def _folder(path: Path, tolerant: bool) -> _Table:
+def _folder(path: Path, tolerance: Tolerance | None) -> _Table:
     """The rows of a folder's table. Raises BadInput for a folder without one."""
     if not (path / TABLE).is_file():
         raise BadInput(f"{path} holds no {TABLE}", remedy="it has the columns picture, text and answer")
-    table = read_table(path / TABLE, DELIMITED, None, tolerant=tolerant)
+    table = read_table(path / TABLE, DELIMITED, None, tolerance=tolerance)
     _require_columns(path, list(table.columns))
     facts = read_limited(path / FACTS, DOCUMENT_BYTES) if (path / FACTS).is_file() else None
     pictures = [path / name if _is_inside(name) else b"" for name in table.columns[PICTURE]]
@@ -218,42 +219,65 @@ def _is_inside(name: str) -> bool:
     return bool(parts) and not Path(name).is_absolute() and ".." not in parts
 
 
-def _parquet(path: Path, tolerant: bool) -> _Table:
+def _parquet(path: Path, tolerance: Tolerance | None) -> _Table:
     """The rows of a Parquet file. Raises BadInput for one without the columns, or that would take too much memory."""
-    try:
-        with path.open("rb") as file:
-            pictures, words, facts = _read_columns(path, file, tolerant)
-    except OSError as error:
-        raise BadInput(f"cannot read {path} as Parquet ({why(error)})", remedy="write it again") from error
-    except (BadInput, MemoryError):
-        raise
-    except Exception as error:  # of arrow, for whatever is damaged
-        raise BadInput(f"cannot read {path} as Parquet", remedy="write it again, texts in UTF-8") from error
-    long = [any(len(word) > MAX_CELL for word in row) for row in zip(*words.values(), strict=True)]
+    from pyarrow.parquet import ParquetFile
+
+    with reading_parquet(path) as file:
+        known = ParquetFile(file)
+        kinds = {field.name: field.type for field in known.schema_arrow}
+        _require_columns(path, list(kinds))
+        names = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and _is_text(kinds[name]))]
+        limit = bounded(tolerance)
+        if limit is None:
+            refuse_expanded(path, known)
+            table = ParquetFile(file, read_dictionary=names).read(columns=names)
+            words = {name: texts_of(table[name], tolerant=tolerance is not None) for name in names}
+            longest = MAX_CELL
+        else:
+            names = [name for name in names if name in (TEXT, ANSWER, DOMAIN)]
+            longest = limit.longest_cell(path, len(names))
+            words = _words_alone(path, file, names, limit, longest)
+        facts = (known.schema_arrow.metadata or {}).get(METADATA)
+    long = [any(len(word) > longest for word in row) for row in zip(*words.values(), strict=True)]
     words = {
         name: ["" if out else word.strip() for word, out in zip(column, long, strict=True)]
         for name, column in words.items()
     }
-    refuse_larger(path, 4 * len(long) * sum(max(map(len, column), default=0) for column in words.values()))
+    if limit is None:
+        refuse_larger(path, 4 * len(long) * sum(max(map(len, column), default=0) for column in words.values()))
     columns = {name: np.array(column, dtype=np.str_) for name, column in words.items()}
-    rows = np.arange(1, len(pictures) + 1)
+    rows = np.arange(1, len(long) + 1)
+    pictures = _Pictures(path, tuple(_leaf_of(kinds[PICTURE])), len(long))
     return _Table(pictures, columns, Origin.of(str(path), rows), np.array(long, dtype=np.bool_), facts)
 
 
-def _read_columns(path: Path, file: BinaryIO, tolerant: bool) -> tuple[list[bytes], dict[str, list[str]], bytes | None]:
-    """The pictures' bytes, the columns of text, and the facts; equal cells are one value, however many there are."""
-    from pyarrow.parquet import ParquetFile
+def _words_alone(
+    path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, longest: int
+) -> dict[str, list[str]]:
+    """Columns of text, read some rows at a time; of a word that is too long no more stays than says so."""
+    words: dict[str, list[str]] = {name: [] for name in names}
+    for batch in batches_of(path, file, names, tolerance):
+        for name in names:
+            words[name] += [word[: longest + 1] for word in texts_of(batch[name], tolerant=True)]
+    return words
 
-    known = ParquetFile(file)
-    refuse_expanded(path, known)
-    kinds = {field.name: field.type for field in known.schema_arrow}
-    _require_columns(path, list(kinds))
-    words = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and _is_text(kinds[name]))]
-    leaves = [*words, *_leaf_of(kinds[PICTURE])]
-    table = ParquetFile(file, read_dictionary=leaves).read(columns=leaves).flatten()
-    pictures = [bytes_of(table[name]) for name in _leaf_of(kinds[PICTURE])] or [[b""] * table.num_rows]
-    facts = (known.schema_arrow.metadata or {}).get(METADATA)
-    return pictures[0], {name: texts_of(table[name], tolerant=tolerant) for name in words}, facts
+
+@dataclass(frozen=True)
+class _Pictures:
+    """The pictures' bytes in a Parquet file, read some at a time as they are asked for: never all at once."""
+
+    path: Path
+    leaf: tuple[str, ...]
+    count: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        if not self.leaf:
+            yield from [b""] * self.count
+            return
+        with reading_parquet(self.path) as file:
+            for batch in batches_of(self.path, file, list(self.leaf), Tolerance(), PICTURES_AT_ONCE):
+                yield from bytes_of(batch.flatten()[self.leaf[0]])
 
 
 def _require_columns(path: Path, names: Sequence[str]) -> None:

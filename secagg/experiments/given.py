@@ -1,14 +1,16 @@
-"""The data of a sweep or a comparison, as Python's users give them."""
+"""The data of simulations, sweeps and comparisons, as users give them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any
 
-from secagg.data import Dataset, open_dataset
+from secagg.data import Dataset, load_schema, open_dataset
 from secagg.data.memory import dataset_of
+from secagg.data.schema import GUIDE as SCHEMA_GUIDE
+from secagg.data.sources import open_with_test
 from secagg.errors import BadInput
 
 ARRAYS = ("features", "labels", "test_features", "test_labels")
@@ -33,3 +35,25 @@ def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
         f"dataset is a {type(dataset).__name__}{many}, no data with held-out records",
         remedy=f"give a data set (open_dataset), a name or path, or arrays: ({', '.join(ARRAYS)})",
     )
+
+
+def open_simulated(
+    say: Callable[[str], None],
+    name: str,
+    epsilon: float,
+    label: str | None,
+    schema: str | None,
+    image_size: int | None,
+    test: str | None = None,
+) -> Dataset:
+    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
+    known = load_schema(schema) if schema else None
+    size = (image_size,) if image_size else None
+    how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
+    data = open_with_test(name, test, **how) if test is not None else open_dataset(name, **how)
+    if data.schema is not None and schema is None and label is not None:
+        say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+        say(f"how to write it: {SCHEMA_GUIDE}")
+    for note in data.notes:
+        say(f"note: {note}")
+    return data

@@ -79,6 +79,7 @@ class FederationClient:
         plan, for a client that was not in its last round.
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
+        missed: list[SessionSetup] = []
         private = b""
         await compute_aside(self.setup.load_libraries)
         for setup in rounds:
@@ -87,13 +88,14 @@ class FederationClient:
             try:
                 outcome, draw = await self._part(setup, private, server, others or {})
             except LeftBehind as error:
-                before = [each for each, _ in rounds.done]
+                before = [*missed, *(each for each, _ in rounds.done)]
+                missed.append(setup)  # its vector may have left all the same
                 rounds.go_on_at(await self._return(setup, before, error, server, others or {}))
                 private = b""
                 continue
             except SessionAborted as error:
                 seen = [*(each for each, _ in rounds.done), setup]
-                raise self._with_cost(error, seen, is_settled=self._settle(seen)) from None
+                raise self._with_cost(error, [*missed, *seen], is_settled=self._settle(seen)) from None
             if outcome is None:
                 return rounds.done
             if rounds.done:

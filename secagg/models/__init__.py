@@ -6,6 +6,7 @@ from secagg.models.artifact import TrainedModel, TunedModel, parse_artifact, rea
 from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
 from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
 from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
+from secagg.models.code_files import code_warnings
 from secagg.models.distillation import Distilling, DistillingSettings, distil, distilling
 from secagg.models.exported import admit, digest_in, files_in, planned_programs
 from secagg.models.normalised import Normalised
@@ -51,6 +52,7 @@ __all__ = [
     "Weights",
     "WithHead",
     "admit",
+    "code_warnings",
     "digest_in",
     "distil",
     "distilling",

@@ -73,7 +73,8 @@ def dp_sgd(
 ) -> Untainted[NDArray[np.float64]]:
     """Return parameters (size,) after DP-SGD from `start` on records (n, d) with labels (n,), n ≥ 0.
 
-    A step without records is a noisy step, a record whose gradient is not finite adds nothing, and n appears nowhere.
+    A step without records is a noisy step, a record whose gradient is not finite adds nothing, nor, with noise, one on
+    which the program fails, and n appears nowhere.
     Raises BadInput for other shapes or labels, TypeError for a start, or a program, that is not `Untainted`: a loss may
     hold more than parameters, such as prototypes. Nothing else of the member's is read.
     """
@@ -84,7 +85,7 @@ def dp_sgd(
         # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
         total = _noise(network.size, settings.sigma, randomness)
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
-        for gradients in record_gradients(network, weights, x[drawn], labels[drawn]):
+        for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         weights -= unit * total
     return Untainted(weights)

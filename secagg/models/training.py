@@ -54,11 +54,14 @@ def train(
     labels: NDArray[np.int64],
     settings: TrainingSettings,
     randomness: RandomSource,
+    *,
+    tolerant: bool = False,
 ) -> NDArray[np.float64]:
     """Return parameters (size,) after training from `start` (size,) on records (n, d) with `labels` (n,).
 
     Computed in float32 on one thread; the order of records comes from `randomness` and decides the rest. No records
-    give `start`. Training that leaves the finite numbers returns what it got: look before you use it. Raises BadInput
+    give `start`. Training that leaves the finite numbers returns what it got: look before you use it. Records on which
+    the program fails are refused, or with `tolerant` left out where a batch meets them. Raises BadInput for those, and
     for other shapes or labels.
     """
     require_records(program, start, x, labels)
@@ -77,7 +80,7 @@ def train(
             np.take(labels, order, out=targets.numpy(), mode="clip")
             for some, theirs in zip(*(torch.split(each, settings.batch) for each in (inputs, targets)), strict=True):
                 velocity.mul_(settings.momentum) if settings.momentum else velocity.zero_()
-                _add_gradient(program, parameters, some, theirs)
+                _add_batch(program, parameters, some, theirs, tolerant=tolerant)
                 if settings.proximal or settings.decay:
                     velocity.add_(weights, alpha=settings.proximal + settings.decay)
                     velocity.sub_(first, alpha=settings.proximal)
@@ -86,14 +89,20 @@ def train(
 
 
 def record_gradients(
-    program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
+    program: Program,
+    parameters: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    tolerant: bool = False,
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the gradients of the records' losses at `parameters` (size,), some rows (…, size) at a time.
 
     Each record is computed alone, at the same place in memory: its gradient depends on it and on the parameters, bit
     for bit, and not on who else is there. `torch.func.vmap` would take half the time, but its products round by how
-    many records they get: with one more record all others' gradients, hence their integers, could change. Raises
-    BadInput for other shapes or labels.
+    many records they get: with one more record all others' gradients, hence their integers, could change. A record
+    on which the program fails is refused, or with `tolerant` has a zero gradient. Raises BadInput for it, and for other
+    shapes or labels.
     """
     require_records(program, parameters, x, labels)
     import torch
@@ -109,17 +118,27 @@ def record_gradients(
             for row in range(len(chunk)):
                 one.numpy()[0], its_label.numpy()[0] = x[begin + row], labels[begin + row]
                 gradient.zero_()
-                _add_gradient(program, leaves, one, its_label)
+                try:
+                    _add_gradient(program, leaves, one, its_label)
+                except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+                    _refuse_unless(program, error, tolerant=tolerant)
+                    gradient.zero_()
                 chunk[row] = gradient.numpy()
             yield chunk
 
 
 def record_losses(
-    program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
+    program: Program,
+    parameters: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    tolerant: bool = False,
 ) -> NDArray[np.float32]:
     """Return the losses (n,) of records (n, d) at `parameters` (size,), each computed alone as in `record_gradients`.
 
-    Raises BadInput for other shapes or labels.
+    A record on which the program fails is refused, or with `tolerant` has an infinite loss. Raises BadInput for it, and
+    for other shapes or labels.
     """
     require_records(program, parameters, x, labels)
     import torch
@@ -130,7 +149,11 @@ def record_losses(
         one, its_label = torch.empty((1, x.shape[1])), torch.empty(1, dtype=torch.int64)
         for row in range(len(labels)):
             one.numpy()[0], its_label.numpy()[0] = x[row], labels[row]
-            losses[row] = program.loss(leaves, one, its_label)
+            try:
+                losses[row] = program.loss(leaves, one, its_label)
+            except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+                _refuse_unless(program, error, tolerant=tolerant)
+                losses[row] = np.inf
     return losses
 
 
@@ -162,6 +185,40 @@ def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, T
     for name, place in named_parameters(program, gradient).items():
         leaves[name].grad = place
     return leaves
+
+
+def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor, *, tolerant: bool) -> None:
+    """Add the gradient of a batch; where the program fails on it, that of the records on which it works alone."""
+    import torch
+
+    before = {name: leaf.grad.clone() for name, leaf in leaves.items() if tolerant and leaf.grad is not None}
+    try:
+        _add_gradient(program, leaves, x, labels)
+    except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+        _refuse_unless(program, error, tolerant=tolerant)
+        for name, grad in before.items():
+            leaves[name].grad.copy_(grad)  # type: ignore[union-attr]
+        with torch.no_grad():
+            works = [_works(program, leaves, x[row : row + 1], labels[row : row + 1]) for row in range(len(labels))]
+        kept = torch.tensor(works)
+        if 0 < int(kept.sum()) < len(works):
+            _add_batch(program, leaves, x[kept], labels[kept], tolerant=tolerant)
+
+
+def _works(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> bool:
+    """Whether the program gives a loss of one record (1, d)."""
+    try:
+        program.loss(leaves, x, labels)
+    except Exception:  # noqa: BLE001  # of a program that somebody brought
+        return False
+    return True
+
+
+def _refuse_unless(program: Program, error: Exception, *, tolerant: bool) -> None:
+    """Raise BadInput for a failing program unless `tolerant`; what it says could quote a record, so its kind alone."""
+    if not tolerant:
+        problem = f"{program.name} fails on a record ({type(error).__name__})"
+        raise BadInput(problem, remedy="mend or remove the record, or mend the model") from error
 
 
 def _add_gradient(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> None:

@@ -34,15 +34,6 @@ def calibrations_of(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Ca
     return [None] * len(sums)
 
 
-def require_gate(plan: Plan, method: Method, clients: int, fewest: int) -> None:
-    """Raise BadInput for a class gate that could miss more clients in a sum than it counts on."""
-    if method.class_threshold and fewest < clients - plan.dropouts:
-        raise BadInput(
-            f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
-            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
-        )
-
-
 def require_hidden_parts(plan: Plan, method: Method) -> None:
     """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
 
@@ -59,10 +50,10 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
         )
 
 
-def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> None:
+def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
     """Raise BadInput for groups of members that hide nobody: each has two honest ones in every sum, or none need hide.
 
-    Fewer than n − D clients, of which one group might lack more, must be in no sum.
+    No protection opens a sum of fewer than n − D clients, so a group lacks D of its members at most.
     """
     groups, clients = max(kind.groups for kind in sums), len(roster.clients)
     if groups == 1 or not protection_named(plan.protection).hides_vectors:
@@ -78,11 +69,6 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: 
             f"may collude, {plan.dropouts} that may vanish, and two more",
             remedy=f"{clients} members allow {clients // least} of the {groups} groups: have so few, or more members; "
             "members' own parts are published under protection none alone",
-        )
-    if fewest < clients - plan.dropouts:
-        raise BadInput(
-            f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
-            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
         )
 
 

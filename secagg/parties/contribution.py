@@ -16,9 +16,11 @@ from methods.round import Examples, Local
 from secagg.data import Records
 from secagg.data.profile import Profile, profile_of
 from secagg.data.records import BAD, DOMAIN
+from secagg.data.sources import line_breaks_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
+from secagg.features.program import first_line
 from secagg.parties.pipeline import Pipeline, Source, name_of
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
@@ -96,7 +98,7 @@ class LocalRecords:
         """What the member with this index has in a session's round, `state` being left from the round before."""
         inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
         classes, grid, sigma = len(setup.plan.classes), setup.plan.grid, setup.plan.training_sigma
-        own = inputs, self.feature_map, sigma, setup.plan.further_sigmas
+        own = inputs, self.feature_map, sigma, setup.plan.further_sigmas, setup.plan.has_noise
         return Local(self.examples, classes, grid, member, state, randomness, *own)
 
 
@@ -126,14 +128,14 @@ def read_records(
     """
     plan = setup.plan
     pipeline = Pipeline.of_plan(plan)
-    records = pipeline.records(source, tolerant=plan.has_noise)
+    records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
     if len(records) > plan.max_records:
         raise BadInput(
             f"{name_of(source)} holds {len(records)} records, the plan allows {plan.max_records} per client",
             remedy="have a plan made with a larger max_records",
         )
     feature_map = pipeline.feature_map(backbone_path, progress)
-    features = feature_map.extract(records.inputs)
+    features = _features_of(feature_map, records, tolerant=plan.has_noise)
     if features.shape[1] != plan.dimension:
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
     own = LocalRecords.of(plan, features, records, feature_map)
@@ -143,13 +145,33 @@ def read_records(
     return own
 
 
+def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -> NDArray[np.float64]:
+    """Extract features (n, d); a record on which the backbone fails is refused, or NaN throughout with `tolerant`.
+
+    Where it fails on some records, both halves are tried apart: no record's features depend on its batch. What it says
+    of an empty batch is of shape and type alone, and is raised in any case.
+    """
+    feature_map.extract(records.inputs[:0])
+    try:
+        return feature_map.extract(records.inputs)
+    except Exception as error:  # of a backbone that somebody brought, whatever it is
+        if len(records) > 1:
+            halves = np.array_split(np.arange(len(records)), 2)
+            return np.concatenate([_features_of(feature_map, records.take(rows), tolerant=tolerant) for rows in halves])
+        if not tolerant:
+            problem = f"the backbone {feature_map.name} fails on it ({first_line(error)})"
+            raise records.origin.refusal(0, problem, "mend or remove the record, or mend the backbone") from error
+        return np.full((len(records), feature_map.dimension), np.nan)
+
+
 def look_at_own(setup: SessionSetup, source: str) -> Profile:
     """What a member's records look like beside what the plan declares: for the member's own eyes, and in no message.
 
     Raises what `read_records` raises.
     """
-    pipeline = Pipeline.of_plan(setup.plan)
-    return profile_of(pipeline.records(source, tolerant=setup.plan.has_noise), setup.plan.classes, pipeline.schema)
+    plan, pipeline = setup.plan, Pipeline.of_plan(setup.plan)
+    records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
+    return profile_of(records, plan.classes, pipeline.schema, line_breaks_of(source, pipeline.schema))
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,12 @@ SUM_GONE = Doubt(
     "bring its whole folder, and those of the rounds beside it, where somebody still has them",
 )
 
+IMPOSSIBLE_SUM = Doubt(
+    "its sum is beyond what honest clients' vectors and noise add up to",
+    "whoever sent a vector beyond the plan's bounds",
+    "start a new plan: its members refuse this sum",
+)
+
 
 def require(holds: bool, record: Record, problem: str) -> None:
     """Raise TranscriptInvalid for the record unless it holds."""

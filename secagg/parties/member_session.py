@@ -23,6 +23,7 @@ from secagg.cohorts import Draw
 from secagg.encoding import Integers
 from secagg.errors import (
     BadInput,
+    ImpossibleSum,
     LeftBehind,
     MalformedMessage,
     NotNow,
@@ -39,7 +40,7 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import acknowledgement_of, opening_after
 from secagg.parties.sealed_state import Memory
 from secagg.parties.setup import SessionSetup
-from secagg.parties.told import Files, check_outcome, require_lengths, require_shape
+from secagg.parties.told import Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
@@ -119,17 +120,18 @@ class MemberSession:
         without one (for ever), NotNow when it may go on later.
         """
         try:
-            outcome = self.outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
+            outcome = self._checked() or await self._steps({**(others or {}), SERVER_INDEX: server})
             if outcome is None:
                 return None
             if self._is_client and self._me.member not in outcome.members:
                 raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
-            if not self._transcript.acknowledgement:  # which an earlier life sent when all was there, and checked
+            if not self._transcript.acknowledgement:  # written down when all was there and checked
                 await self._complete(server, outcome)
+                self._transcript.sent(self._transcript.sign(acknowledgement_of(self._setup, outcome)))
             self._forget()
-            await self._acknowledge(server, outcome)
+            await self._acknowledge(server)
             return outcome
-        except (ProtocolViolation, MalformedMessage) as error:
+        except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
             await self._leave(server, error)
             raise SessionAborted(f"this party leaves: {error}") from None
@@ -137,10 +139,27 @@ class MemberSession:
             self._end(error)
             raise
 
+    def _checked(self) -> Outcome | None:
+        """The outcome that an earlier life wrote down, checked by the state that awaited it; None without one.
+
+        That life may have ended before the check. Raises what `advance` raises, LeftBehind where the state is gone.
+        """
+        outcome = self.outcome
+        if outcome is None or self._transcript.acknowledgement:
+            return outcome
+        recalled = self._recall()
+        state: Any = recalled[0] if recalled is not None else self._script.begin(self._context, self._me).state
+        while state.awaits is not Outcome:  # a step that sends nothing is not remembered
+            (heard,) = self._transcript.payloads(state.awaits)
+            state = state.advance(self._context, self._me, heard).state
+        state.advance(self._context, self._me, outcome)
+        return outcome
+
     async def _complete(self, server: Connection, outcome: Outcome) -> None:
         """Have all that the outcome names, and check it: what follows from the sum here is made here, not asked for.
 
-        Files are written before anything is said of them. Raises ProtocolViolation or MalformedMessage.
+        Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
+        ImpossibleSum.
         """
         setup, session = self._setup, self._context.plan
         require_shape(setup, outcome)
@@ -159,6 +178,7 @@ class MemberSession:
         if told is None:
             raise BadInput(f"files are gone from {self._folder}", remedy="start again")
         await asyncio.to_thread(check_outcome, setup, told, files.own)
+        require_possible(files.own)
         if told.head:
             write_synced(self._folder / HEAD_FILE, told.head)
         if opening is not None:
@@ -169,10 +189,7 @@ class MemberSession:
         return self._me.member in self._context.identities
 
     async def _steps(self, connections: Mapping[int, Connection]) -> Outcome | None:
-        recalled = self._memory.recall()
-        if recalled is None and self._transcript.has_sent:
-            raise LeftBehind("what this party remembered of the session is lost; it has dropped out")
-        state, frames = recalled or self._keep(self._script.begin(self._context, self._me))
+        state, frames = self._recall() or self._keep(self._script.begin(self._context, self._me))
         while True:
             self._transcript.sent(frames)
             await self._send_all(connections, state, frames)
@@ -190,6 +207,13 @@ class MemberSession:
             if self.outcome is not None:
                 return self.outcome
             state, frames = self._keep(transition)
+
+    def _recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
+        """The last state and its frames; None for a party that has sent nothing. Raises LeftBehind where it is gone."""
+        recalled = self._memory.recall()
+        if recalled is None and self._transcript.has_sent:
+            raise LeftBehind("what this party remembered of the session is lost; it has dropped out")
+        return recalled
 
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
         """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
@@ -299,13 +323,11 @@ class MemberSession:
                 )
         return error
 
-    async def _acknowledge(self, connection: Connection, outcome: Outcome) -> None:
+    async def _acknowledge(self, connection: Connection) -> None:
         """Countersign the server's transcript and have one's own countersigned."""
         transcript = self._transcript
         if transcript.is_countersigned:
             return
-        if not transcript.acknowledgement:
-            transcript.sent(transcript.sign(acknowledgement_of(self._setup, outcome)))
         expected_head = transcript.head
         try:
             ask = partial(connection.submit, transcript.acknowledgement)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.doubt import PURGED, SILENT, SUM_GONE, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.parties.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.told import follows
@@ -39,7 +39,7 @@ class MemberVerifier:
         self._is_countersigned = False
         self._has_revealed = False
         self._lacks_vectors = False
-        self._lacks_sum = False
+        self._left_open: tuple[Doubt, ...] = ()
 
     @property
     def role(self) -> str:
@@ -53,7 +53,7 @@ class MemberVerifier:
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
-            *((SUM_GONE,) if self._lacks_sum else ()),
+            *self._left_open,
         )
 
     @property
@@ -146,7 +146,7 @@ class MemberVerifier:
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
             require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")
-            self._lacks_sum = not follows(self._setup, outcome, self._folder)
+            self._left_open = follows(self._setup, outcome, self._folder)
             self.outcome = outcome
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:

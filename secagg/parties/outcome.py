@@ -22,6 +22,7 @@ from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import opening_after
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
+from secagg.parties.sum_bounds import broken_bounds
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome
@@ -42,7 +43,8 @@ NO_ARTIFACT = bytes(32)
 class SumResult:
     """The opened sum and the artifact built from it, None where another sum must come first.
 
-    `following` is the next round, `doubts` what no honest sum shows.
+    `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
+    of `sum_bounds`: whoever is shown the sum refuses that.
     """
 
     members: tuple[int, ...]
@@ -51,6 +53,7 @@ class SumResult:
     artifact: Artifact | None
     doubts: tuple[str, ...]
     following: Round | None = field(default=None, repr=False)
+    impossible: tuple[str, ...] = ()
 
     @cached_property
     def aggregate_sha256(self) -> bytes:
@@ -86,10 +89,12 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
     plan and sum decide.
     """
     blocks = setup.layout.split(vector)
+    impossible = broken_bounds(setup, len(members), blocks)
     if setup.known_round is None:
-        return SumResult(members, vector, blocks, None, ())
+        return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
     step = setup.round.finalize(_opened(setup, members, vector, seed))
-    return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
+    doubts = tuple(dict.fromkeys((*impossible, *_doubts(setup, blocks))))
+    return SumResult(members, vector, blocks, step.artifact, doubts, step.next_round, impossible)
 
 
 def personal_models(
@@ -109,20 +114,11 @@ def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, see
 
 
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
-    """What no honest sum would show; under noise only entries that neither records nor noise can explain."""
-    if setup.calibration is None:
-        grid = setup.plan.grid
-        return (*sanity_failures(setup.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
-    limits = {
-        block.name: setup.capacity.clients * setup.capacity.records * block.bound * block.multiplier
-        + setup.calibration.largest
-        for block in setup.layout.blocks
-    }
-    return tuple(
-        f"an entry of {name} is beyond {limit}, which records and noise cannot reach"
-        for name, limit in limits.items()
-        if max(int(blocks[name].max()), -int(blocks[name].min())) > limit  # np.abs(-2⁶³) is negative
-    )
+    """What no honest sum without noise would show: blocks that do not belong together."""
+    if setup.calibration is not None:
+        return ()
+    grid = setup.plan.grid
+    return (*sanity_failures(setup.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
 
 
 def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:

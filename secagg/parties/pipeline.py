@@ -102,16 +102,24 @@ class Pipeline:
                 "the head's file does not say which features it takes", remedy="use one that secagg wrote"
             ) from None
 
-    def to_predict(self, source: str) -> Records:
-        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does."""
-        self._refuse_other_kind(source)
-        found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
-        return self._checked(source, found, tolerant=False)
+    def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
+        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does.
 
-    def records(self, source: Source, *, tolerant: bool = False) -> Records:
+        `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
+        """
+        self._refuse_other_kind(source)
+        if tolerant and self.schema is None:
+            raise BadInput(f"{source} is no table, and has no rows to skip", remedy="leave out --skip-bad-rows")
+        found = open_unlabelled(
+            source, schema=self.schema, image_size=self.input_shape, classes=self.classes, tolerant=tolerant
+        )
+        return self._checked(source, found, tolerant=tolerant)
+
+    def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
 
-        `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
+        `tolerant`: a record at fault is not refused but marked with the label −1, and `most`: how many records the plan
+        allows (see `open_dataset` for both).
         """
         if not isinstance(source, str):
             return self._held(source, tolerant=tolerant)
@@ -121,6 +129,7 @@ class Pipeline:
             schema=self.schema,
             split=False,
             tolerant=tolerant,
+            most=most,
             image_size=self.input_shape,
             classes=self.classes,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.cohorts import Drawn
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.doubt import PURGED, SUM_GONE, UNSIGNED_END, Doubt, require
+from secagg.parties.doubt import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
 from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
@@ -37,7 +37,7 @@ class ServerVerifier:
         self._head_agrees = False
         self._has_announced_end = False
         self._is_purged = False
-        self._lacks_sum = False
+        self._left_open: tuple[Doubt, ...] = ()
         self.signers: set[int] = set()
 
     @property
@@ -55,8 +55,8 @@ class ServerVerifier:
     def doubts(self) -> tuple[Doubt, ...]:
         """What the transcript leaves open, once all of it is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (SUM_GONE, self._lacks_sum)
-        return tuple(doubt for doubt, holds in found if holds)
+        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)
+        return (*(doubt for doubt, holds in found if holds), *self._left_open)
 
     def check(self, record: Record) -> None:
         """Take in one record. Raises TranscriptInvalid, or what the parts of the protocol raise."""
@@ -156,8 +156,9 @@ class ServerVerifier:
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
+            self._left_open = (IMPOSSIBLE_SUM,) if result.impossible else ()
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        self._lacks_sum = not follows(self._setup, outcome, self._folder)
+        self._left_open = follows(self._setup, outcome, self._folder) or self._left_open
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:

@@ -20,7 +20,6 @@ from secagg.parties.contexts import (
     group_sizes,
     identities_of,
     in_ring,
-    require_gate,
     require_groups,
     require_hidden_parts,
     require_room,
@@ -102,9 +101,8 @@ class SessionSetup:
         require_cohorts(plan, len(roster.clients), method, sums)
         context = context_of(plan, roster, roster.clients[: plan.cohort or None])
         fewest, claim = protection.fewest(context), None
-        require_gate(plan, method, len(roster.clients), fewest)
         require_hidden_parts(plan, method)
-        require_groups(plan, sums, roster, fewest)
+        require_groups(plan, sums, roster)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
         calibrations = calibrations_of(claim, sums)

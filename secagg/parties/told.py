@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 
 from secagg.encoding import sum_digest
-from secagg.errors import BadInput, ProtocolViolation
+from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.head import Artifact
 from secagg.parties.attachments import SUM_FILE, read_kept, read_opening
+from secagg.parties.doubt import IMPOSSIBLE_SUM, SUM_GONE, Doubt
 from secagg.parties.drawing import check_outcome_of_draw
 from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.parties.rounds import opening_after
@@ -150,17 +151,24 @@ def check_outcome(setup: SessionSetup, told: Told, own: SumResult | None = None)
         own.following.require_equal(setup.round.decode_broadcast(told.broadcast, setup.plan.grid))
 
 
-def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> bool:
-    """Check an outcome against what lies in its session's folder; return whether all that it names is there.
+def require_possible(own: SumResult | None) -> None:
+    """Raise ImpossibleSum for an opened sum beyond the bounds of honest vectors (`sum_bounds`)."""
+    if own is not None and own.impossible:
+        raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
+
+
+def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
+    """Check an outcome against what lies in its session's folder; return what that leaves open.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
     require_shape(setup, outcome)
     files = Files(setup, outcome, folder)
     told = files.told
-    if told is not None:
-        check_outcome(setup, told, files.own)
-    return told is not None
+    if told is None:
+        return (SUM_GONE,)
+    check_outcome(setup, told, files.own)
+    return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()
 
 
 def recompute(setup: SessionSetup, outcome: Outcome, release: bytes) -> SumResult:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Records
-from secagg.data.records import UNLABELLED
+from secagg.data.records import BAD, UNLABELLED
+from secagg.data.unlabelled import reasons_of
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
 from secagg.head import LinearHead, load_as
@@ -63,12 +64,20 @@ class Predictor:
         """The classes' scores (n, C) of records' inputs (n, …)."""
         return self.model.scores(self._prepared(inputs))
 
-    def predict(self, source: str, calibration: Calibration | None = None) -> Predictions:
-        """Open a file or folder of records, with labels or without, and predict. Raises BadInput."""
-        records = self.pipeline.to_predict(source)
+    def predict(
+        self, source: str, calibration: Calibration | None = None, *, skip_bad_rows: bool = False
+    ) -> Predictions:
+        """Open a file or folder of records, with labels or without, and predict. Raises BadInput.
+
+        `skip_bad_rows`: a row of a table that cannot be used has no prediction but a reason, and refuses nothing.
+        """
+        records = self.pipeline.to_predict(source, tolerant=skip_bad_rows)
+        schema, good = self.pipeline.schema, records.labels != BAD
         temperature = calibration.temperature if calibration is not None else 1.0
-        probabilities = probabilities_of(self.scores(records.inputs), temperature)
-        return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive)
+        probabilities = np.full((len(records), len(self.pipeline.classes)), np.nan)
+        probabilities[good] = probabilities_of(self.scores(records.inputs[good]), temperature)
+        skipped = reasons_of(records, schema) if schema is not None else {}
+        return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive, skipped)
 
     def calibrate(self, source: str) -> Calibration:
         """The temperature that fits labelled records of the member's own. Raises BadInput."""
@@ -86,13 +95,15 @@ class Predictor:
 class Predictions:
     """Of n records: `probabilities` (n, C), each row adding up to 1, and what is known of the records themselves.
 
-    `positive` is the schema's positive class; "" where none is declared.
+    `positive` is the schema's positive class; "" where none is declared. `skipped`: why a row has no prediction, by
+    its index; its probabilities are NaN.
     """
 
     classes: tuple[str, ...]
     records: Records = field(repr=False)
     probabilities: NDArray[np.float64] = field(repr=False)
     positive: str = ""
+    skipped: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -105,8 +116,8 @@ class Predictions:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which records have a label (n,)."""
-        found: NDArray[np.bool_] = self.records.labels != UNLABELLED
+        """Which records have a label, and were not skipped (n,)."""
+        found: NDArray[np.bool_] = self.records.labels >= 0
         return found
 
     @property
@@ -121,7 +132,10 @@ class Predictions:
         return Metrics.of(probabilities, labels, self.classes, positive=self.positive) if len(labels) else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each record's file and row, class, probabilities by class, and label (None: it has none)."""
+        """Each record's file and row, class, probabilities by class, and label (None: it has none).
+
+        A skipped row has neither class nor probabilities, and says under "skipped" why; others have None there.
+        """
         origin, names = self.records.origin, (*self.classes, None)
         places = zip(origin.file.tolist(), origin.row.tolist(), strict=True)
         labels = np.where(self.known, self.records.labels, len(self.classes)).tolist()
@@ -130,9 +144,10 @@ class Predictions:
             {
                 "file": origin.files[file],
                 "row": row,
-                "class": self.classes[said],
-                "probabilities": dict(zip(self.classes, chances, strict=True)),
+                "class": self.classes[said] if index not in self.skipped else None,
+                "probabilities": dict(zip(self.classes, chances, strict=True)) if index not in self.skipped else None,
                 "label": names[label],
+                "skipped": self.skipped.get(index),
             }
-            for (file, row), said, chances, label in columns
+            for index, ((file, row), said, chances, label) in enumerate(columns)
         ]

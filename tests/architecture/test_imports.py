@@ -45,8 +45,8 @@ ORDER = (
     "secagg.federation",
     "secagg.experiments",
     "threat_models",
-    "secagg.cli",
     "secagg.auditing",
+    "secagg.cli",
     "secagg",  # the public list
     "secagg.__main__",
 )
@@ -65,7 +65,7 @@ AUDITED = (
     "head",
     "protection.PROTECTIONS",
 )
-FREE = ("threat_models.active", "threat_models.evidence")
+FREE = ("threat_models.active", "threat_models.auditing", "threat_models.evidence")
 AUDITOR_SEES = (
     *(f"secagg.{name}" for name in AUDITED),
     "secagg.protection.PROTECTIONS",  # the facts about them

@@ -14,6 +14,9 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 RUNS_PLUGINS = "secagg.plugins"
 """The one module whose work is to run code of others, by its digest."""
 UNFINISHED = re.compile(r"\b(todo|fixme)\b", re.IGNORECASE)
+RECORDS = ("local.examples", "local.inputs")
+NOISED = re.compile(r"\b(dp_sgd|train_privately|_noisily_trained|then)\(")
+"""What gives values that may leave, though it reads records: the accounted mechanism, and rules that are looked at."""
 NO_NUMPY_RANDOM = ("secagg.crypto", "secagg.protection", "secagg.parties", "secagg.transport")
 
 
@@ -101,6 +104,33 @@ def numpy_random(module: Module) -> Iterator[str]:
             yield f"{module.name} uses {name}"
 
 
+def tainted_rules(module: Module) -> Iterator[str]:
+    """A rule given to `Untainted.then` that names a member's records, or what was computed of them before."""
+    for function in module.functions() if ".then(" in module.text else ():
+        tainted = set[str]()
+        for node in sorted(
+            (each for each in ast.walk(function) if isinstance(each, ast.Assign)), key=lambda n: n.lineno
+        ):
+            value = ast.unparse(node.value)
+            if _reads_records(node.value, tainted) and not value.endswith(".shape[1]") and not NOISED.search(value):
+                tainted |= {
+                    name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
+                }
+        for node in ast.walk(function):
+            is_rule = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".then")
+            if is_rule and any(_reads_records(rule, tainted) for rule in node.args):
+                yield f"{module.name}:{node.lineno}: a rule of {ast.unparse(node)[:60]} reads a member's records"
+
+
+def _reads_records(node: ast.AST, tainted: set[str]) -> bool:
+    """Whether an expression names records or inputs of a member's, or what was computed of them."""
+    return any(
+        (isinstance(each, ast.Attribute) and ast.unparse(each) in RECORDS)
+        or (isinstance(each, ast.Name) and each.id in tainted)
+        for each in ast.walk(node)
+    )
+
+
 def unstated(module: Module) -> Iterator[str]:
     """A test without a docstring that states the property."""
     for function in module.functions():
@@ -108,7 +138,9 @@ def unstated(module: Module) -> Iterator[str]:
             yield f"{module.name}.{function.name} does not state its property"
 
 
-@pytest.mark.parametrize("rule", [too_long, vaguely_named, undocumented, forbidden, numpy_random, named_culprits])
+@pytest.mark.parametrize(
+    "rule", [too_long, vaguely_named, undocumented, forbidden, numpy_random, named_culprits, tainted_rules]
+)
 def test_packages_keep_the_rule(rule):
     """No module of the installed packages breaks the rule."""
     assert [violation for module in installed() for violation in rule(module)] == []
@@ -138,6 +170,17 @@ def test_tests_keep_the_rule(rule):
         (forbidden, "secagg.data", "# todo: finish"),
         (named_culprits, "methods.fedcgs", "raise ProtocolViolation('server', 'lies')"),
         (named_culprits, "secagg.parties", "raise ProtocolViolation(f'member {one}', 'lies')"),
+        (tainted_rules, "methods.fraug", "def f(local, flat):\n    flat.then(lambda w: w / len(local.examples))"),
+        (
+            tainted_rules,
+            "methods.fraug",
+            "def f(local, flat):\n    n = len(local.inputs)\n    flat.then(lambda w: w / n)",
+        ),
+        (
+            tainted_rules,
+            "methods.fraug",
+            "def f(local, w):\n    y = local.examples.y\n    n = len(y)\n    w.then(lambda w: w * n)",
+        ),
         (numpy_random, "secagg.crypto", "import numpy.random"),
         (numpy_random, "secagg.parties.client", "from numpy import random"),
         (numpy_random, "secagg.protection.masking", "from numpy.random import default_rng"),
@@ -158,6 +201,16 @@ def test_rule_finds_the_violation(rule, name, text):
         (too_long, "secagg.data", 'def f():\n    """Doc.\n\n    More.\n    """\n' + "    x = 1\n" * 40),
         (undocumented, "secagg.data", '"""Doc."""\ndef _f(): ...\nclass _C:\n    def f(self): ...'),
         (forbidden, "secagg.data", "import secagg.randomness\nmodel.eval()"),
+        (
+            tainted_rules,
+            "methods.f",
+            "def f(local, w):\n    w = dp_sgd(w, local.examples)\n    w.then(lambda v: v - w.start)",
+        ),
+        (
+            tainted_rules,
+            "methods.f",
+            "def f(local, w):\n    d = local.examples.records.shape[1]\n    w.then(lambda v: v[:d])",
+        ),
         (numpy_random, "secagg.data", "np.random.default_rng(0)"),
     ],
 )

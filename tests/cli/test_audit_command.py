@@ -219,6 +219,19 @@ def test_cover_says_what_was_audited_and_what_changed(secagg: Command, told: tup
     assert all(words in text for words in (cover["consortium"], cover["plans"][0], "What changed since", "+ new"))
 
 
+def test_audit_of_another_session_is_compared_when_asked(
+    secagg: Command, told: tuple[Path, Path], transcripts: dict[str, Path], tmp_path: Path
+) -> None:
+    """`--against` another session's audit is refused (exit 2) without --across-sessions; with it the report says so."""
+    old = tmp_path / "old.json"
+    secagg("audit", transcripts["good"], "--threat-model", "curious_server", "--quiet", "--json", old)
+    asked = ("audit", told[0], "--threat-model", "curious_server", "--quiet", "--against", old)
+    said = secagg(*asked)
+    assert (said.code, "is an audit of another session" in said.complaint) == (2, True)
+    notes = secagg(*asked, "--across-sessions", "--json", "-").json["against"]["notes"]
+    assert "The earlier audit is of another session" in notes[0]
+
+
 def test_plan_without_training_leaves_attacks_on_it_nothing(secagg: Command, told: tuple[Path, Path]) -> None:
     """What a plan gives an attack nothing to work on is said so, and is not inconclusive for want of records."""
     said = secagg("audit", told[0], "--threat-model", "curious_server", "--json", "-").json
@@ -279,6 +292,7 @@ def test_damaged_transcript_is_no_evidence(secagg: Command, transcripts: dict[st
         ((*FEW, "--sarif", "no/such/folder/audit.sarif"), "there is no folder no/such/folder"),
         ((*FEW, "--json", "no/such/folder/audit.json"), "there is no folder no/such/folder"),
         ((*FEW, "--html", "."), "is a folder"),
+        ((*FEW, "--across-sessions"), "--across-sessions goes with --against"),
     ],
 )
 def test_bad_questions_are_refused(secagg: Command, arguments: tuple[str, ...], words: str) -> None:
@@ -298,6 +312,11 @@ def test_bad_questions_are_refused(secagg: Command, arguments: tuple[str, ...], 
             '[[waiver]]\nattack = "unmix"\nadversary = "curious_server"\nreason = "r"\nexpires = 2030-01-01',
             "did you mean 'unmixing'?",
         ),
+        (
+            '[[waiver]]\nattack = "unmixing"\nadversary = "curious_server"\nreason = "r"\nexpires = 2099-01-01',
+            "more than a year after this audit",
+        ),
+        ('[[waiver]]\nattack = "noise"\nadversary = ""\nreason = "r"\nexpires = 2026-12-01', "cannot be waived"),
     ],
 )
 def test_gate_that_names_what_is_not_there_is_refused(secagg: Command, tmp_path: Path, line: str, words: str) -> None:

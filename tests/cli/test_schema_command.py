@@ -87,7 +87,7 @@ def test_the_dry_run_looks_at_ones_own_records_and_sends_nothing(
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "t", "--out", alice / "p.toml").code == 0
     data = write_table(tmp_path / "own.csv")
     if epsilon != "inf":
-        data.write_text(data.read_text() + "999;2020-02-01;1\n")
+        data.write_text(data.read_text() + '999;2020-02-01;1\n"1\n4";2020-02-01;1\n')
     said = secagg(
         "client", "--plan", plan, "--server", "127.0.0.1:1", "--data", data, "--policy", alice / "p.toml",
         "--state", alice / "state", "--tls", alice, "--dry-run",
@@ -96,7 +96,8 @@ def test_the_dry_run_looks_at_ones_own_records_and_sends_nothing(
     assert "For you alone: looked at here, never sent" in said.out
     assert "class yes" in said.out
     assert "another unit?" in said.out or epsilon != "inf"
-    assert ("1 of 21 cannot be used" in said.out) == (epsilon != "inf")
+    assert ("3 of 23 cannot be used" in said.out) == (epsilon != "inf")
+    assert (f"in a quoted cell: 1, the first {data}, row 23;" in said.out) == (epsilon != "inf")
     assert nothing_sent(alice / "state")
 
 
@@ -109,3 +110,28 @@ def test_simulate_tests_on_ones_own_file(secagg: Command, tmp_path: Path, schema
     np.savez(tmp_path / "x.npz", features=np.ones((4, 2)), labels=np.arange(4) % 2)
     refused = secagg("simulate", "--dataset", data, "--schema", schema, "--test", tmp_path / "x.npz")
     assert refused.code == 2
+
+
+def test_line_breaks_are_named_and_mended(secagg: Command, tmp_path: Path, schema: Path) -> None:
+    """The owner reads the cause, the first row and the number; the flag writes a table that is taken."""
+    torn, clean = tmp_path / "torn.csv", tmp_path / "clean.csv"
+    lines = write_table(tmp_path / "good.csv").read_text().splitlines()
+    cells = (f'{line};"a\nb"' if number in (3, 5) else f"{line};-" for number, line in enumerate(lines))
+    torn.write_text("\n".join(cells))
+    said = secagg("schema", "check", schema, torn)
+    assert said.code == 2
+    assert f"DOUBT: records torn apart by a line break in a quoted cell: 2, the first {torn}, row 4;" in said.out
+    assert "torn.csv, row 4: a quoted cell holds a line break (records with one: 2);" in said.err
+    mended = secagg("schema", "check", schema, torn, "--without-line-breaks", clean)
+    assert mended.code == 0
+    assert "records that had one: 2" in mended.err
+    assert clean.read_text().count('"a b"') == 2
+    again = secagg("schema", "check", schema, torn, "--without-line-breaks", clean)
+    assert (again.code, "is there already" in again.err) == (2, True)
+    draft = ["schema", "new", "--like", torn, "--label", "ill", "--out", tmp_path / "new.toml"]
+    assert "a quoted cell holds a line break" in secagg(*draft).err
+    assert secagg(*draft, "--without-line-breaks", tmp_path / "other.csv").code == 0
+    for source, out in ((tmp_path, "x.csv"), (torn, "x.parquet")):
+        refused = secagg("schema", "check", schema, source, "--without-line-breaks", tmp_path / out)
+        assert refused.code == 2
+        assert "delimited text" in refused.err

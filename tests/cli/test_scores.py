@@ -53,7 +53,7 @@ def test_patients_without_labels_get_the_probabilities_they_get_with_them(secagg
     assert all(sum(each.values()) == pytest.approx(1) for each in chances[0])
     assert own["accuracy"] == own["metrics"]["accuracy"]["value"] > 0.7
     assert new["predictions"][0] | {"probabilities": 0, "class": ""} == {
-        "file": str(home / "new.csv"), "row": 2, "label": None, "class": "", "probabilities": 0,
+        "file": str(home / "new.csv"), "row": 2, "label": None, "class": "", "probabilities": 0, "skipped": None,
     }  # fmt: skip
 
 
@@ -191,3 +191,29 @@ def test_names_of_others_are_neither_formulas_nor_markup(secagg: Command, home: 
     card = (home / "run2" / "model_card.md").read_text()
     assert r"\<img src=x\>\[a\](x)\`\|" in card
     assert r"| \<b\>dose |" in card
+
+
+def test_bad_rows_can_be_skipped_and_are_reported(secagg: Command, home: Path) -> None:
+    """A row that cannot be used refuses the file, naming the option; with it the row is empty, with its reason."""
+    lines = (home / "own.csv").read_text().splitlines()
+    bad = [*lines[:3], "139.4,1.0,1", "only one field", *lines[3:]]
+    (home / "bad.csv").write_text("\n".join(bad) + "\n")
+    head = ("--head", home / "run" / "head.safetensors", "--data", home / "bad.csv")
+    refused = secagg("predict", *head)
+    assert (refused.code, "or give --skip-bad-rows" in refused.err) == (2, True)
+    plain = predict(secagg, home, "own.csv")
+    found = predict(secagg, home, "bad.csv", "--skip-bad-rows", "--out", home / "p.csv")
+    assert (found["records"], found["labelled"], found["skipped"]) == (202, 200, 2)
+    assert found["metrics"] == plain["metrics"]
+    kept = [each for each in found["predictions"] if each["skipped"] is None]
+    assert [each["probabilities"] for each in kept] == [each["probabilities"] for each in plain["predictions"]]
+    gone = {each["row"]: each for each in found["predictions"] if each["skipped"] is not None}
+    assert gone[4]["skipped"] == "column 'age' holds a number outside the declared range [0, 100]"
+    assert "139" not in gone[4]["skipped"]
+    assert gone[5]["skipped"] == "the line cannot be split into the fields of the header"
+    assert gone[4]["class"] is gone[4]["probabilities"] is gone[5]["class"] is None
+    rows = list(csv.DictReader((home / "p.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows if row["skipped"]] == ["4", "5"]
+    assert rows[2] | {"file": "", "skipped": ""} == {**dict.fromkeys(rows[2], ""), "row": "4"}
+    said = secagg("predict", *head, "--skip-bad-rows")
+    assert "2 of 202 rows were skipped: row 4, column 'age' holds" in said.err

@@ -8,8 +8,8 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.parties.standing import standing_of
-from secagg.protection.messages import Acknowledgement
-from secagg.transcript import FILE_NAME, Journal, Record, read_transcript
+from secagg.protection.messages import Acknowledgement, Outcome
+from secagg.transcript import FILE_NAME, Journal, Record, peek, read_transcript
 from tests.cli.command import Command
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
@@ -42,10 +42,26 @@ def test_every_moment_of_a_session(finished: SimulatedSession, tmp_path: Path) -
     assert not found[0].heard
     opened = [each.is_opened for each in found]
     assert opened == sorted(opened)
-    assert [each.is_over for each in found].count(True) < len(found) / 2
-    assert found[-1].is_over
     assert found[-1].step == Acknowledgement.__name__
     assert len({each.step for each in found}) > 3
+
+
+def test_session_is_over_once_everybody_has_the_outcome(
+    finished: SimulatedSession, secagg: Command, tmp_path: Path
+) -> None:
+    """An opened session is over with the last acknowledgement; until then the parties that owe one are waited for."""
+    records, parties = read_transcript(finished.transcript(SERVER)), set(range(1, len(finished.keys)))
+    frames = [peek(each.content) if each.kind in ("sent", "received") else None for each in records]
+    (opened,) = (place for place, body in enumerate(frames) if body and body.step == Outcome.__name__)
+    for end in range(opened, len(records) + 1):
+        folder = until(records[:end], tmp_path / str(end) / "session")
+        acknowledged = {body.sender for body in frames[:end] if body and body.step == Acknowledgement.__name__}
+        missing = [finished.setup.roster.name(each) for each in sorted(parties - acknowledged)]
+        expected = "under way" if end == opened else "opened, to be fetched" if missing else "over"
+        (session,) = secagg("status", "--state", folder.parent, "--json", "-").json["sessions"]
+        assert session["state"] == expected
+        assert session["waiting_for"] == (missing if end > opened else [])
+        assert (session["step"] is None) == (expected == "over")
 
 
 def test_who_is_waited_for_and_until_when(secagg: Command, tmp_path: Path) -> None:

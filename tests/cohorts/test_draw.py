@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from secagg.cohorts import DRAW, Draw, Drawn, check_draw, quorum_of
-from secagg.cohorts.draw import AwaitingCommitments, NonceCommitted
+from secagg.cohorts.draw import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.cohorts.messages import Commitments, NonceCommitment, NonceReveal, seed_of
 from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.parties.drawing import outcome_of_draw
 from secagg.protection import LocalParty, SessionContext
+from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from tests.worlds.rosters import identity
@@ -195,6 +197,31 @@ def test_a_changed_draw_is_found_out(
     with pytest.raises(ProtocolViolation, match=words) as refusal:
         check_draw(context, change(drawn(context, *EVERYBODY)))
     assert refusal.value.culprit == culprit
+
+
+def test_a_draw_that_ends_with_another_seed_is_refused(context: SessionContext) -> None:
+    """The end of a draw names the seed that its nonces give: members and second parties refuse any other."""
+    draw = drawn(context, 1, 2, 3, 4)
+    seed = seed_of(context, draw)
+    state = DrawAwaited().advance(context, party(1), draw).state
+    assert state.advance(context, party(1), outcome_of_draw((1, 2, 3, 4), seed)).state == state
+    for other in (bytes(32), seed[::-1], bytes([seed[0] ^ 1]) + seed[1:]):
+        with pytest.raises(ProtocolViolation, match="another seed than its nonces give") as refusal:
+            state.advance(context, party(1), outcome_of_draw((1, 2, 3, 4), other))
+        assert refusal.value.culprit == SERVER_INDEX
+
+
+@pytest.mark.parametrize("other", [bytes([1, *bytes(31)]), bytes([*bytes(31), 1])], ids=["first bit", "last bit"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_round_is_bound_to_the_seed(number: int, other: bytes) -> None:
+    """Two draws of one plan lead to sessions of which neither takes the other's frames, in each round's cohort."""
+    setup = make_setup(6, delta=None, adjacency=None, dropouts=1, colluders=1, **PLAN)
+    first, second = (setup.seeded(seed) for seed in (bytes(32), other))
+    if number == 2:
+        opening = RoundOpening(2, bytes(32), bytes(32), Attachment(1, bytes(32)))
+        first, second = (each.later(replace(opening, previous=each.context.plan), None) for each in (first, second))
+    assert first.context.plan != second.context.plan
+    assert first.context.session != second.context.session
 
 
 def test_a_nonce_is_in_no_repr(context: SessionContext) -> None:

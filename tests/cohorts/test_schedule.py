@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from methods.method import SampledTraining, SumSpec
 from secagg.cohorts import cohorts, most_rounds
 from secagg.errors import BadInput
+from secagg.parties.noise_plan import charged
 
 SEEDS = st.binary(min_size=32, max_size=32)
 SHAPES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, 40)))
@@ -39,6 +44,23 @@ def test_fewer_rounds_are_the_first_of_more(seed: bytes, shape: tuple[int, int, 
         cohorts(seed, members, size, rounds)[: rounds // 2]
         == cohorts(seed, members, size, max(1, rounds // 2))[: rounds // 2]
     )
+
+
+@given(SEEDS, SHAPES)
+def test_member_is_charged_for_every_round_that_it_is_in(seed: bytes, shape: tuple[int, int, int]) -> None:
+    """No schedule draws a member for more rounds than it is charged for, and some member is drawn for as many.
+
+    Its own training, which does not begin before the second round, is charged for no more than it has rounds.
+    """
+    members, size, rounds = shape
+    plan: Any = SimpleNamespace(cohort=size)
+    steps = SampledTraining(rate=0.5, steps=2, levels=8, size=3, times=max(1, rounds - 1))
+    kind = SumSpec((), (), "equal", times=rounds, training=steps)
+    (charge,) = charged(plan, [kind], members)
+    drawn = Counter(each for cohort in cohorts(seed, members, size, rounds) for each in cohort)
+    assert charge.times == max(drawn.values())
+    assert charge.training == replace(steps, times=min(steps.times, charge.times))
+    assert charged(SimpleNamespace(cohort=0), [kind], members) == (kind,)  # type: ignore[arg-type]
 
 
 def test_another_seed_draws_others() -> None:

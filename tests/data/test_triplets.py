@@ -184,7 +184,7 @@ def test_no_cell_keeps_its_member_out(folder: Path) -> None:
         open_dataset(str(long))
     broken = write_cells(folder, picture=[picture] * 2, text=["a", "b"], answer=odd, domain=["digits"] * 2)
     assert open_dataset(str(broken), split=False, tolerant=True).train.labels.tolist() == [-1, 1]
-    with pytest.raises(BadInput, match=r"cannot read .* as Parquet.* UTF-8"):
+    with pytest.raises(BadInput, match=r"holds text that is not UTF-8; save the table as UTF-8"):
         open_dataset(str(broken))
 
 

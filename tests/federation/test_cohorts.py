@@ -20,6 +20,7 @@ from secagg.federation import FederationServer, returning
 from secagg.parties import SessionSetup
 from secagg.parties.links import Series, verify_together, verify_transcript
 from secagg.parties.returning import follow_return, show_return, witnesses_of
+from secagg.parties.transcripts import setup_of
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.privacy import Adjacency, Unit
@@ -133,6 +134,45 @@ def test_who_was_not_in_the_last_round_has_the_result_by_signatures(finished: Fi
     told = verified(world, own_transcripts(world, member))[-1]
     assert "others have signed the result for it" in told.findings["session"]
     assert told.findings["round"] == "after the last of 4"
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_only_the_rounds_that_a_member_missed_are_said_to_be_missed(
+    finished: Finished, tmp_path: Path, place: int
+) -> None:
+    """A member that was not drawn for the last round is told of the rounds since its own last one, by number.
+
+    `place` is the number of the last round whose transcript it gives.
+    """
+    world, ended = finished
+    *_, before, last = ended.stages
+    (member, *_) = set(before.context.clients) - set(last.context.clients)  # of 8 absences, one member has two
+    own = verified(world, own_transcripts(world, member))
+    given = [each.path for each in own if each.number <= place or each.setup.is_end]
+    latest = max(each.number for each in own if each.number <= place)
+    (words,) = (doubt.words for doubt in verified(world, given)[-1].doubts)
+    missed = "round 4 was" if latest == 3 else f"rounds {latest + 1} to 4 were"
+    assert words.startswith(f"{missed} not followed by this member, as far as the given transcripts tell: 4 members'")
+    moved = tmp_path / "moved" / "session" / FILE_NAME
+    moved.parent.mkdir(parents=True)
+    moved.write_bytes(given[-1].read_bytes())  # in another state folder nobody can tell whose it is
+    assert "rounds 1 to 4 were not" in verified(world, [*given[:-1], moved])[-1].verdict
+
+
+def test_end_of_the_plan_agrees_with_the_last_round(finished: Finished) -> None:
+    """The result by signatures verifies beside the server's transcripts, and contradicts a last round with another."""
+    world, ended = finished
+    (member, *_) = set(EVERYBODY) - set(ended.stages[-1].context.clients)
+    last = world.transcripts(0, ended.stages)[-1]
+    (end,) = (path for path in own_transcripts(world, member) if setup_of(read_transcript(path))[0].is_end)
+    servers, own = verified(world, [last, end])
+    assert own.verdict == "verifies"
+    assert servers.outcome is not None
+    for change in ({"aggregate_sha256": bytes(32)}, {"head": (replace(servers.outcome.head[0], length=1),)}):
+        other = replace(servers, outcome=replace(servers.outcome, **change))
+        with pytest.raises(TranscriptInvalid, match=f"says {last}|{last} 0000") as refusal:
+            Series([other, own]).link(own)
+        assert "signed" not in refusal.value.problem  # the members have signed the one, the server the other
 
 
 def test_a_sum_of_a_cohort_is_audited(finished: Finished) -> None:

@@ -1,9 +1,11 @@
 """Transcripts of a plan's rounds together: each is held against the outcomes before it, and alone it says so."""
 
 import asyncio
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 import secagg.parties.server_session
 from secagg.errors import TranscriptInvalid
 from secagg.parties.attachments import SUM_FILE
-from secagg.parties.links import verify_together
+from secagg.parties.links import Series, verify_together
 from secagg.parties.outcome import conclude, open_sum, pack_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
@@ -158,3 +160,57 @@ def test_sums_of_other_plans_are_no_predecessors(finished: Finished, deceived: F
     """Rounds of another plan are neither missed nor held against this one's."""
     (first, *_), second = paths(finished, SERVER), paths(deceived, SERVER)[1]
     assert verdicts([first, second])[1].startswith("consistent, but round 2 of 2")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"aggregate_sha256": bytes(32)}, "the sum ("),
+        (
+            {"members": (1, 2, 4)},
+            "the clients in the sum (client-1, client-2, client-4 and client-1, client-2, client-3, client-4)",
+        ),
+        ({"broadcast": (Attachment.of(b"other"),)}, "the broadcast ("),
+        ({"head_sha256": bytes([7]) * 32}, "the head ("),
+    ],
+)
+def test_two_results_of_a_round_name_the_server(
+    finished: Finished, place: int, change: dict[str, Any], words: str
+) -> None:
+    """In every round, the last one included, two results that the server signed in one session convict it."""
+    mine, yours = (verify_together(paths(finished, member), NOTHING_BROUGHT)[place] for member in (1, 2))
+    assert isinstance(mine, Verified)
+    assert isinstance(yours, Verified)
+    assert mine.outcome is not None
+    other = replace(mine, outcome=replace(mine.outcome, **change))
+    with pytest.raises(
+        TranscriptInvalid, match=re.escape(f"server has signed two results of one session, which differ in {words}")
+    ):
+        Series([other, yours]).link(other)
+    with pytest.raises(TranscriptInvalid, match=f"the other is record [0-9]+ of {re.escape(str(other.path))}"):
+        Series([other, yours]).link(yours)
+
+
+def test_two_histories_blame_nobody(finished: Finished) -> None:
+    """Two sessions of one round contradict each other, but their frames are of two contexts: no party is named."""
+    mine, yours = (verify_together(paths(finished, member), NOTHING_BROUGHT)[2] for member in (1, 2))
+    assert isinstance(mine, Verified)
+    assert isinstance(yours, Verified)
+    other = replace(mine, setup=replace(mine.setup, context=replace(mine.setup.context, plan=bytes(32))))
+    with pytest.raises(TranscriptInvalid) as refusal:
+        Series([other, yours]).link(other)
+    assert refusal.value.problem == f"round 3 follows from other rounds than in {yours.path}"
+
+
+def test_later_rounds_of_a_convicted_server_do_not_hold(finished: Finished) -> None:
+    """Where two results of the first round contradict each other, no later round is believed."""
+    first, _, third = (each for each in verify_together(paths(finished, 1), NOTHING_BROUGHT))
+    second = verify_together(paths(finished, 2), NOTHING_BROUGHT)[1]
+    assert isinstance(first, Verified)
+    assert isinstance(second, Verified)
+    assert isinstance(third, Verified)
+    assert first.outcome is not None
+    other = replace(first, outcome=replace(first.outcome, aggregate_sha256=bytes(32)))
+    with pytest.raises(TranscriptInvalid, match="of round 1 it tells the sum"):
+        Series([first, other, second, third]).link(third)

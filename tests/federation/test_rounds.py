@@ -22,6 +22,7 @@ from secagg.errors import (
     TranscriptInvalid,
 )
 from secagg.federation import FederationServer
+from secagg.federation.recovery import release_until
 from secagg.head import parse_safetensors, to_safetensors
 from secagg.parties import SessionSetup, conclude, note_plan, transcripts
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
@@ -212,6 +213,7 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
         assert f"1 of 3 sums may have left, and your ledger {charged}" in played.clients[member].reason
         assert "nothing of the last sum was opened" in played.clients[member].reason
         assert 0 < settled.release.epsilon < whole.release.epsilon
+        assert settled.release == release_until(world.setup, world.policy(member).data_name, 1)
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import secagg
-from methods import METHODS, method_named
+from methods import METHODS, concept_sums, method_named
+from methods.concept_sums import ConceptSums
 from methods.declaration import check_declaration, check_steps
 from methods.fedcgs import FedCGS
 from methods.method import SumSpec
@@ -20,6 +23,7 @@ from methods.prototypes import Prototypes
 from methods.round import Contribution, Examples, Local, Opened, Step
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput
+from secagg.generation import ConceptTraining
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.statistics import Grid, Normalisation
 from tests.cli.command import Command, command
@@ -29,6 +33,8 @@ from tests.methods.steps import contribute
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
 Blocks = dict[str, Integers]
+NETWORK: Any = SimpleNamespace(latents=None)
+"""In place of a diffusion model, where what is trained against it is given."""
 LEAST = np.iinfo(np.int64).min
 
 
@@ -363,6 +369,30 @@ def test_only_a_census_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "declared", disguised)
     with pytest.raises(BadInput, match="counts is no census: one client adds more to it than 0 or 1"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5, 10])
+@pytest.mark.parametrize("levels", [1000, 1 << 16])
+@pytest.mark.parametrize("longest", [1e-3, 1.0, 1e6])
+def test_concepts_of_every_class_and_domain_are_inside_their_lengths(
+    monkeypatch: pytest.MonkeyPatch, rows: int, levels: int, longest: float
+) -> None:
+    """A member of all classes and domains, whatever it trained: on integers, no longer than what is declared.
+
+    Movements are no longer than R_q, and so are all presences together, each of which is R_q/(√rows + 1) or more.
+    """
+    moved = tuple(longest * np.random.default_rng(seed).normal(size=(rows, 4)) for seed in (1, 2))
+    monkeypatch.setattr(concept_sums, "train_concepts", lambda *arguments: moved)
+    sums = ConceptSums(rows, 4, 2.0, levels, ConceptTraining(1, 0.1, 8))
+    records, places = np.full((3 * rows, 5), levels // 3, dtype=np.int64), np.arange(3 * rows) % rows
+    local = Local(Examples(records, places, places[::-1]), rows, Grid(1.0, levels), feature_map=NETWORK)
+    declared = {each.name: each.l2 for each in sums.spec(rows, 1.0).sensitivities[0].blocks}
+    for name, block in sums.contribute(local).blocks.items():
+        squares = block.astype(object) ** 2
+        assert squares.sum() <= declared[name] ** 2
+        assert squares[:, :-1].sum() <= levels**2
+        assert squares[:, -1].sum() <= levels**2
+        assert (block[:, -1] * (math.sqrt(rows) + 1) >= levels - rows).all()
 
 
 @pytest.mark.parametrize("known", Adjacency)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from torch.nn import functional
 
@@ -25,7 +26,8 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
-from secagg.models import Dual, SharedAdapter, TrainedModel
+from secagg.models import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
+from secagg.models.distillation import _train_batch
 from secagg.models.programs import named_parameters
 from secagg.privacy import Unit
 from secagg.statistics import Grid
@@ -36,6 +38,7 @@ PROTECTIONS = ("none", "masked", "shared", "encrypted")
 NOISE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 PARAMETERS = {"places": PLACES["vilt"], "rank": 3, "rounds": 2, "rate": 0.003, "batch": 8, "clip": 20.0}
 TOLD = " ".join(f"{key}={value}" for key, value in PARAMETERS.items())
+TEMPERATURE = 2.0
 PRIVATE = {"sampling": 0.5, "steps": 2, "rate": 0.5}
 GRID = Grid(1.0, 1 << 16)
 CLASSES = 3
@@ -187,6 +190,87 @@ def test_a_round_is_the_papers(encoder: Encoder, data: Dataset) -> None:
     assert np.mean(np.abs(moved - (expected - start)[:shared]) < 1e-4) > 0.97
     kept = Kept.of(made.state, program).own
     assert np.mean(np.abs(kept - expected[shared:]) < 1e-4) > 0.97
+
+
+def slopes(learning: torch.Tensor, teaching: torch.Tensor, labels: np.ndarray, pull: float) -> torch.Tensor:
+    """Return d/dz (n, C) of the mean CE(z) + pull·KL(p ‖ q), p and q the teaching and the learning softmax at T.
+
+    softmax(z) − y and pull·(q − p)/T (Hinton, Vinyals & Dean 2015, arXiv 1503.02531, Eq. 2), in float64.
+    """
+    z, told = (each.detach().double().numpy() for each in (learning, teaching))
+    q, p = (scipy.special.softmax(each / TEMPERATURE, axis=1) for each in (z, told))
+    slope = scipy.special.softmax(z, axis=1) - np.eye(CLASSES)[labels] + pull * (q - p) / TEMPERATURE
+    return torch.from_numpy((slope / len(labels)).astype(np.float32))
+
+
+def lively() -> tuple[Kept, np.ndarray]:
+    """All that a member keeps, and a shared adapter, which answer otherwise: of numbers that are not small."""
+    program = Dual(16, CLASSES, first_round().work.adapted.adapter)
+    numbers = np.random.default_rng(8).normal(size=program.size).astype(np.float32).astype(np.float64)
+    size = first_round().program.size
+    return Kept(program, numbers[size:]), numbers[:size]
+
+
+def tensors_at(kept: Kept, shared: np.ndarray) -> dict[str, torch.Tensor]:
+    """The tensors of all that is trained, by name, as leaves."""
+    row = named_parameters(kept.program, torch.tensor(kept.beside(shared), dtype=torch.float32))
+    return {name: part.clone().requires_grad_() for name, part in row.items()}
+
+
+def in_a_row(tensors: Iterable[torch.Tensor]) -> np.ndarray:
+    """All numbers, in float64."""
+    return torch.cat([each.detach().reshape(-1) for each in tensors]).double().numpy()
+
+
+@pytest.mark.parametrize(("ramp", "alpha"), [("off", 1.0), ("training", math.exp(-2.5))])
+def test_private_step_follows_the_slopes_of_both_losses(
+    encoder: Encoder, data: Dataset, ramp: str, alpha: float
+) -> None:
+    """Without noise or clipping a step over all records is the gradient of CE + α·T²·KL of A_s, and of its teacher.
+
+    α is that of the middle of the training; each loss takes the other's scores as constants.
+    """
+    chosen = {"sampling": 1.0, "steps": 1, "rounds": 1, "rate": 1.0, "batch": 12, "clip": 40.0, "gradient_clip": 64.0}
+    kept, shared = lively()
+    round_ = first_round(**chosen, temperature=TEMPERATURE, ramp=ramp)
+    round_ = replace(round_, state=replace(round_.state, groups={MODEL: shared}))
+    made = round_.contribute(local(encoder, data, slice(12), kept.to_bytes()))
+    tensors, frozen = tensors_at(kept, shared), tensors_at(kept, shared)
+    x, labels = encoder.prepare(data.train.inputs[:12]), data.train.labels[:12]
+    z_s = scores(encoder, plain_model(encoder, tensors, None), tensors, x)
+    z_t = scores(encoder, plain_model(encoder, frozen, tensors), tensors, x)
+    pull = alpha * TEMPERATURE**2
+    torch.autograd.backward([z_s, z_t], [slopes(z_s, z_t, labels, pull), slopes(z_t, z_s, labels, pull)])
+    expected = -in_a_row(each.grad for each in tensors.values() if each.grad is not None)
+    after = Kept.of(made.state, round_.work.adapted).own
+    moved = np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), after - kept.own])
+    assert np.linalg.norm(moved - expected) < 2e-3 * np.linalg.norm(expected)
+
+
+def test_both_steps_of_a_batch_follow_their_slopes(encoder: Encoder, data: Dataset) -> None:
+    """A_s and the head step against the teacher as it was; then A_c and the moved head against A_s as it was."""
+    rate, labels, (kept, shared) = 0.05, data.train.labels[:12], lively()
+    settings = DistillingSettings(1, rate, 12, temperature=TEMPERATURE)
+    leaves, tensors, frozen = (tensors_at(kept, shared) for _ in range(3))
+    x = encoder.prepare(data.train.inputs[:12])
+    program = distilling(kept.program.over(encoder), shared, settings, 0.0)
+    optimiser = torch.optim.SGD(list(leaves.values()), lr=rate)
+    _train_batch(program, leaves, torch.from_numpy(x), torch.from_numpy(labels), settings, 0.7, optimiser)
+
+    def student() -> torch.Tensor:
+        return scores(encoder, plain_model(encoder, tensors, None), tensors, x)
+
+    def teacher() -> torch.Tensor:
+        return scores(encoder, plain_model(encoder, frozen, tensors), tensors, x)
+
+    z_s, z_t, by_hand = student().detach(), teacher().detach(), torch.optim.SGD(tensors.values(), lr=rate)
+    for learning, teaching in ((student, z_t), (teacher, z_s)):
+        z = learning()
+        by_hand.zero_grad(set_to_none=True)
+        z.backward(slopes(z, teaching, labels, 0.7 * TEMPERATURE**2))
+        by_hand.step()
+    expected, found, begun = (in_a_row(each.values()) for each in (tensors, leaves, frozen))
+    assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected - begun)
 
 
 def test_only_the_shared_adapter_leaves(folder: Path, encoder: Encoder, data: Dataset) -> None:

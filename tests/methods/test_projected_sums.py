@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -73,6 +73,34 @@ def test_a_projection_is_its_records_own(seed: int, count: int, scale: float) ->
     assert np.array_equal(project_records(weight, RECORDS[rows[::-1]], GRID.levels), together[::-1])
     assert (together >= 0).all()
     assert max(sum(entry * entry for entry in row) for row in together.tolist()) <= GRID.levels**2
+
+
+class Watched(np.ndarray):
+    """Records that note the factors of every product that they are in."""
+
+    factors: ClassVar[list[tuple[Any, Any]]] = []
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """The same function of plain arrays."""
+        plain = [np.asarray(each) for each in inputs]
+        if ufunc is np.matmul:
+            self.factors.append((plain[0], plain[1]))
+        found = getattr(ufunc, method)(*plain, **options)
+        return found.view(Watched) if ufunc is not np.matmul else found
+
+
+@pytest.mark.parametrize("levels", [15, (1 << 13) - 1, 1 << 16, (1 << 20) - 1])
+@pytest.mark.parametrize("longest", [0.5001, 0.9999, 3e-9])
+def test_products_are_exact_in_any_order(monkeypatch: pytest.MonkeyPatch, levels: int, longest: float) -> None:
+    """For a record as long as may be, along the longest row: integers whose absolute products add up to below 2⁵³."""
+    monkeypatch.setattr(Watched, "factors", [])
+    record = np.full(64, levels // 8, dtype=np.int64)
+    weight = np.array([np.tile([1.0, -1.0], 32), np.ones(64), np.arange(64) / 500]) * longest / 8
+    project_records(weight, record[None].view(Watched), levels)
+    ((rows, columns),) = Watched.factors
+    assert np.array_equal(columns, np.rint(columns))
+    products = [sum(abs(int(q) * int(w)) for q, w in zip(rows[0], column, strict=True)) for column in columns.T]
+    assert 2**47 < max(products) < 2**53
 
 
 def test_projection_is_the_formula() -> None:

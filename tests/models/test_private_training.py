@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from secagg.errors import BadInput
-from secagg.models import DpSgdSettings, dp_sgd, program_named, public, record_gradients
+from secagg.models import DpSgdSettings, dp_sgd, private_training, program_named, public, record_gradients
 from secagg.models.private_training import poisson_sample
 from secagg.updates import sum_of_records
 from tests.models.models import SEED, every_program, seeded, some_parameters, some_records
@@ -182,6 +182,30 @@ def test_every_step_has_noise_of_its_own():
     first = one_sum(*nothing, sigma=40.0, name="two")
     assert np.abs(both - first).sum() > 0
     assert not np.array_equal(both, 2 * first)
+
+
+def test_every_step_draws_its_records_anew(monkeypatch):
+    """Of 400 records each of 8 steps takes so many, and any two steps so many in common, as independent draws do."""
+    records, labels = some_records(SOFTMAX, 400)
+    settings, steps = DpSgdSettings(1.0, 8, 0.3, 1.0, 1024, 0.0, 100.0), []
+    place = {row.tobytes(): number for number, row in enumerate(records)}
+
+    def spied(program, weights, x, y):
+        taken = np.isin(np.arange(400), [place[row.tobytes()] for row in x])
+        steps.append(taken)
+        return record_gradients(program, weights, x, y)
+
+    monkeypatch.setattr(private_training, "record_gradients", spied)
+    private(SOFTMAX, np.zeros(SOFTMAX.size), records, labels, settings, seeded("anew"))
+    taken = np.array(steps)
+    assert taken.shape == (8, 400)
+    pairs = [(one & other).sum() for number, one in enumerate(taken) for other in taken[:number]]
+    counts = [(taken.sum(axis=1), 400, 0.3), (np.array(pairs), 400, 0.3**2)]
+    values = np.concatenate(
+        [tail(found, trials, chance) for found, trials, chance in counts for tail in (below, above)]
+    )
+    assert len(values) == 2 * (8 + 28)
+    assert values.min() > FALSE_FAILURE / len(values)
 
 
 def test_private_training_learns():

@@ -4,6 +4,7 @@ Each check of noise fails with probability 10⁻⁹ on noise that is as planned.
 """
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -162,4 +163,22 @@ def test_an_entry_that_no_noise_explains_is_doubted(entry):
     assert conclude(setup, (1, 2, 3, 4), vector).doubts == ()
     vector[-1] = entry
     (doubt,) = conclude(setup, (1, 2, 3, 4), vector).doubts
-    assert "which records and noise cannot reach" in doubt
+    assert "which 4 honest clients cannot reach" in doubt
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_limit_of_an_opened_entry_is_the_same_for_both_signs(sign):
+    """An entry at the limit that a doubt names is none; one beyond it is, negative ones as positive ones."""
+    setup = make_setup(4)
+    vector = np.full(setup.layout.length, 20, dtype=np.int64)
+
+    def outside(entry):
+        vector[-1] = entry
+        return conclude(setup, (1, 2, 3, 4), vector).doubts
+
+    (doubt,) = outside(2**62)
+    least, most = map(int, re.search(r"outside (-\d+) to (\d+)", doubt).groups())
+    assert most > setup.capacity.clients * setup.capacity.records * setup.layout.blocks[-1].bound
+    assert least == -most
+    assert outside(sign * most) == ()
+    assert outside(sign * (most + 1)) == (doubt,)

@@ -130,7 +130,8 @@ def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
     plan = make_setup(colluders=0, dropouts=0).plan
     assert plan.minimum_cohort == 5
     roster = make_roster()[0]
-    assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=4), roster)
+    assert "the noise gives" in reported(check_promise, replace(plan, dropouts=1, minimum_cohort=4), roster)
+    check_promise(replace(plan, minimum_cohort=4), roster)  # five are summed all the same: n − D
     assert "the noise gives" in reported(check_promise, replace(plan, colluders=2), roster)
 
 

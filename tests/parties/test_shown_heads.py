@@ -14,8 +14,8 @@ from secagg.encoding import sum_digest
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
-from secagg.parties.told import MOST_LONGER, Told, check_outcome, require_lengths
-from secagg.protection.messages import Attachment, RoundOpening
+from secagg.parties.told import MOST_LONGER, Told, check_outcome, require_lengths, require_shape
+from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
 
@@ -87,6 +87,31 @@ def test_what_is_far_too_long_is_refused_before_it_is_read(tmp_path: Path) -> No
     named = Attachment(len(outcome.head) + 2 * MOST_LONGER, bytes(32))
     with pytest.raises(ProtocolViolation, match="bytes where"):
         require_lengths(world.setup, replace(outcome.message, head=(named,)), own)
+
+
+def test_head_of_another_plan_is_refused(tmp_path: Path) -> None:
+    """The plan's own weights under metadata that say anything else than the plan does are refused, field by field."""
+    world, outcome, head = concluded(tmp_path)
+    true = parse_safetensors(outcome.head)[1]
+    others = [{**true, name: f"{value}0"} for name, value in true.items()]
+    others += [{name: true[name] for name in true if name != left} for left in true]
+    others += [{**true, "note": "more than the plan says"}]
+    assert {"plan", "method"} <= set(true)
+    check_outcome(world.setup, replace(outcome, head=to_safetensors(head, true)))
+    for metadata in others:
+        with pytest.raises(ProtocolViolation, match=r"belongs to something else than the plan|is not the plan.s"):
+            check_outcome(world.setup, replace(outcome, head=to_safetensors(head, metadata)))
+
+
+def test_opened_sum_has_the_length_of_the_plan() -> None:
+    """A sum of any other length than the plan's is refused by the message alone, before a byte of it is fetched."""
+    setup = make_setup(4, refine=1)
+    true = setup.context.packed_bytes
+    told = Outcome(MEMBERS, bytes(32), NO_ARTIFACT, (), (Attachment(1, bytes(32)),), (Attachment(true, bytes(32)),))
+    require_shape(setup, told)
+    for length in (1, true - 1, true + 1, 2 * true, 4 * true):
+        with pytest.raises(ProtocolViolation, match="another length than the plan's"):
+            require_shape(setup, replace(told, release=(Attachment(length, bytes(32)),)))
 
 
 def test_metadata_of_null_are_none(tmp_path: Path) -> None:

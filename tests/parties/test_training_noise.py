@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput, PlanRefused
+from secagg.models import program_named
 from secagg.parties import SessionSetup, contribution_of
 from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import explain
 from secagg.plan import NoiseFrom, PlannedNoise
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
+from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem
 from tests.worlds.setups import DELTA, make_setup, some_records
 
@@ -39,6 +41,16 @@ def test_the_promise_is_of_all_steps_of_all_rounds() -> None:
     assert (spent.unit, spent.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE)
     assert isinstance(spent.cost, TrainingCost)
     assert spent.cost == setup.claim.cost
+
+
+def test_gap_of_discrete_noise_is_that_of_every_number_of_every_step() -> None:
+    """T is that of one number's noise (`gap_of`), times the program's numbers, the steps and the rounds."""
+    setup = trained()
+    assert isinstance(setup.claim, TrainingClaim)
+    size = program_named("softmax", setup.plan.dimension, len(setup.plan.classes)).size
+    one = gap_of([(setup.plan.training_sigma, 1)], 1)
+    assert one > 0
+    assert setup.claim.cost.gap == pytest.approx(size * 4 * 3 * one, rel=1e-9, abs=0)
 
 
 def test_rounds_are_paid_for_one_by_one() -> None:

@@ -1,5 +1,6 @@
 """`verify` accepts real transcripts and names the record at fault in forged ones, even in those the server signs."""
 
+import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -228,6 +229,15 @@ def test_damaged_plan_or_roster(over: SimulatedSession, index: int, kind: Kind) 
     """A plan or roster that does not parse is named by its record."""
     rewrite(over, lambda entries: [*entries[:index], (kind, b"\xff"), *entries[index + 1 :]])
     assert invalid(over).record == index
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN"])
+def test_plan_with_a_number_that_is_not_finite(over: SimulatedSession, number: str) -> None:
+    """A transcript whose plan holds a parameter beyond float64 is not valid: no internal error comes of it."""
+    plan = copy.copy(over.setup.plan)
+    object.__setattr__(plan, "parameters", f'{{"refine":{number}}}')  # a plan's own check would refuse it
+    rewrite(over, lambda entries: [("plan", encode(plan)), *entries[1:]])
+    assert f"{number} is not a finite number" in str(invalid(over))
 
 
 def test_another_plan(over: SimulatedSession) -> None:

@@ -76,6 +76,35 @@ def test_overspent_budget_leaves_nothing() -> None:
     assert (account.together > 1.0, account.left) == (True, 0.0)
 
 
+OTHER = ("record", "replace-one")
+
+
+def costing(session: int, pair: tuple[str, str], add_remove: float, replace_one: float) -> Release:
+    """A plan about heart that promises one pair and is accounted in both, by the ε that it costs in each."""
+    costs = {PAIR: add_remove, OTHER: replace_one}
+    spent = tuple(Spent(*each, GaussianCost(mu_of(epsilon, DELTA) ** 2)) for each, epsilon in costs.items())
+    return Release("heart", bytes([session]) * 32, bytes([9]) * 32, *pair, costs[pair], DELTA, spent)
+
+
+@pytest.mark.parametrize("larger", [PAIR, OTHER])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("asked", [None, 0, 1])
+def test_what_is_left_is_of_the_promise_of_which_most_is_spent(
+    larger: tuple[str, str], order: int, asked: int | None
+) -> None:
+    """Of two promises the one nearer to the budget says what is left, in whatever order plans came; that much fits."""
+    budget = Budget(3.0, DELTA, may_repeat=False)
+    turn = 1 if larger == OTHER else -1  # the second plan decides: with the first alone it is the other promise
+    releases = [costing(1, PAIR, *(1.0, 0.9)[::turn]), costing(2, OTHER, *(0.1, 1.0)[::turn])][::order]
+    account = account_of(releases, None if asked is None else releases[asked], "heart", budget)
+    assert (account.unit, account.adjacency) == larger
+    assert account.together == total_epsilon(releases, *larger, DELTA, within=budget)
+    assert account.together > min(total_epsilon(releases, *each, DELTA, within=budget) for each in (PAIR, OTHER))
+    refuse_overspending(releases, costing(3, larger, *[account.left * 0.9999] * 2), budget)
+    with pytest.raises(PlanRefused, match="max_epsilon_total"):
+        refuse_overspending(releases, costing(3, larger, *[account.left * 1.001] * 2), budget)
+
+
 def settlement(whole: Release, share: float, **changes: object) -> Release:
     """What a plan came to of which so much of μ² was spent."""
     (spent,) = whole.spent

@@ -143,6 +143,15 @@ def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], ch
         read_back(tmp_path, {**text, **change})
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity"])
+def test_parameter_that_is_not_finite_is_refused(tmp_path: Path, text: dict[str, Any], number: str) -> None:
+    """A number that float64 cannot hold, however it is spelt, is refused by its value: JSON has no such number."""
+    with pytest.raises(BadInput, match=f"{number} is not a finite number"):
+        read_back(tmp_path, {**text, "parameters": f'{{"refine":{number}}}'})
+    with pytest.raises(BadInput, match="must be finite"):
+        canonical_json({"refine": float(number)})
+
+
 @pytest.mark.parametrize(("version", "remedy"), [(6, "write it again with plan new"), (8, "use the newer secagg")])
 def test_plan_of_another_version_is_refused_by_its_version(
     tmp_path: Path, text: dict[str, Any], version: int, remedy: str

@@ -159,6 +159,32 @@ def test_far_tail_is_drawn_exactly():
     assert found.tolist() == [-(7 + 30 * (10**12 + 1))]
 
 
+@pytest.mark.parametrize(
+    ("sigma", "blocks", "position", "above"),
+    [(1000007, 1, 1016262, 2112581720), (1000007, 0, 833748, 920107068), (1000008, 1, 1108182, 1916065591)],
+)
+def test_float_that_rounds_up_to_an_integer_decides_nothing(sigma, blocks, position, above):
+    """Where 2³¹·e^(−γ) is below an integer and float64 says that integer, a w just below it is refused, as it must."""
+    law = sampler._Law(Fraction(sigma), False, sampler.MARGIN[False])
+    exact = law.gamma(Fraction(position), blocks)
+    assert exponential(exact, 90)[1] < above << (90 - sampler.BITS)
+    assert np.exp(-float(exact)) * 2.0**sampler.BITS > above - 1e-3
+    first = trial(position - law.width * blocks, 2**30 if blocks else 2**32 - 1, 2 * (above - 1))
+    assert sampler._trials(law, 1, Scripted(first, *[b"\xff" * 4] * 4)).tolist() == []
+    assert sampler._trials(law, 1, Scripted(first, *[bytes(4)] * 4)).tolist() == [position]
+
+
+@pytest.mark.parametrize(("half", "above"), [(1124616869, 1652304318), (3973259598, 342216863)])
+def test_bits_of_the_fraction_that_are_not_drawn_yet_may_decide(half, above):
+    """The rounded law at σ = ½: where all further bits of F are ones, e^(−γ) falls below a w that zeros would keep."""
+    law = sampler._Law(Fraction(1, 2), True, sampler.MARGIN[True])
+    low, high = (exponential(law.gamma(Fraction(half + end, 2**32), 0), 90) for end in (Fraction(2**30 - 1, 2**30), 0))
+    assert low[1] < above << (90 - sampler.BITS) < high[0]
+    first = trial(0, 2**32 - 1, 2 * (above - 1), half)
+    assert sampler._trials(law, 1, Scripted(first, *[b"\xff" * 4] * 8)).tolist() == []
+    assert sampler._trials(law, 1, Scripted(first, *[bytes(4)] * 8)).tolist() == [half >> 31]
+
+
 def test_zero_is_counted_once_and_refused_words_are_refused():
     """−0 is thrown away by the discrete law only, and a word at the last multiple of t gives no draw."""
     whole = 2**32 - 1

@@ -44,6 +44,21 @@ def test_a_plan_may_tolerate_most_dropouts(name: str, clients: int) -> None:
         assert protection.fewest(together(name, clients, colluders=colluders, dropouts=most)) <= clients - most
 
 
+@pytest.mark.parametrize("clients", [3, 4, 7, 40])
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_nobody_but_the_dropouts_is_missing_from_a_sum(name: str, clients: int) -> None:
+    """Every protection opens sums of n − D clients and more, whoever colludes, and of no fewer than the minimum."""
+    protection = protection_named(name)
+    most = protection.most_dropouts(clients, colluders=1)
+    for dropouts in {0, most // 2, most}:
+        present = clients - dropouts
+        for minimum in (1, present):
+            context = together(name, clients, colluders=1, dropouts=dropouts, minimum_cohort=minimum)
+            assert protection.fewest(context) == present
+            if protection.hides_vectors:
+                assert f"fewer than {present} clients is never opened: all but D" in protection.explain(context)
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_fewest_is_the_border_of_a_session(name: str) -> None:
     """A session with `fewest` uploads ends in a sum, and its explanation names that number."""

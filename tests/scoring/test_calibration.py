@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from secagg.errors import BadInput
 from secagg.head.linear import ABSENT_BIAS
@@ -31,6 +32,18 @@ def test_class_that_the_head_never_saw_has_no_say() -> None:
     found = Calibration.fit(np.vstack([with_absent, with_absent[:50]]), np.append(labels, np.full(50, 3)))
     assert found.temperature == pytest.approx(Calibration.fit(scores, labels).temperature, rel=1e-6)
     assert found.records == 2000
+
+
+@pytest.mark.parametrize("absent", [0, 50])
+def test_losses_are_the_mean_log_losses_of_known_classes(absent: int) -> None:
+    """Before and after are scikit-learn's log loss of the softmax, of the records whose class the head knows."""
+    scores, labels = drawn(500, 3.0)
+    with_absent = np.column_stack([scores, np.full(len(scores), float(ABSENT_BIAS))])
+    found = Calibration.fit(np.vstack([with_absent, with_absent[:absent]]), np.append(labels, np.full(absent, 3)))
+    for loss, temperature in ((found.before, 1.0), (found.after, found.temperature)):
+        assert loss == pytest.approx(log_loss(labels, probabilities_of(scores, temperature)), rel=1e-9)
+    others = [log_loss(labels, probabilities_of(scores, found.temperature * factor)) for factor in (0.9, 1.1)]
+    assert found.after < min(others)
 
 
 def test_probabilities_are_a_softmax_of_any_scores() -> None:

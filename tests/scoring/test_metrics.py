@@ -78,6 +78,39 @@ def test_ties_count_half() -> None:
     assert found.overall["auc"].value == 0.5
 
 
+def quartic_ends(area: float, inside: int, outside: int) -> list[float]:
+    """The θ in [0, 1] with (area - θ)² = z²·V(θ), V of Newcombe (2006, part 2, method 5), multiplied out.
+
+    V(θ)·mn = θ(1 - θ)·(1 + N(1 - θ)/(2 - θ) + Nθ/(1 + θ)) with N = (m + n)/2 - 1, as in R's auRoc too; times
+    (2 - θ)(1 + θ) both sides are polynomials, whose roots numpy finds.
+    """
+    true, z, mean = np.poly1d([1.0, 0.0]), 1.959963984540054, (inside + outside) / 2 - 1
+    both = (2 - true) * (1 + true)
+    spread = true * (1 - true) * (both + mean * (1 - true) * (1 + true) + mean * true * (2 - true))
+    found = ((area - true) ** 2 * both * (inside * outside) - z**2 * spread).roots
+    assert np.abs(found.imag).max() < 1e-6
+    return sorted(float(each) for each in found.real if -1e-9 <= each <= 1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("below", "inside", "outside"), [(0, 4, 12), (3, 20, 10), (10, 20, 10), (1, 5, 40), (20, 20, 10)]
+)
+def test_interval_of_an_area_is_newcombe_s(below: int, inside: int, outside: int) -> None:
+    """The ends solve the method's equation, for groups of different sizes and where all pairs are in one order."""
+    positive = np.arange(inside + outside) < inside
+    chance = np.where(positive, np.where(np.arange(inside + outside) < below, 0.1, 0.9), 0.5)
+    area = 1 - below / inside
+    found = Metrics.of(np.column_stack([1 - chance, chance]), positive.astype(np.int64), "ny", draws=1).overall["auc"]
+    first, *_, last = quartic_ends(area, inside, outside)
+    assert (found.value, found.low, found.high) == pytest.approx((area, first, last), abs=1e-6)
+
+
+def test_interval_of_one_half_is_that_by_hand() -> None:
+    """With ten records a class and u = θ(1 - θ): 172.988u² + 217.256u = 50, u = 0.198707, θ = 0.5 ± 0.226484."""
+    found = Metrics.of(np.full((20, 2), 0.5), np.arange(20) % 2, ["no", "yes"], draws=1).overall["auc"]
+    assert (found.low, found.high) == pytest.approx((0.273516, 0.726484), abs=1e-6)
+
+
 def test_every_interval_holds_its_value_and_has_a_width() -> None:
     """Also where nothing is wrong: few records never prove that there is no error."""
     labels = np.arange(30) % 3
@@ -105,6 +138,18 @@ def test_calibration_error_sees_too_much_confidence() -> None:
     sure = np.column_stack([np.zeros(20_000), np.ones(20_000)])
     assert Metrics.of(sure, labels, "ny", draws=50).overall["calibration_error"].value == pytest.approx(0.25, abs=0.01)
     assert calibration_bins(sure, labels) == [(20_000, 1.0, pytest.approx(0.75, abs=0.01))]
+
+
+def test_bins_of_confidence_hold_their_upper_end() -> None:
+    """Bin m of 15 is ((m - 1)/15, m/15], as in Guo et al. (2017): 0.6 is in a bin with 0.58, not with 0.62."""
+    chance = np.array([0.58, 0.6, 0.62])
+    probabilities, labels = np.column_stack([1 - chance, chance]), np.array([1, 0, 1])
+    assert calibration_bins(probabilities, labels) == [
+        (2, pytest.approx(0.59), pytest.approx(0.5)),
+        (1, pytest.approx(0.62), pytest.approx(1.0)),
+    ]
+    error = Metrics.of(probabilities, labels, "ny", draws=1).overall["calibration_error"].value
+    assert error == pytest.approx((abs(0.58 - 1 + 0.6 - 0) + abs(0.62 - 1)) / 3)
 
 
 def test_absent_class_has_no_sensitivity_and_no_area() -> None:

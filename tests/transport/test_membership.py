@@ -141,6 +141,23 @@ def test_keys_that_were_used_do_not_come_back(members: Path) -> None:
             register.enter(request)
 
 
+@pytest.mark.parametrize("rotate", [False, True], ids=["renewed", "rotated"])
+def test_no_change_of_keys_keeps_a_tls_key(members: Path, rotate: bool) -> None:
+    """Neither a renewal nor a rotation is for the TLS key in force, or for one that was in force before it."""
+    register = read_members(members / "ca")
+    key = SigningKey.from_bytes(bytes.fromhex((members / "bob" / "identity.key").read_text()))
+    first = read_request_file(members / "bob" / "request.json")
+    second = make_request("bob", "client", key, signing_request(new_key(), "bob"), (first, key))
+    for old, following in ((first, second), (second, None)):
+        identity = SigningKey.generate(OperatingSystem()) if rotate else key
+        for tls in (first.certificate_request, old.certificate_request):
+            with pytest.raises(BadInput, match="used before"):
+                register.enter(make_request("bob", "client", identity, tls, (old, key)))
+        if following is not None:
+            assert register.enter(following)
+    assert register.request_of("bob") == second
+
+
 def test_role_stays(members: Path) -> None:
     """A member's own signature does not make an aggregator of it."""
     old = read_request_file(members / "bob" / "request.json")

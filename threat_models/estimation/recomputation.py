@@ -151,8 +151,9 @@ def _own_sums(plan: Plan, sums: int, consortium: int) -> int:
 def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
     """Recompute ε of members' own training from σ, rate and steps in the plan, whoever else is honest.
 
-    A step's noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
-    `TOLERANCE`. Raises BadInput for a plan whose members do not train so, or that promises another unit.
+    What members measure and noise beside their steps counts as Gaussian releases. A step's noise is one discrete share.
+    That it rounds a Gaussian but for a factor e^±T is left out: T is far below `TOLERANCE`. Raises BadInput for a plan
+    whose members do not train so, or that promises another unit.
     """
     if any(kind.sensitivities or kind.training is None for kind in sums_of(plan)):
         raise BadInput("no epsilon follows from this plan", remedy="what is summed has no noise, or is not trained")
@@ -172,7 +173,24 @@ def _with_training(plan: Plan, total: float, consortium: int) -> float:
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
     multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels
     own = min(training.times, _own_sums(plan, sum(kind.times for kind in sums_of(plan)), consortium))
+    if plan.noise == NoiseFrom.MEMBER:
+        total += own * _squared_mu_beside(plan, training)
     return sampled_epsilon(training.rate, multiplier, training.steps * own, plan.delta, total)
+
+
+def _squared_mu_beside(plan: Plan, training: SampledTraining) -> float:
+    """μ² of what a member measures beside its steps before one sum: Σ l²/(σ² − `LOST`), as each has one share of noise.
+
+    A record moves all of it together, so that μ² of the numbers add up (Dong, Roth & Su 2022, corollary 3.3). Raises
+    BadInput where the plan has noise for other numbers than its method measures.
+    """
+    measured = {block.name: block.l2 for block in training.further}
+    if set(plan.further_sigmas) != set(measured):
+        raise BadInput(
+            f"beside the training the plan has noise for {list(plan.further_sigmas)}, members measure {list(measured)}"
+        )
+    weights = _weights({name: (1, sigma, 0.0) for name, sigma in plan.further_sigmas.items()}, shares=1)
+    return math.fsum(weights[name] * length**2 for name, length in measured.items())
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:

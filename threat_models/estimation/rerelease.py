@@ -81,9 +81,9 @@ class EpsilonBound:
     def power(self) -> str:
         """What this audit could have found."""
         if self.detectable is None:
-            return "This audit could not have detected any lack of noise with probability 95 %."
+            return "Re-releases would have shown no lack of noise with probability 95 %."
         percent = math.ceil(1000 * self.detectable) / 10
-        return f"This audit could have detected noise >= {percent:g} % too small with probability 95 %."
+        return f"Re-releases with noise >= {percent:g} % too small would have shown it with probability 95 %."
 
     @property
     def sentence(self) -> str:
@@ -102,7 +102,7 @@ class EpsilonBound:
             verdict = "The noise is less than the plan says."
         else:
             verdict = "A bound below the claim proves nothing."
-        return f"{found} {verdict} {self.power}"
+        return f"{found} {verdict}"
 
 
 def audit_release(

@@ -24,16 +24,19 @@ CELLS = 1 << 18
 SPREADS = 40.0
 """How many standard deviations of all steps' loss the grid reaches on either side."""
 LEAST_REACH = 8.0
+LARGEST_SQUARED_MU = 1e6
+"""ε is above half of it then, and a grid that reached so far would blur the steps' losses."""
 
 
 def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, squared_mu: float = 0.0) -> float:
     """ε of `steps` ≥ 1 sampled Gaussian steps at δ, of a record added or removed, whichever is more; ∞ for no noise.
 
-    `squared_mu` is μ² of all sums beside them. Raises BadInput for a rate outside (0, 1].
+    `squared_mu` is μ² of all releases beside them; above `LARGEST_SQUARED_MU` ε is ∞. Raises BadInput for a rate
+    outside (0, 1].
     """
     if not 0 < rate <= 1 or steps < 1:
         raise BadInput(f"{steps} steps at the sampling rate {rate}")
-    if not multiplier > 0:
+    if not multiplier > 0 or squared_mu > LARGEST_SQUARED_MU:
         return math.inf
     reach = _reach(rate, multiplier, steps, delta) + squared_mu / 2 + SPREADS * math.sqrt(squared_mu)
     sums = _normal(squared_mu, reach)

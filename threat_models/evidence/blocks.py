@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ import numpy as np
 from methods.method import domains_of
 from secagg.encoding import Block, Integers, Kind
 from secagg.parties import SessionSetup
+from secagg.plan import NoiseFrom
 from secagg.privacy import OpenedNoise
+from secagg.statistics import Normalisation
 from threat_models.estimation.noise_tests import chance_of_multiples
-from threat_models.session import OTHER, Blocks, Records, Session
+from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
 
 KNOWN = {
     Kind.COUNTS: "counts",
@@ -90,6 +93,23 @@ def flaws_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[str, 
             name = f"{block.name.replace('_', ' ')} of sum {setup.number}"
             found.append(f"All entries of {name} are multiples of {block.multiplier}: there is no noise on them.")
     return tuple(found)
+
+
+def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[NoisySum, ...]:
+    """The zero sums of an opened vector under the planned noise of so many members; () where it has none."""
+    if setup.calibration is None:
+        return ()
+    is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
+    noisers = members if setup.plan.noise == NoiseFrom.CLIENT else setup.calibration.parties
+    noises = {each.block.name: each for each in setup.calibration.blocks}
+    blocks = setup.layout.split(vector)
+    samples = []
+    for rule in setup.spec.zero_sums:
+        if is_centred or not rule.centred:
+            noise = noises[rule.block]
+            sigma, off_diagonal = (each * math.sqrt(noisers) for each in (noise.sigma, noise.least))
+            samples.append(ZeroSample.of(setup.number, rule, sigma, off_diagonal, blocks[rule.block]))
+    return (NoisySum(setup.known_round, tuple(samples)),)
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:

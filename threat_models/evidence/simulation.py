@@ -32,11 +32,19 @@ from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
+from threat_models.evidence.blocks import (
+    assign_cells,
+    blocks_of,
+    cell_names,
+    flaws_of,
+    keep_counted,
+    noise_of,
+    noisy_sum_of,
+)
 from threat_models.evidence.generated import generating
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
+from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -101,11 +109,13 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
     counted = [place for place, kind in enumerate(sums) if kind.has(Kind.COUNTS)]
     found = counted or [place for place, kind in enumerate(sums) if kind.is_about_records]
     sessions: list[Session] = []
+    noisy_sums: list[NoisySum] = []
     main = cast.setup
     absent = dict.fromkeys(cast.leaves, cast.setup.protection.leaving[0])
     for place, played in enumerate(play_rounds(cast, absent, prepare if watch is None else watch.prepare)):
         if watch is not None:
             watch.ended(played)
+        noisy_sums += noisy_sum_of(played.setup, played.result.vector, len(played.result.members))
         if place in found:
             main, result, sent = played.setup, played.result, played.measured.client_bytes
             session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
@@ -115,7 +125,7 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
     if len(sessions) < len(found):
         raise BadInput(f"the method {cast.setup.plan.method} ended before sum {found[-1] + 1}")
     *earlier, last = sessions
-    return main, replace(last, earlier=tuple(earlier))
+    return main, replace(last, earlier=tuple(earlier), noisy_sums=tuple(noisy_sums))
 
 
 def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:

@@ -25,7 +25,15 @@ from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
+from threat_models.evidence.blocks import (
+    assign_cells,
+    blocks_of,
+    cell_names,
+    flaws_of,
+    keep_counted,
+    noise_of,
+    noisy_sum_of,
+)
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
@@ -94,6 +102,7 @@ def _session(proved: Verified) -> Session:
         ciphertexts=ciphertexts_of(setup),
         flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
         consortium=len(setup.roster.clients),
+        noisy_sums=() if opened is None else noisy_sum_of(setup, opened, len(outcome.members)),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
         provenance=_provenance(proved),
@@ -139,7 +148,8 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
             raise BadInput("two transcripts are of one round", remedy="give each once, of one party")
         ordered = [numbered[number] for number in sorted(numbered)]
         *earlier, main = [session for session in ordered if "class_sums" in session.release] or ordered
-        found.append(replace(main, earlier=tuple(earlier)))
+        noisy_sums = tuple(noisy for number in sorted(numbered) for noisy in numbered[number].noisy_sums)
+        found.append(replace(main, earlier=tuple(earlier), noisy_sums=noisy_sums))
     return tuple(found)
 
 

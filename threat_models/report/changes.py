@@ -14,24 +14,36 @@ from threat_models.report.json_report import FORMAT, as_content
 from threat_models.report.text import figure, quantity
 
 ORDER = (State.WITHSTOOD, State.UNTOLD, State.ALLOWED, State.BROKEN)
-"""From good to bad. An attack that is now told to succeed is worse than one of which nobody knew, allowed or not."""
+"""From good to bad, in time: an attack that now succeeds is worse than one of which nobody knew, allowed or not.
+
+Within one report the worst of several lines is the worst by `State.rank`, as on its page.
+"""
+BROUGHT = "attack "
+"""How settings begin that name an auditor's own code, which is nothing of the simulated session."""
 AGAIN = "audit the old transcripts again with this version, and compare with that"
 Told = dict[tuple[str, str], tuple[str, str, State, str]]
 """By names of attack and adversary: their titles, the state, and the figure that sums it up."""
 
 
-def compare(report: AuditReport, path: Path) -> Against:
-    """Compare a judged report with an earlier one's JSON file.
+def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -> Against:
+    """Compare a judged report with an earlier one's JSON file, of the same session unless `across_sessions`.
 
-    Raises BadInput where the file cannot be read, is no report, or is one of another format.
+    Raises BadInput where the file cannot be read, is no report, is one of another format, or of another session, plan,
+    member set or simulation: what changed would be the session, not what is known of it.
     """
     old, digest = _read(path)
     new = as_content(report)
     try:
+        others = ", ".join(_other_subject(old, new))
+        if others and not across_sessions:
+            raise BadInput(
+                f"{path} is an audit of {others}", remedy="compare audits of one session, or give --across-sessions"
+            )
         before, after = _told(old), _told(new)
         changes = [*_promise(old, new), *_changes(before, after)]
-        notes, date = tuple(_notes(old, new)), str(old["cover"]["date"])
-    except (KeyError, TypeError, ValueError, IndexError):
+        notes = ((f"The earlier audit is of {others}.",) if others else ()) + tuple(_notes(old, new))
+        date = str(old["cover"]["date"])
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
         raise BadInput(
             f"{path} is no whole audit report", remedy="give the file that `secagg audit --json` wrote"
         ) from None
@@ -58,6 +70,28 @@ def _read(path: Path) -> tuple[Mapping[str, Any], str]:
     return content, sha256(text).hexdigest()
 
 
+def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Say in what the sessions of two reports differ: their identifiers, plans and members, or a simulation's settings.
+
+    Raises KeyError and TypeError for what is no whole report.
+    """
+    one, other = old["cover"], new["cover"]
+    for name, words in (("sessions", "another session"), ("plans", "another plan")):
+        if set(one[name]) != set(other[name]):
+            yield f"{words} ({', '.join(str(each)[:16] for each in one[name]) or 'a simulation'})"
+    if set(one["members"]) != set(other["members"]):
+        yield f"other members ({', '.join(map(str, one['members'])) or 'none recorded'})"
+    if not one["plans"] and not other["plans"]:
+        before, after = (
+            {name: value for name, value in each["subject"]["settings"].items() if not name.startswith(BROUGHT)}
+            for each in (old, new)
+        )
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        if changed:
+            said = (f"{name} {before.get(name, 'not given')}" for name in changed)
+            yield f"another simulation ({', '.join(said)})"
+
+
 def _told(content: Mapping[str, Any]) -> Told:
     """What a report says of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
@@ -72,7 +106,7 @@ def _told(content: Mapping[str, Any]) -> Told:
         key = str(line["attack"]), str(line["adversary"])
         if line["state"] is not None:
             title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), State(line["state"])
-            worst = max(state, found[key][2], key=ORDER.index) if key in found else state
+            worst = max(state, found[key][2], key=lambda each: each.rank) if key in found else state
             found[key] = (title, who.get(key[1], key[1]), worst, "")
     return found
 
@@ -113,12 +147,27 @@ def _words(told: tuple[str, str, State, str] | None) -> str:
 
 
 def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed]:
-    """Compare the claimed epsilon; a promise for another unit, adjacency or delta is another promise."""
-    one, other = (each["promise"] for each in (old, new))
-    before, after = float(one["claimed"]), float(other["claimed"])
-    if before != after:
-        kind = Change.WORSE if after > before else Change.BETTER
-        yield Changed(kind, "Claimed epsilon", "", figure(before), figure(after))
+    """Compare the claimed epsilons; a promise of another unit, adjacency or delta is another promise."""
+    title, (before, after) = "Claimed epsilon", (float(each["promise"]["claimed"]) for each in (old, new))
+    if _other_promise(old, new):
+        yield Changed(Change.GONE, title, "", _promise_in_words(old), "–")
+        yield Changed(Change.NEW, title, "", "–", _promise_in_words(new))
+    elif before != after:
+        yield Changed(Change.WORSE if after > before else Change.BETTER, title, "", figure(before), figure(after))
+
+
+def _other_promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether both promise something, but of another unit, adjacency or delta."""
+    promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
+    return promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"])
+
+
+def _promise_in_words(content: Mapping[str, Any]) -> str:
+    promise = content["promise"]
+    return (
+        f"{figure(float(promise['claimed']))} at delta {figure(float(promise['delta']))}, "
+        f"{promise['adjacency']}, {promise['unit']} level"
+    )
 
 
 def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -126,8 +175,7 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     gates = [each["gate"] and each["gate"]["sha256"] for each in (old, new)]
     if gates[0] != gates[1]:
         yield "The gates differ: what one allows, the other may not."
-    promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
-    if promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"]):
+    if _other_promise(old, new):
         yield "The promises are of another unit, adjacency or delta: their epsilons cannot be compared."
     brought = [[(each["role"], each["sha256"]) for each in content["subject"]["inputs"]] for content in (old, new)]
     if brought[0] != brought[1]:

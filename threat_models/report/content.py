@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from secagg.errors import BadInput, ExitCode
 from threat_models.adversary import Adversary
 from threat_models.findings import Curve, Finding, Verdict
 from threat_models.multiplicity import Comparisons
+from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"
@@ -28,6 +29,7 @@ SESSION_RULES = {
     "protection": "How uploads are protected",
     "records": "Enough records for a sum without noise",
     "promise": "The promised epsilon holds",
+    "noise": "The session holds the noise that was planned",
     "inputs": "Known and public records are what they are called",
     "audit": "The audit ran",
 }
@@ -36,7 +38,8 @@ SESSION_REMEDIES = {
     "transcript": "Bring the plan or roster from a source that you trust (--plan, --roster).",
     "protection": "Have the next plan made with a protection that the gate allows.",
     "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
-    "promise": "If a record needs a promise, plan with a finite epsilon; one that is broken holds for nobody.",
+    "promise": "If a record needs a promise, plan with a finite epsilon.",
+    "noise": "Bring the records of all members (--known); until then, take the promise for broken.",
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
 }
@@ -183,6 +186,7 @@ class Promise:
     """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
 
     `measured` is by re-releases, `one_run` by canaries in a single run, `drawn` the noise that was in the sums.
+    `session_noise` is that of the audited session; None where the plan has no noise.
     """
 
     sentence: str
@@ -195,6 +199,7 @@ class Promise:
     measured: LowerBound | None = None
     one_run: LowerBound | None = None
     drawn: DrawnNoise | None = None
+    session_noise: SessionNoise | None = None
 
     @property
     def agrees(self) -> bool:
@@ -239,6 +244,7 @@ class GateLine:
     """One thing judged: an attack by an adversary ("" where it concerns the session), and why it came out so.
 
     `waiver` is the reason for which it was let pass, `is_untold` whether that was what nobody could tell.
+    `breaks_promise`: it fails because there is less noise than promised.
     """
 
     attack: str
@@ -247,15 +253,44 @@ class GateLine:
     sentence: str
     waiver: str = ""
     is_untold: bool = False
+    breaks_promise: bool = False
+
+
+@dataclass(frozen=True)
+class WaiverInForce:
+    """A waiver that has not expired: how many lines it lets pass, and of how many it is `void`.
+
+    Those show less noise than promised. `expires` is its last day, as 2026-03-01; `inconclusive` as in `Waiver`.
+    """
+
+    attack: str
+    adversary: str
+    reason: str
+    expires: str
+    inconclusive: bool
+    waived: int
+    void: int
+
+    @property
+    def effect(self) -> str:
+        """What it does in this audit, in words."""
+        what = "what could not be told" if self.inconclusive else "a failure"
+        found = [f"lets {what} pass"] if self.waived else []
+        found += ["has no effect on less noise than promised, which cannot be waived"] if self.void else []
+        return "; ".join(found) or "has nothing to let pass"
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """All lines of a gate; `gate_sha256` is its file's digest, `today` the date that waivers were held against."""
+    """All lines of a gate; `gate_sha256` is its file's digest, `today` the date that waivers were held against.
+
+    `waivers` are those in force on that day, whether anything needed them or not.
+    """
 
     lines: tuple[GateLine, ...]
     gate_sha256: str
     today: str
+    waivers: tuple[WaiverInForce, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -351,9 +386,23 @@ class AuditReport:
         """All findings about the subject."""
         return tuple(finding for one in self.examinations for finding in one.findings)
 
+    @property
+    def notes(self) -> tuple[AttackNote, ...]:
+        """What is said of each attack, for a plan with this epsilon."""
+        return tuple(replace(note, remedy=self.advise(note.remedy)) for note in self.attacks)
+
     def note(self, attack: str) -> AttackNote:
-        """The title and paper of an attack."""
-        return next(note for note in self.attacks if note.name == attack)
+        """The title and paper of an attack, and what helps against it in a plan with this epsilon."""
+        return next(note for note in self.notes if note.name == attack)
+
+    def advise(self, remedy: str) -> str:
+        """Adapt a remedy to the plan: a finite epsilon is no advice to a plan that has one."""
+        return remedy if math.isinf(self.promise.claimed) else remedy.replace("a finite epsilon", "a smaller epsilon")
+
+    def lines_of(self, finding: Finding) -> tuple[GateLine, ...]:
+        """The gate's lines about a finding."""
+        key = finding.attack, finding.adversary
+        return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
     def state_of(self, finding: Finding) -> State | None:
         """How the session stands against a finding's attack; None of the control, and of what has nothing to work on.
@@ -362,8 +411,8 @@ class AuditReport:
         """
         if finding.adversary == CONTROL or finding.verdict is Verdict.NOT_APPLICABLE:
             return None
-        lines = [line for line in self._lines if (line.attack, line.adversary) == (finding.attack, finding.adversary)]
-        outcome = worst(tuple(lines))
+        lines = self.lines_of(finding)
+        outcome = worst(lines)
         is_let = bool(lines) and outcome is Outcome.PASS
         if outcome is Outcome.FAIL or (finding.verdict is Verdict.SUCCEEDS and not is_let):
             return State.BROKEN
@@ -388,11 +437,26 @@ class AuditReport:
         found = {(finding.attack, finding.adversary) for finding in self.findings}
         return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
 
+    def counts(self, finding: Finding) -> bool:
+        """Whether a finding's state is part of the report's.
+
+        Not where the attack could not tell and the gate does not require that it does: all its lines pass, unwaived.
+        """
+        state, lines = self.state_of(finding), self.lines_of(finding)
+        is_open = not lines or any(line.waiver or line.outcome is not Outcome.PASS for line in lines)
+        return state is not None and (state is not State.UNTOLD or is_open)
+
     @property
     def state(self) -> State:
-        """The worst of all; without anything that was judged nothing is told."""
-        states = [state for finding in self.findings if (state := self.state_of(finding)) is not None]
+        """The worst of all that counts, and no better than the gate; without anything that was judged nothing is told.
+
+        What could not be told by attacks that the gate does not require counts for nothing.
+        """
+        found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
+        states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)
+        if self.gate is not None and self.gate.outcome is not Outcome.PASS:
+            states.append(State.BROKEN if self.gate.outcome is Outcome.FAIL else State.UNTOLD)
         return max(states, key=lambda state: state.rank, default=State.UNTOLD)
 
     @property
@@ -403,10 +467,12 @@ class AuditReport:
         """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
+        So does noise of the session that is too small, or not known.
         """
         judged = [one for one in self.examinations if one.adversary.name != CONTROL]
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
+        said += [noise.headline] if (noise := self.promise.session_noise) is not None and noise.headline else []
         if judged or not controls:
             who = _count_in_words(len(judged), "adversary", "adversaries")
             said.append(f"{_count_attacks(judged)} by {who}: {self._count_states(judged)}.")
@@ -418,17 +484,6 @@ class AuditReport:
         found = [self.state_of(finding) for one in examinations for finding in one.findings]
         parts = [f"{found.count(state)} {state}" for state in reversed(State) if state in found]
         return ", ".join([*parts, *_count_idle(found.count(None))]) or "none was run"
-
-    def allowance(self) -> str:
-        """Why a gate passes although attacks are inconclusive; "" where it does not pass, or none is."""
-        judged = [one for one in self.examinations if one.adversary.name != CONTROL]
-        verdicts = [finding.verdict for one in judged for finding in one.findings]
-        if self.gate is None or self.gate.outcome is not Outcome.PASS or Verdict.INCONCLUSIVE not in verdicts:
-            return ""
-        return (
-            "The gate passes all the same: it asks that no measure surely lies beyond its limit, and inconclusive "
-            "attacks show none that does."
-        )
 
 
 def _count_attacks(examinations: Sequence[Examination]) -> str:

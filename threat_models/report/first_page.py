@@ -12,9 +12,30 @@ from threat_models.report.content import (
     SESSION_RULES,
     AuditReport,
     GateLine,
+    Outcome,
     State,
 )
 from threat_models.report.text import summarise
+
+VERDICTS = {
+    Outcome.PASS: "the gate passes",
+    Outcome.FAIL: "the gate fails",
+    Outcome.INCONCLUSIVE: "the gate could not tell",
+}
+LESS_NOISE = "Less noise than promised"
+PLAN_AT_FAULT = (
+    "The plan's own noise does not keep its promise: do not use this head, sign no such plan, and make a new one with "
+    "an unchanged build."
+)
+SESSION_AT_FAULT = (
+    "A member or aggregator left its noise out, or its code was changed: do not use this head, ask each of them which "
+    "build it ran, and make a new plan."
+)
+SIMULATION_AT_FAULT = (
+    "The code that ran is at fault: hold no session with this build, and report it as SECURITY.md says."
+)
+NOISE_FIRST = f"Do what stands at “{LESS_NOISE}”: with the promised noise this attack is another."
+NOT_REQUIRED = "The gate does not require this. To know it, bring more evidence."
 
 UNTIL_TOLD = "Bring what is lacking and audit again; until then, take it for broken."
 TOO_LITTLE = "Too little evidence to say. If it works: "
@@ -33,18 +54,33 @@ class Row:
     remedy: str
 
 
+def verdict_in_words(report: AuditReport) -> str:
+    """What the gate says, and whether it says so by a waiver; without a gate, that none was applied."""
+    if report.gate is None:
+        return "no gate was applied"
+    is_waived = report.gate.outcome is Outcome.PASS and any(each.waived for each in report.gate.waivers)
+    return VERDICTS[report.gate.outcome] + (" by waiver" if is_waived else "")
+
+
+def name_uncounted(report: AuditReport) -> str:
+    """Name the attacks that could not tell and that the gate does not require; "" where there are none."""
+    found = [each for each in report.findings if report.state_of(each) is State.UNTOLD and not report.counts(each)]
+    titles = dict.fromkeys(report.note(each.attack).title for each in found)
+    return f"The gate does not require these, which could not tell: {'; '.join(titles)}." if titles else ""
+
+
 def rows_of(report: AuditReport) -> tuple[Row, ...]:
     """Everything that is not withstood; what is the same of several adversaries is one row, with the first's figures.
 
-    So are attacks that could not be told for one reason.
+    So are attacks that could not be told for one reason. What the gate does not require comes last.
     """
-    found = [*_of_session(report), *_of_findings(report)]
-    rows: dict[tuple[State, str, tuple[str, ...]], Row] = {}
+    found = [*_of_noise(report), *_of_session(report), *_of_findings(report)]
+    rows: dict[tuple[object, ...], Row] = {}
     for row in found:
-        key = row.state, row.meaning, row.titles if row.figures else ()
+        key = row.state, row.meaning, row.remedy, row.titles if row.figures else ()
         before = rows.get(key)
         rows[key] = row if before is None else _join(before, row)
-    return tuple(sorted(rows.values(), key=lambda row: -row.state.rank))
+    return tuple(sorted(rows.values(), key=lambda row: (row.remedy == NOT_REQUIRED, -row.state.rank)))
 
 
 def withstood(report: AuditReport) -> tuple[str, ...]:
@@ -69,13 +105,35 @@ def _join(one: Row, other: Row) -> Row:
     )
 
 
+def _short_lines(report: AuditReport) -> list[GateLine]:
+    """The gate's lines that show less noise than promised."""
+    return [line for line in report.gate.lines if line.breaks_promise] if report.gate else []
+
+
+def _of_noise(report: AuditReport) -> Iterator[Row]:
+    """One row of all lines that show less noise than promised, which concerns every attack."""
+    lines = _short_lines(report)
+    own = [line for line in lines if line.attack in SESSION_RULES]
+    told = dict.fromkeys(line.sentence for line in own or lines)
+    if lines:
+        yield Row(State.BROKEN, (LESS_NOISE,), (), " ".join(told), "", _remedy_of_noise(report))
+
+
+def _remedy_of_noise(report: AuditReport) -> str:
+    """What to do about less noise than promised, by whose fault it is."""
+    promise = report.promise
+    if not promise.agrees or (promise.measured and promise.measured.disproves(promise.claimed)):
+        return PLAN_AT_FAULT
+    return SESSION_AT_FAULT if report.subject.transcripts else SIMULATION_AT_FAULT
+
+
 def _of_session(report: AuditReport) -> Iterator[Row]:
     """Rows of the gate's lines about the sum itself, and about what was not run."""
     names = {one.adversary.name: one.adversary.title for one in report.examinations}
     for line in report.session_lines:
         state = report.state_of_line(line)
         is_repeated = line.attack == "audit" and line.adversary in names  # its findings have rows of their own
-        if state is not State.WITHSTOOD and not is_repeated:
+        if state is not State.WITHSTOOD and not is_repeated and not line.breaks_promise:
             who = (names.get(line.adversary, line.adversary),) if line.adversary else ()
             yield Row(state, (_title_of(report, line),), who, line.sentence, line.waiver, _remedy_of(line))
 
@@ -95,7 +153,8 @@ def _of_findings(report: AuditReport) -> Iterator[Row]:
         for finding in one.findings:
             state = report.state_of(finding)
             if state is not None and state is not State.WITHSTOOD:
-                yield _row(report, finding, state, one.adversary.title)
+                row = _row(report, finding, state, one.adversary.title)
+                yield row if report.counts(finding) else replace(row, remedy=NOT_REQUIRED)
 
 
 def _row(report: AuditReport, finding: Finding, state: State, adversary: str) -> Row:
@@ -107,6 +166,8 @@ def _row(report: AuditReport, finding: Finding, state: State, adversary: str) ->
         meaning, remedy = f"{TOO_LITTLE}{_small(meaning)}", f"Bring more evidence. What helps: {_small(remedy)}"
     elif state is State.ALLOWED:
         remedy = f"{DECIDE}{_small(remedy)}" if remedy else ""
+    elif "epsilon" in remedy and _short_lines(report):
+        remedy = NOISE_FIRST
     return Row(state, (note.title,), (adversary,), meaning, figures, remedy)
 
 

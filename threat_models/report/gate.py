@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -53,6 +53,7 @@ class Rule:
     unclear: Outcome = Outcome.INCONCLUSIVE
     optional: bool = False
     tolerated: bool = False
+    required: bool = True
 
     def judges(self, metric: Metric) -> bool:
         """Whether the rule's measure stands for a metric."""
@@ -65,8 +66,15 @@ class Rule:
         return len(named) != 1 or bool(named[0].each)
 
 
-UNWAIVED = ("inputs", "audit")
-"""What no waiver lets pass unknown: evidence that is not what it is called, and no attack at all."""
+UNWAIVED = {
+    ("promise", False): "less noise than promised",
+    ("noise", False): "less noise than promised",
+    ("inputs", False): "evidence that is not what it is called",
+    ("inputs", True): "evidence that is not what it is called",
+    ("audit", True): "an audit without any attack",
+}
+"""What no waiver without an adversary lets pass, by its attack and whether it is for what is inconclusive."""
+LONGEST_WAIVER = timedelta(days=366)
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class Waiver:
 
     What is inconclusive it does not touch, of which nobody knows what it would let pass; one that is `inconclusive`
     touches nothing else: whoever writes it vouches for what could not be told, which no report then calls withstood.
-    An empty `adversary` stands for the lines about the sum itself.
+    An empty `adversary` stands for the lines about the sum itself. Less noise than promised passes by no waiver.
     """
 
     attack: str
@@ -105,10 +113,10 @@ class Gate:
     adversaries: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: Path = DEFAULT) -> Gate:
-        """Read a file. Raises BadInput with its name and the key at fault."""
+    def read(cls, path: Path = DEFAULT, today: date | None = None) -> Gate:
+        """Read a file, as `parse` does. Raises BadInput with its name and the key at fault."""
         try:
-            return cls.parse(read_document(path))
+            return cls.parse(read_document(path), today)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}", remedy="give a gate file that can be read") from None
         except UnicodeDecodeError:
@@ -117,11 +125,13 @@ class Gate:
             raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
     @classmethod
-    def parse(cls, text: str) -> Gate:
-        """Read a gate from TOML.
+    def parse(cls, text: str, today: date | None = None) -> Gate:
+        """Read a gate from TOML, for an audit of `today` (UTC, unless given).
 
-        Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models.
+        Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models; and
+        for waivers of what cannot be waived, or for longer than a year.
         """
+        today = today or datetime.now(UTC).date()
         try:
             content = parse_toml(text)
         except ValueError as error:
@@ -129,7 +139,7 @@ class Gate:
         if content.pop("format", None) != FORMAT:
             raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')
         rules = tuple(_rule(table, number) for number, table in _enumerate_tables(content.pop("rule", [])))
-        waivers = tuple(_waiver(table, number) for number, table in _enumerate_tables(content.pop("waiver", [])))
+        waivers = tuple(_waiver(table, number, today) for number, table in _enumerate_tables(content.pop("waiver", [])))
         asked = _names(content, "adversaries", names(), "threat model") if "adversaries" in content else ()
         needed = {field.name for field in fields(cls)} - {"rules", "waivers", "sha256", "adversaries"}
         _require_keys(content, needed, "the gate", needed | {"adversaries"})
@@ -172,6 +182,7 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         unclear=_outcome(table, where),
         optional=_flag(table, "optional", where) if "optional" in table else False,
         tolerated=_flag(table, "tolerated", where) if "tolerated" in table else False,
+        required=_flag(table, "required", where) if "required" in table else True,
     )
     limits = (rule.at_most is not None) + (rule.at_least is not None)
     if limits != bool(rule.measure):
@@ -199,14 +210,11 @@ def _refuse_measure(rule: Rule, where: str) -> NoReturn:
     )
 
 
-def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
+def _waiver(table: Mapping[str, Any], number: int, today: date) -> Waiver:
     where = f"waiver {number}"
     needed = {"attack", "adversary", "reason", "expires"}
     _require_keys(table, needed, where, needed | {"inconclusive"})
     untold = _flag(table, "inconclusive", where) if "inconclusive" in table else False
-    expires = table["expires"]
-    if not isinstance(expires, date) or isinstance(expires, datetime):
-        raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
     adversary = "" if table["adversary"] == "" else _text(table, "adversary", where)
     attack = _text(table, "attack", where)
     if adversary:
@@ -215,12 +223,25 @@ def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
         _require_known(attack, own, f"{where}: {adversary} has no attack")
     else:
         _require_known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
-    if untold and not adversary and attack in UNWAIVED:
-        remedy = "bring other evidence: an audit on it says nothing"
+        if what := UNWAIVED.get((attack, untold)):
+            raise BadInput(
+                f"{where}: {attack} without an adversary cannot be waived: that is {what}",
+                remedy="delete the waiver: such an audit says nothing good of a session, whatever the reason",
+            )
+    return Waiver(attack, adversary, _text(table, "reason", where), _last_day(table["expires"], where, today), untold)
+
+
+def _last_day(value: Any, where: str, today: date) -> date:
+    """Check the day up to which a waiver counts: a year from today at most."""
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
+    latest = today + LONGEST_WAIVER
+    if value > latest:
         raise BadInput(
-            f"{where}: {attack} without an adversary cannot be waived where it is inconclusive", remedy=remedy
+            f"{where}: expires is {value}, more than a year after this audit ({today})",
+            remedy=f"write a day up to {latest}, and renew the waiver then if it is still wanted",
         )
-    return Waiver(attack, adversary, _text(table, "reason", where), expires, untold)
+    return value
 
 
 def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:

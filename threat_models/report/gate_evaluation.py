@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 
 from threat_models.adversary import adversary_named
+from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
-from threat_models.report.gate import Gate, Rule
+from threat_models.report.content import (
+    CONTROL,
+    AuditReport,
+    Examination,
+    GateLine,
+    GateResult,
+    Outcome,
+    Promise,
+    WaiverInForce,
+)
+from threat_models.report.gate import Gate, Rule, Waiver
 from threat_models.report.text import figure, quantity, summarise, with_interval
 
 BY_VERDICT = {
@@ -19,13 +29,14 @@ BY_VERDICT = {
     Verdict.INCONCLUSIVE: Outcome.INCONCLUSIVE,
     Verdict.NOT_APPLICABLE: Outcome.PASS,
 }
+UNWAIVABLE = "The waiver for this has no effect: less noise than promised cannot be waived."
 
 
 def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     """Judge everything in a report; waivers count up to and including their day.
 
     An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
-    whom no attack tells anything and a report without any finding.
+    whom no attack tells anything and a report without any finding. No waiver lets less noise than promised pass.
     """
     lines = [
         *_judge_inputs(report),
@@ -41,8 +52,10 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     lines += _judge_unasked(gate, report)
     if not report.findings:
         lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
+    lines = [replace(line, breaks_promise=_breaks_promise(line)) for line in lines]
     waived = [_waive(gate, line, today) for line in lines]
-    return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat())
+    in_force = tuple(_in_force(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
+    return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat(), in_force)
 
 
 def _judge_protection(gate: Gate, report: AuditReport) -> GateLine:
@@ -97,10 +110,22 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
-        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
+    yield from _judge_session_noise(gate, promise)
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
+
+
+def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
+    """Judge the noise that the session itself holds: less than planned fails, enough must be shown."""
+    noise = promise.session_noise
+    if noise is not None and noise.is_short:
+        yield GateLine("noise", "", Outcome.FAIL, noise.sentence)
+    elif gate.measured:
+        sentence = noise.sentence if noise is not None else "The noise of this session is not known."
+        is_enough = noise is not None and noise.is_enough
+        yield GateLine("noise", "", Outcome.PASS if is_enough else Outcome.INCONCLUSIVE, sentence)
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
@@ -136,15 +161,19 @@ def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterato
         yield from _judge_controls(finding)
     measured = [line for rule in rules if rule.measure for line in _judge_measures(rule, report, finding)]
     plain = tuple(rule for rule in rules if not rule.measure)
-    is_partial = bool(finding.unseen) and finding.verdict is Verdict.INCONCLUSIVE
+    is_required = bool(finding.unseen) or any(rule.required for rule in rules)
+    is_open = finding.verdict is Verdict.INCONCLUSIVE and is_required
     is_unbound = any(_is_void(rule, report) for rule in rules)
-    if not plain and (is_partial or is_unbound or not measured):  # rules that judged nothing, or not all, replace none
+    if not plain and (is_open or is_unbound or not measured):  # rules that judged nothing, or not all, replace none
         plain = (Rule(finding.attack, ""),)
-    yield from (*measured, *(_judge_verdict(rule, finding) for rule in plain))
+    lines = (*measured, *(_judge_verdict(rule, finding) for rule in plain))
+    is_short = any(each.metric.id == NOISE.id and each.high < 1 for each in finding.measures)
+    yield from (replace(line, breaks_promise=True) if is_short else line for line in lines)
 
 
 def _judge_verdict(rule: Rule, finding: Finding) -> GateLine:
-    outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
+    is_let = rule.tolerated or (finding.verdict is Verdict.INCONCLUSIVE and not rule.required)
+    outcome = Outcome.PASS if is_let else BY_VERDICT[finding.verdict]
     tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
     figures = f" ({summary})" if outcome is Outcome.FAIL and (summary := summarise(finding)) else ""
     sentence = f"The attack {_describe(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
@@ -215,8 +244,8 @@ def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: fl
     limit = _limit(rule)
     asked = "at most" if sign == 1 else "at least"
     asked += f" {quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
-    found = f"{measure.label}: {with_interval(measure)}"
-    return GateLine(finding.attack, finding.adversary, outcome, f"{found}, {word} {asked}.")
+    sentence = f"{measure.label}: {with_interval(measure)}, {word} {asked}."
+    return GateLine(finding.attack, finding.adversary, outcome, sentence, breaks_promise=limit == "ceiling")
 
 
 def _judge_unasked(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
@@ -253,16 +282,39 @@ def _is_void(rule: Rule, report: AuditReport) -> bool:
     return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
 
 
+def _breaks_promise(line: GateLine) -> bool:
+    """Whether a line shows less noise than promised: a claim or noise that does not hold, or more than ε allows."""
+    return line.outcome is Outcome.FAIL and (line.breaks_promise or line.attack in ("promise", "noise"))
+
+
+def _is_of(waiver: Waiver, line: GateLine) -> bool:
+    """Whether a waiver is for what a line says."""
+    outcome = Outcome.INCONCLUSIVE if waiver.inconclusive else Outcome.FAIL
+    return (waiver.attack, waiver.adversary, outcome) == (line.attack, line.adversary, line.outcome)
+
+
 def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
-    if line.outcome is Outcome.PASS:
-        return line
-    is_untold = line.outcome is Outcome.INCONCLUSIVE
-    key = (line.attack, line.adversary, is_untold)
     for waiver in gate.waivers:
-        if (waiver.attack, waiver.adversary, waiver.inconclusive) == key and today <= waiver.expires:
+        if _is_of(waiver, line) and today <= waiver.expires:
+            if line.breaks_promise:
+                return replace(line, sentence=f"{line.sentence} {UNWAIVABLE}")
             reason = f"{waiver.reason} (until {waiver.expires.isoformat()})"
-            return replace(line, outcome=Outcome.PASS, waiver=reason, is_untold=is_untold)
+            return replace(line, outcome=Outcome.PASS, waiver=reason, is_untold=waiver.inconclusive)
     return line
+
+
+def _in_force(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
+    own = [line for line in lines if _is_of(waiver, line)]
+    void = sum(line.breaks_promise for line in own)
+    return WaiverInForce(
+        waiver.attack,
+        waiver.adversary,
+        waiver.reason,
+        waiver.expires.isoformat(),
+        inconclusive=waiver.inconclusive,
+        waived=len(own) - void,
+        void=void,
+    )
 
 
 def _judge_waivers(gate: Gate, today: date) -> Iterator[GateLine]:

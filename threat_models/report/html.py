@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
 from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, Change, GateLine, Outcome, State
-from threat_models.report.first_page import count_idle, rows_of, withstood
+from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.png import png
 from threat_models.report.summary import verdict_of
@@ -36,12 +36,6 @@ BADGES: dict[State | Outcome | None, tuple[str, str]] = {
     Outcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
 """Class and words of every state and outcome; shape and words alone must do on a grey print."""
-BANNER = {
-    Outcome.PASS: "The gate passes",
-    Outcome.FAIL: "The gate fails",
-    Outcome.INCONCLUSIVE: "The gate could not tell",
-    None: "No gate was applied",
-}
 CHANGES = {
     Change.WORSE: ("bad", "▼ worse"),
     Change.LESS_KNOWN: ("unclear", "? less is known"),
@@ -67,6 +61,8 @@ def as_html(report: AuditReport) -> str:
             compared=_in_order(report, [finding for level in report.levels for finding in level.findings]),
             rows=rows_of(report),
             withstood=withstood(report),
+            verdict=verdict_in_words(report),
+            uncounted=name_uncounted(report),
             idle=count_idle(report),
             badge=partial(_badge, report),
             level_badge=partial(_badge, replace(report, gate=None)),
@@ -94,9 +90,7 @@ def _environment() -> Environment:
         {"curve": curve_svg, "figure": figure, "image": _image, "capitalize_first": _capitalise, "summed_up": summarise}
     )
     environment.tests["a_number"] = _is_number
-    environment.globals.update(
-        {"badges": BADGES, "banner": BANNER, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN}
-    )
+    environment.globals.update({"badges": BADGES, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
 

@@ -24,6 +24,7 @@ from threat_models.report.content import (
     Promise,
     State,
 )
+from threat_models.report.session_noise import SessionNoise
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/3"
@@ -59,7 +60,7 @@ def as_content(report: AuditReport) -> dict[str, Any]:
         "state": str(report.state),
         "cover": _cover(report.cover),
         "against": report.against and _against(report.against),
-        "attacks": [asdict(note) for note in report.attacks],
+        "attacks": [asdict(note) for note in report.notes],
         "adversaries": [_examination(report, one) for one in report.examinations],
         "levels": [
             {"name": level.name, "findings": [_finding(finding) for finding in level.findings]}
@@ -87,6 +88,11 @@ def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
         }
         for each in report.subject.provenance
     ]
+
+
+def waivers_content(report: AuditReport) -> list[dict[str, Any]]:
+    """The gate's waivers that have not expired, and what each does in this audit."""
+    return [asdict(each) | {"effect": each.effect} for each in report.gate.waivers] if report.gate else []
 
 
 def encode(content: Mapping[str, Any]) -> str:
@@ -152,6 +158,20 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "measured": promise.measured and _bound(promise.measured),
         "one_run": promise.one_run and _bound(promise.one_run),
         "drawn": promise.drawn and _drawn(promise.drawn),
+        "session_noise": promise.session_noise and _session_noise(promise.session_noise),
+    }
+
+
+def _session_noise(noise: SessionNoise) -> dict[str, Any]:
+    return {
+        "noise_variance": number(noise.ratio),
+        "low": number(noise.low),
+        "high": number(noise.high),
+        "entries": noise.entries,
+        "source": noise.source,
+        "sentence": noise.sentence,
+        "is_short": noise.is_short,
+        "is_enough": noise.is_enough,
     }
 
 
@@ -204,7 +224,10 @@ def _examination(report: AuditReport, one: Examination) -> dict[str, Any]:
         "powers": list(adversary.powers),
         "out_of_scope": list(adversary.out_of_scope),
         "residual_risk": adversary.residual_risk,
-        "findings": [_finding(finding) | {"state": _word(report.state_of(finding))} for finding in one.findings],
+        "findings": [
+            _finding(finding) | {"state": _word(report.state_of(finding)), "counts": report.counts(finding)}
+            for finding in one.findings
+        ],
     }
 
 
@@ -259,6 +282,7 @@ def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
         "exit_code": gate.exit_code,
         "sha256": gate.gate_sha256,
         "today": gate.today,
+        "waivers": waivers_content(report),
         "lines": [
             {
                 "attack": line.attack,
@@ -266,6 +290,7 @@ def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
                 "outcome": str(line.outcome),
                 "sentence": line.sentence,
                 "waiver": line.waiver,
+                "breaks_promise": line.breaks_promise,
                 "state": str(report.state_of_line(line)) if line in report.session_lines else None,
             }
             for line in gate.lines

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, SESSION_REMEDIES, SESSION_RULES, AuditReport, GateLine, Outcome, worst
-from threat_models.report.json_report import encode, measure_content, provenance_content
+from threat_models.report.json_report import encode, measure_content, provenance_content, waivers_content
 from threat_models.report.text import to_line
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -35,10 +35,10 @@ def as_sarif(report: AuditReport, version: str) -> str:
             "fullDescription": _text(note.meaning or note.title),
             "help": _text(" ".join(filter(None, (note.meaning, note.remedy, f"After {note.paper}.")))),
         }
-        for note in report.attacks
+        for note in report.notes
     ]
     rules += [
-        {"id": name, "shortDescription": _text(title), "help": _text(SESSION_REMEDIES[name])}
+        {"id": name, "shortDescription": _text(title), "help": _text(report.advise(SESSION_REMEDIES[name]))}
         for name, title in SESSION_RULES.items()
     ]
     run: dict[str, Any] = {
@@ -51,6 +51,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
             "seed": report.seed,
             "multiplicity": report.comparisons.sentence(),
             "provenance": provenance_content(report),
+            "waivers": waivers_content(report),
         },
     }
     if report.subject.transcripts:

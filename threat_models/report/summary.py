@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, AuditReport, Changed, GateResult, Outcome
+from threat_models.report.first_page import name_uncounted, verdict_in_words
 from threat_models.report.text import summarise, to_line
 
 CONTROL_WORDS = {
@@ -24,11 +25,14 @@ def as_text(report: AuditReport) -> str:
 def _lines(report: AuditReport) -> Iterator[str]:
     gate = report.gate
     yield f"{report.title}: {f'gate {gate.outcome.upper()}' if gate else 'no gate was applied'}"
-    yield f"{report.headline()} {report.allowance()}".strip()
+    verdict = f"{str(report.state).capitalize()}: {verdict_in_words(report)}."
+    yield f"{verdict} {report.headline()} {name_uncounted(report)}".strip()
     yield report.promise.sentence
     if (one_run := report.promise.one_run) is not None:
         yield f"{one_run.sentence} {one_run.power}"
     yield from _gate_lines(gate) if gate else ()
+    if (noise := report.promise.session_noise) is not None:
+        yield noise.sentence
     if (drawn := report.promise.drawn) is not None:
         yield f"{drawn.sentence} {drawn.power}"
     if (against := report.against) is not None:
@@ -76,6 +80,9 @@ def _gate_lines(gate: GateResult) -> Iterator[str]:
             said.setdefault(("WAIVED", line.adversary, f"{line.sentence} {line.waiver}"), []).append(line.attack)
     for (word, adversary, sentence), attacks in said.items():
         yield f"{word} {', '.join(attacks)}{f' by {adversary}' if adversary else ''}: {sentence}"
+    for each in gate.waivers:
+        who = f" by {each.adversary}" if each.adversary else ""
+        yield f"waiver in force until {each.expires} for {each.attack}{who}: {each.reason}; it {each.effect}"
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]:

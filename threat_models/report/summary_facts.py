@@ -14,17 +14,19 @@ from secagg.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.unread import HALF_READ, READ
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
+from threat_models.estimation.chi_square import SHORT_LEVEL
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
+from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
 LEVEL = 0.001
 """How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
-RESERVED = 2 * LEVEL + DRAWN_LEVEL
-"""The chance of either, or of false alarm on what parties drew, which is not left for the attacks' limits
+RESERVED = 2 * LEVEL + DRAWN_LEVEL + SHORT_LEVEL
+"""The chance of either, or of false alarm on what parties drew or a session holds: not left for the attacks' limits
 (`threat_models.multiplicity`)."""
 ONE_RUN_LEVEL = 0.01
 """How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
@@ -114,6 +116,12 @@ BESIDE_TRAINING = (
 )
 
 
+OF_RERELEASES = (
+    "This is of re-releases that this audit drew itself with the planned noise: it checks the accounting, and says "
+    "nothing about the noise that this session drew."
+)
+
+
 def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
     """Recompute the plan's promise and measure it on re-releases with the plan's own noise.
 
@@ -176,7 +184,7 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
     return LowerBound(
         lower=bound.lower,
         method=bound.epsilon.method,
-        sentence=telling.sentence,
+        sentence=f"{telling.sentence} {OF_RERELEASES}",
         power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
         refuted=bound.refuted or wider.refuted,
         curve=bound.curve,
@@ -205,6 +213,14 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
         recomputed_by=by,
         drawn=DrawnNoise(sentence, drawn.power, places, drawn.flaws),
     )
+
+
+def add_session_noise(promise: Promise, noise: SessionNoise | None) -> Promise:
+    """Add to a promise the noise of the session; unless it was seen nothing is said of noise that would be found."""
+    measured = promise.measured
+    if measured is not None and not (noise is not None and noise.is_known):
+        measured = replace(measured, power="")
+    return replace(promise, session_noise=noise, measured=measured)
 
 
 def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:

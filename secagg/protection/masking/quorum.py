@@ -39,7 +39,7 @@ class Thresholds:
 
     `signatures` is t, counted over all clients. `degree` is the number of other holders of a client's shares
     (n − 1 on the complete graph) and `shares` how many of the degree + 1 holders recover a secret.
-    `survivors` is the smallest |U3| that may be opened.
+    `survivors` = n − D is the smallest |U3| that may be opened.
     """
 
     clients: int
@@ -61,7 +61,7 @@ class Thresholds:
         lines = [
             f"t = {t} of n = {n} clients must sign one survivor set: the least with 2t > n + c = {n + c}",
             f"t ≤ n − D = {n - d}: up to D = {d} clients may vanish at any moment",
-            f"the sum of fewer than {self.survivors} clients is never opened: at least t, and 2 more than c = {c}",
+            f"the sum of fewer than {self.survivors} clients is never opened: all but D = {d} of n = {n}",
         ]
         graph = "complete graph" if self.is_complete else f"{self.degree} neighbours"
         lines.append(f"{graph}: {self.shares} of {self.degree + 1} holders recover a client's masks")
@@ -87,14 +87,14 @@ def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohor
             f"{n} clients cannot tolerate {c} colluders and {d} dropouts: {t} signatures are needed, {n - d} remain",
             remedy=f"at most {most_dropouts(n, c)} dropouts with {c} colluders",
         )
-    survivors = max(t, c + 2, minimum_cohort)
-    if survivors > n - d:
+    least = max(t, c + 2, minimum_cohort)
+    if least > n - d:
         raise BadInput(
-            f"a minimum of {survivors} survivors cannot be reached when {d} of {n} clients drop out",
+            f"a minimum of {least} survivors cannot be reached when {d} of {n} clients drop out",
             remedy="lower dropouts, colluders or minimum_cohort",
         )
     degree, shares = _sparse_degree(n, c, d) if n >= SPARSE_FROM else (n - 1, t)
-    return Thresholds(n, c, d, t, degree, shares, survivors)
+    return Thresholds(n, c, d, t, degree, shares, n - d)
 
 
 def _sparse_degree(n: int, c: int, d: int) -> tuple[int, int]:

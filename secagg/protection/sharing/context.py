@@ -101,9 +101,9 @@ def sealed_bytes(context: SharedContext, aggregator: int) -> int:
 
 
 def fewest(context: SessionContext) -> int:
-    """The smallest number of uploads that is summed: the minimum cohort, and 2 more than the colluders.
+    """The smallest number of uploads that is summed: all clients but the tolerated dropouts.
 
-    Raises BadInput when the tolerated dropouts leave fewer.
+    Raises BadInput when these are fewer than the minimum cohort, or than 2 more than the colluders.
     """
     needed, present = max(context.minimum_cohort, context.colluders + 2), len(context.clients) - context.dropouts
     if needed > present:
@@ -112,16 +112,17 @@ def fewest(context: SessionContext) -> int:
             f"{len(context.clients)} clients stay away",
             remedy="lower dropouts, colluders or minimum_cohort",
         )
-    return needed
+    return present
 
 
 def explain(context: SessionContext) -> str:
     """What holds, in words."""
-    needed, c = fewest(context), context.colluders
+    n, d, c = len(context.clients), context.dropouts, context.colluders
+    needed = f"all but D = {d} of n = {n} must have uploaded, and at least 2 more than c = {c}"
     lines = [
         "a vector stays secret unless all aggregators collude; clients speak once, to each of them, and may leave",
         "who has not reached every aggregator is left out; they fix one set and one sum in two rounds of commitments",
-        f"the sum of fewer than {needed} clients is never opened: the minimum cohort, and 2 more than c = {c}",
+        f"the sum of fewer than {fewest(context)} clients is never opened: {needed}",
         "every aggregator must stay until the sum is opened; one that errs in its own addition spoils the sum unseen",
     ]
     return "\n".join(lines)

@@ -19,17 +19,16 @@ ROSTERS = st.integers(2, SPARSE_FROM - 1).flatmap(
 
 @given(ROSTERS)
 def test_thresholds_meet_their_inequalities(roster: tuple[int, int, int, int]) -> None:
-    """2t > n + c with the least t, t ≤ n − D, survivors ≥ max(t, c + 2, minimum) ≤ n − D; or the plan is refused."""
+    """2t > n + c with the least t, and survivors = n − D ≥ max(t, c + 2, minimum); or the plan is refused."""
     n, c, d, minimum = roster
     least = next(t for t in range(n + c + 1) if 2 * t > n + c)
-    survivors = max(least, c + 2, minimum)
-    if survivors > n - d:
+    if max(least, c + 2, minimum) > n - d:
         with pytest.raises(BadInput) as caught:
             derive_thresholds(n, c, d, minimum)
         assert caught.value.remedy
         return
     found = derive_thresholds(n, c, d, minimum)
-    assert (found.signatures, found.survivors) == (least, survivors)
+    assert (found.signatures, found.survivors) == (least, n - d)
     assert found.is_complete
     assert (found.degree, found.shares) == (n - 1, least)
 

@@ -16,7 +16,7 @@ SHARED = protection_named("shared")
 
 def session_of(m: int, leaves: dict[int, str], noise: int | None = None) -> InMemorySession:
     """Five clients and m aggregators, each adding a constant as its noise."""
-    context, source = shared_context(m, 5, bits=64), SeededRandomness(b"s", TOKEN)
+    context, source = shared_context(m, 5, dropouts=2, bits=64), SeededRandomness(b"s", TOKEN)
     vectors = vectors_for(context)
     identities = {member: client_identity(member) for member in context.clients}
     identities |= {context.index_of(number): identity(number) for number in context.numbers}

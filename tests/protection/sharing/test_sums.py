@@ -24,9 +24,9 @@ RINGS = tuple(range(8, 65, 8))
 def sessions(draw: st.DrawFn) -> tuple[Shared, dict[int, tuple[int, ...]]]:
     """A session of 2 to 4 aggregators, and for each client the aggregators that its upload reaches."""
     m, n = draw(st.integers(2, 4)), draw(st.integers(2, 6))
-    session = Shared(shared_context(m, n, dropouts=0, bits=draw(st.sampled_from(RINGS))), crashing=draw(st.booleans()))
-    everyone = session.context.numbers
     whole = draw(st.lists(st.integers(1, n), min_size=2, unique=True))
+    context = shared_context(m, n, dropouts=n - len(whole), bits=draw(st.sampled_from(RINGS)))
+    session, everyone = Shared(context, crashing=draw(st.booleans())), context.numbers
     partly = {c: draw(st.lists(st.sampled_from(everyone), max_size=m - 1, unique=True)) for c in range(1, n + 1)}
     return session, {client: everyone if client in whole else tuple(partly[client]) for client in partly}
 
@@ -77,15 +77,18 @@ def test_noise_must_fit() -> None:
     assert session.commit_sums().reveal_sums().open() == session.expected((1, 2, 3))
 
 
-@pytest.mark.parametrize(("facts", "least"), [({"minimum_cohort": 4}, 4), ({"colluders": 2}, 4), ({}, 2)])
-def test_the_minimum_cohort_is_met_exactly(facts: dict[str, int], least: int) -> None:
-    """With the least number of whole uploads a sum is opened; with one fewer server and aggregators abort alike."""
+@pytest.mark.parametrize(
+    ("facts", "least"),
+    [({"dropouts": 1}, 5), ({"dropouts": 2, "minimum_cohort": 4}, 4), ({"dropouts": 2, "colluders": 2}, 4)],
+)
+def test_all_but_the_dropouts_are_needed_exactly(facts: dict[str, int], least: int) -> None:
+    """With n − D whole uploads a sum is opened; with one fewer server and aggregators abort alike."""
     context = shared_context(2, 6, **facts)
     assert fewest(context) == least
     assert str(least) in explain(context)
     session = Shared(context).upload(*range(1, least + 1)).commit_sets().reveal_sets().agree()
     assert session.commit_sums().reveal_sums().open() == session.expected(range(1, least + 1))
-    session = Shared(context).upload(*range(1, least)).upload(5, to=(1,)).upload(6, to=(2,))
+    session = Shared(context).upload(*range(1, least)).upload(least, to=(1,)).upload(6, to=(2,))
     session.commit_sets().reveal_sets()
     lists = SetLists(tuple(shown for said in session.said.values() for shown in said.lists))
     with pytest.raises(SessionAborted, match=f"only {least - 1} clients"):
@@ -94,9 +97,20 @@ def test_the_minimum_cohort_is_met_exactly(facts: dict[str, int], least: int) ->
         session.hear(1, lists)
 
 
+@pytest.mark.parametrize("chosen", [(3, 7, 12), tuple(range(2, 11))])
+def test_one_aggregator_cannot_choose_a_smaller_sum(chosen: tuple[int, ...]) -> None:
+    """No sum comes of it when an aggregator leaves out more uploads than the plan's D."""
+    session = Shared(shared_context(2, 12, dropouts=2, colluders=1))
+    session.upload(*session.context.clients)
+    liar = session.states[2]
+    session.states[2] = replace(liar, manifests=tuple(each for each in liar.manifests if each.client in chosen))
+    with pytest.raises(SessionAborted, match=f"only {len(chosen)} clients .*at least 10"):
+        session.finish("commit set")
+
+
 def test_too_few_uploads_are_never_even_listed() -> None:
-    """An aggregator with fewer uploads than the minimum cohort aborts at the deadline."""
-    session = Shared(shared_context(2, 5, minimum_cohort=3)).upload(1, 2)
+    """An aggregator with fewer uploads than all but the dropouts aborts at the deadline."""
+    session = Shared(shared_context(2, 5, dropouts=2)).upload(1, 2)
     with pytest.raises(SessionAborted, match="only 2 clients uploaded; at least 3"):
         session.commit_sets()
 
@@ -121,7 +135,7 @@ def test_aggregators_accept_the_outcome_of_the_agreed_set_only() -> None:
 
 def test_a_client_accepts_an_outcome_with_itself_and_enough_others() -> None:
     """An outcome that leaves the client out, or is of fewer clients than may be summed, is refused."""
-    session = Shared(shared_context(2, 5, minimum_cohort=3)).upload(2)
+    session = Shared(shared_context(2, 5, dropouts=2)).upload(2)
     state, me = session.sent(2), party(2)
     assert state.advance(session.context, me, outcome((1, 2, 5))).state == state
     with pytest.raises(ProtocolViolation, match="party 0: the outcome leaves this client out"):

@@ -37,12 +37,12 @@ def test_agrees_with_the_accounting(mechanism, adjacency, parts):
     assert epsilon_of(claim.releases, DELTA) == pytest.approx(claim.releases.epsilon(DELTA), rel=1e-3)
 
 
-def planned(**choices):
-    """A plan for five clients, one of them dishonest; and its honest shares."""
-    roster, _ = make_roster(5)
+def planned(clients=5, **choices):
+    """A plan for so many clients, one of them dishonest; and its honest shares."""
+    roster, _ = make_roster(clients)
     data = PublicData("features", (8,), ("a", "b", "c"), None, None)
     fixed = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "colluders": 1, "dropouts": 0}
-    return make_plan(data, roster, PlanChoices(**{**fixed, **choices}), OperatingSystem()), 4
+    return make_plan(data, roster, PlanChoices(**{**fixed, **choices}), OperatingSystem()), clients - 1
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -86,6 +86,40 @@ def test_a_share_fewer_is_more_epsilon():
     """With one honest share fewer than planned the recomputed ε is above the claim."""
     plan, honest = planned()
     assert not second_opinion(plan, honest - 1).agrees
+
+
+SCORED_TRAINING = {
+    "clients": 10,
+    "method": "fedpop",
+    "noise": NoiseFrom.MEMBER,
+    "epsilon": 4.0,
+    "parameters": (("rounds", 3), ("fixed", "sampling=0.1;steps=4"), ("space", "rate=log:0.01:1")),
+}
+"""Members train with noise of their own, and measure a loss and a count beside it."""
+
+
+def test_numbers_noised_beside_the_training_count():
+    """The steps and both numbers together spend what the plan claims; the steps alone would give 3.6 of 4."""
+    opinion = second_opinion(*planned(**SCORED_TRAINING))
+    assert opinion.agrees
+    assert opinion.epsilon == pytest.approx(4.0, rel=5e-3)
+
+
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("factor", [0.9, 0.1, 1e-9])
+def test_smaller_noise_beside_the_training_is_a_disagreement(place, factor):
+    """Each number that members noise beside their steps is checked: ε is above the claim where its σ is smaller."""
+    plan, honest = planned(**SCORED_TRAINING)
+    noises = list(plan.noises)
+    noises[place] = replace(noises[place], sigma=factor * noises[place].sigma)
+    assert not second_opinion(replace(plan, noises=tuple(noises)), honest).agrees
+
+
+def test_noise_missing_beside_the_training_is_refused():
+    """A plan that lacks the noise of a number that its members measure has no epsilon."""
+    plan, honest = planned(**SCORED_TRAINING)
+    with pytest.raises(BadInput, match="members measure"):
+        second_opinion(replace(plan, noises=plan.noises[:2]), honest)
 
 
 def test_plans_that_promise_nothing_are_refused():

@@ -24,6 +24,7 @@ from threat_models.report.content import (
     Promise,
     Subject,
 )
+from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance
 
 CP = "Clopper-Pearson, 95 %"
@@ -43,7 +44,7 @@ NOTES = (
     AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
     AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
-    AttackNote("masked_uploads", "Are masked uploads uniform?", "Bonawitz et al. 2017"),
+    AttackNote("masked_uploads", "Patterns in masked uploads", "Bonawitz et al. 2017"),
     AttackNote("small_cells", "Records alone in a cell", "Sweeney 2002"),
     AttackNote("gradient_inversion", "Records out of updates", "Phong et al. 2018"),
     AttackNote("membership_training", "Membership, from the rounds", "Nasr et al. 2019"),
@@ -227,6 +228,11 @@ COVER = Cover(
 )
 
 
+SESSION_NOISE = SessionNoise(
+    1.02, 0.95, 1.1, 2_730, "measured with the records of all members", "This session's noise is as planned."
+)
+
+
 def report(**changes):
     """A masked session at ε = 1 that the default gate passes, with `changes`."""
     server = Examination(
@@ -246,7 +252,7 @@ def report(**changes):
             0.87,
             CP,
             "Of 40,000 re-releases: epsilon is at least 0.87 at delta 1e-05; 1 is claimed.",
-            "This audit could have detected noise ≥ 14 % too small with probability 95 %.",
+            "Re-releases with noise ≥ 14 % too small would have shown it with probability 95 %.",
             curve=roc(),
         ),
         drawn=DrawnNoise(
@@ -254,6 +260,7 @@ def report(**changes):
             "Noise too small by 2 % would have been found with probability 95 %.",
             (("second moment, diagonal", 1.02, 2_000),),
         ),
+        session_noise=SESSION_NOISE,
     )
     made = AuditReport(
         title="Audit of the session “heart 2026-03” of five hospitals",
@@ -306,5 +313,6 @@ def exact(made, records=50_000):
         recomputed=np.inf,
         measured=None,
         drawn=None,
+        session_noise=None,
     )
     return replace(made, promise=promise, subject=replace(made.subject, records=records))

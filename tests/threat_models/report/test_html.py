@@ -155,8 +155,7 @@ def test_verdict_stands_first():
     """The outcome comes before the promise, this before the views, the attacks, and what could not be found."""
     text = Page(as_html(REPORTS["fails"])).text
     order = (
-        "✕ Broken",
-        "The gate fails.",
+        "✕ Broken: the gate fails",
         "What this means, and what to do",
         "Appendix: what is promised",
         "“Control” shows",
@@ -178,8 +177,8 @@ def test_page_says_what_the_report_says():
     said = [report.promise.sentence, report.promise.measured.power, "0.9998", "0.87", *report.power, *report.limits]
     said += [finding.sentence for finding in report.findings]
     said += [note.paper for note in report.attacks if any(note.name == f.attack for f in report.findings)]
-    said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256, "◆ Allowed by the gate"]
-    said += ["The gate passes."]
+    said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256]
+    said += ["◆ Allowed by the gate: the gate passes"]
     assert [words for words in said if words not in text] == []
 
 

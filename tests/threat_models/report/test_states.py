@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from secagg.cli.auditing import ACTIVE
 from tests.threat_models.report import sample
 from threat_models.attacks import ATTACKS
+from threat_models.auditing import ACTIVE
 from threat_models.findings import Verdict
 from threat_models.report.content import GateLine, GateResult, Outcome, State
 from threat_models.report.first_page import UNTIL_TOLD, rows_of, withstood

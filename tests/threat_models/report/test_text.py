@@ -17,7 +17,6 @@ from threat_models.findings import SHARE, Metric, Verdict
 from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
-from threat_models.report.html import as_html
 from threat_models.report.summary import as_text
 from threat_models.report.text import LONGEST, figure, good_of, summarise, to_line, with_interval
 
@@ -102,22 +101,12 @@ def test_terminal_gets_the_verdict_first():
     report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS, "All.\x1b[2J\nPASS"))
     lines = as_text(replace(report, gate=judge(Gate.read(), report, date(2026, 3, 1)))).splitlines()
     assert lines[0].endswith("gate FAIL")
+    assert lines[1].startswith("Broken: the gate fails. 18 attacks by 1 adversary: 1 broken")
     assert lines[3] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
     told = [line.partition(":")[0] for line in lines if line.startswith("curious_server, ")]
     named = [name for each in told for name in each.removeprefix("curious_server, ").split(", ")]
     assert sorted(named) == sorted(finding.attack for finding in report.findings)
     assert lines[-1] == report.comparisons.sentence()
-
-
-def test_a_gate_that_passes_what_is_inconclusive_says_what_it_asks():
-    """Beside inconclusive attacks a passing gate is explained, on the terminal and on the page; otherwise it is not."""
-    only = replace(sample.report().examinations[0], findings=(sample.finding("membership_head", Verdict.INCONCLUSIVE),))
-    passed = GateResult((GateLine("protection", "", Outcome.PASS, "Fine."),), "00" * 32, "2026-03-01")
-    open_ = sample.report(examinations=(only,), gate=passed)
-    assert "it asks that no measure surely lies beyond its limit" in as_text(open_)
-    assert "it asks that no measure surely lies beyond its limit" in as_html(open_)
-    for other in (sample.report(examinations=(only,)), sample.report(examinations=(), gate=passed)):
-        assert other.allowance() == ""
 
 
 def test_demo_says_which_attacks_succeed_and_whether_the_promise_allows_them():

@@ -36,7 +36,7 @@ SHARES = Metric(
     "class_shares", "error of a class share", SHARE, "no less than {baseline}, by public records", leads=True
 )
 MEANS = Metric("class_means", "error of a class mean, relative", SHARE, "no less than {baseline}, by public records")
-_AS_MEANT = "any: that is what a sum is for; by public records {baseline}"
+_AS_MEANT = "any value, as a sum is meant to tell it; by public records {baseline}"
 OF_SUM = (
     Metric("class_shares.sum", "error of a class share, of all together", SHARE, _AS_MEANT, leads=True),
     Metric("class_means.sum", "error of a class mean, of all together, relative", SHARE, _AS_MEANT),

@@ -137,7 +137,7 @@ def _masks_nothing(session: Session) -> str:
 
 MASKED_UPLOADS = Attack(
     "masked_uploads",
-    "Are masked uploads uniform and independent?",
+    "Patterns in masked uploads",
     "Bonawitz et al. 2017, Lemma 6.1 (what must hold)",
     ("uploads", "release"),
     run,

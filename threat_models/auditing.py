@@ -1,44 +1,47 @@
-"""What `secagg audit` and `secagg attacks` do; loaded only when they are asked for."""
+"""Audit transcripts, or a simulated plan: gather the evidence, run the attacks, judge, and write the report."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from secagg import plugins
-from secagg.cli.console import Speaker, two_columns, warn_of_programs
-from secagg.cli.simulate import among_settings, open_simulated, settings_of
+from secagg.data import Dataset
 from secagg.errors import BadInput, why
+from secagg.experiments.given import open_simulated
 from secagg.experiments.provenance import data_sha256
+from secagg.experiments.settings import SimulationSettings
+from secagg.models import code_warnings
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
 from secagg.protection import UNPROTECTED, protection_named
 from threat_models.active.run import malicious_server
-from threat_models.adversary import Adversary, adversary_named, names
+from threat_models.adversary import Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack
-from threat_models.audit import examine, plan_comparisons
+from threat_models.audit import Steps, examine, plan_comparisons
 from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
+from threat_models.evidence.session_noise import noise_of_sessions
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
-from threat_models.report.gate import DEFAULT, Gate, all_metrics
+from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
-from threat_models.report.json_report import as_json
 from threat_models.report.sarif import as_sarif
-from threat_models.report.summary import as_text
 from threat_models.report.summary_facts import (
     ONE_RUN_LEVEL,
     add_drawn,
     add_multiples,
+    add_session_noise,
     bound_of,
     cover_of,
     environment,
@@ -64,9 +67,49 @@ COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
 
+class Progress(Protocol):
+    """Receives notes and progress; the command line's `Speaker` is one."""
+
+    def say(self, text: str, /) -> None:
+        """Take a note of one line."""
+        ...
+
+    def steps(self) -> AbstractContextManager[Steps]:
+        """Yield a function that takes (the step's name, steps done, steps in all; 0: unknown)."""
+        ...
+
+
+class Silent:
+    """Discard notes and progress."""
+
+    def say(self, text: str, /) -> None:
+        """Discard it."""
+
+    @contextmanager
+    def steps(self) -> Iterator[Steps]:
+        """Yield a function that does nothing."""
+        yield lambda text, done, total: None
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A plan to simulate and audit: its data set, by name or path, how that is read, and the plan's settings."""
+
+    dataset: str
+    settings: SimulationSettings
+    label: str | None = None
+    schema: str | None = None
+    image_size: int | None = None
+    test: str | None = None
+
+
 @dataclass(frozen=True)
 class Question:
-    """What to audit, for whom, by which rules, and where to write what was found."""
+    """What to audit, for whom, by which rules, and where to write what was found.
+
+    Without `transcripts` the `simulation` is audited. `backbone` is where the transcripts' backbone is kept. `against`
+    is an earlier audit's JSON, of the same session unless `across_sessions`.
+    """
 
     transcripts: tuple[Path, ...]
     threat_models: tuple[str, ...]
@@ -79,10 +122,12 @@ class Question:
     records: int | None = None
     attacks: tuple[str, ...] = ()
     seed: int = 0
-    simulation: Mapping[str, Any] = field(default_factory=dict)
+    simulation: Simulation | None = None
+    backbone: str | None = None
     trust: Trust = NOTHING_BROUGHT
     auditor: str = ""
     against: Path | None = None
+    across_sessions: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,39 +149,36 @@ class Evidence:
     lacking: tuple[str, ...] = ()
 
 
-def answer(speaker: Speaker, question: Question) -> int:
-    """Audit, write, say; return the exit code. Raises what its parts raise."""
-    report, code = judged(speaker, question)
-    speaker.text(as_json(report), as_text(report))
-    return code
-
-
-def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
+def judged(question: Question, progress: Progress) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
-    brought = [_bring(speaker, spec) for spec in question.attacks]
-    rules = Gate.read(question.gate or DEFAULT)
+    brought = [_bring(progress, spec) for spec in question.attacks]
+    today = datetime.now(UTC).date()
+    rules = Gate.read(question.gate or DEFAULT, today)
     adversaries = [_with_brought(adversary_named(name), brought) for name in question.threat_models]
-    evidence = _record(speaker, question, adversaries) if question.transcripts else _simulate(speaker, question)
+    if question.simulation is not None:
+        evidence = _simulate(progress, question.simulation, question.canaries)
+    else:
+        evidence = _record(progress, question, adversaries)
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
-        report = _report(speaker, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
-    today = datetime.now(UTC).date()
+        report = _report(progress, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
     result = judge(rules, report, today)
     report = replace(report, gate=result, cover=cover_of(evidence.recorded, question.auditor, today))
     if question.against is not None:
-        report = replace(report, against=compare(report, question.against))
+        earlier = compare(report, question.against, across_sessions=question.across_sessions)
+        report = replace(report, against=earlier)
     if question.html is not None:
         question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if question.sarif is not None:
         question.sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
     for written in filter(None, (question.html, question.sarif)):
-        speaker.say(f"wrote {written}")
+        progress.say(f"wrote {written}")
     return report, result.exit_code
 
 
-def _bring(speaker: Speaker, spec: str) -> tuple[Attack, plugins.Plugin]:
+def _bring(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
     """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
-    warn_of_programs(speaker, (), methods=[spec])
+    _warn(progress, method=spec)
     found = plugins.load(plugins.ATTACKS, spec)
     if found is None:
         raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
@@ -172,53 +214,44 @@ def _naming(evidence: Evidence, brought: Sequence[tuple[Attack, plugins.Plugin]]
     return replace(evidence, settings={**evidence.settings, **named})
 
 
-def list_attacks(speaker: Speaker) -> None:
-    """Every attack: what it is after, needs to see and measures, who published it, and which adversaries use it."""
-    users = {name: [each for each in names() if name in adversary_named(each).attacks] for name in _notes()}
-    rows, content = [], {}
-    for name, note in _notes().items():
-        needs = ", ".join(ATTACKS[name].needs) if name in ATTACKS else "real parties to talk to"
-        measures = {metric.id: metric.label for metric in all_metrics()[name]}
-        words = f"needs: {needs or 'any of the sums'}\nmeasures: {', '.join(measures)}\n{note.paper}"
-        rows.append((name, f"{note.title}\n{words}\nused by: {', '.join(users[name])}"))
-        content[name] = {"title": note.title, "paper": note.paper, "adversaries": users[name], "measures": measures}
-    speaker.result({"attacks": content}, two_columns("Attacks", rows))
-
-
-def _notes() -> dict[str, AttackNote]:
+def attack_notes() -> dict[str, AttackNote]:
+    """Return what a report says of each attack, by its name."""
     found = {
         name: AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()
     }
     return {**found, ACTIVE.name: ACTIVE}
 
 
-def _simulate(speaker: Speaker, question: Question) -> Evidence:
-    """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
-    options = question.simulation
-    settings = settings_of(options)
-    source = (options[name] for name in ("label", "schema", "image_size", "test"))
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
-    data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
+def _warn(progress: Progress, *backbones: str | None, parameters: str = "", method: str = "") -> None:
+    for line in code_warnings(backbones, [parameters], [method]):
+        progress.say(line)
+
+
+def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> Evidence:
+    """The plan of the settings; where it has noise, the same plan without it to compare; once more with canaries."""
+    settings = simulation.settings
+    _warn(progress, settings.backbone, parameters=settings.parameters, method=settings.method)
+    read = simulation.label, simulation.schema, simulation.image_size, simulation.test
+    data = open_simulated(progress.say, simulation.dataset, settings.epsilon, *read)
     one_run = None
-    if question.canaries is not None:
-        planted = plant(data, settings, _count(question.canaries))
+    if canaries is not None:
+        planted = plant(data, settings, _count(canaries))
         one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
-    with speaker.progress(f"simulating a federation on {data.name}") as progress:
-        found = rehearse(data, settings, progress)
+    with progress.steps() as told:
+        title = f"simulating a federation on {data.name}"
+        told(title, 0, 0)
+        found = rehearse(data, settings, partial(told, title))
     for note in found.notes:
-        speaker.say(f"note: {note}")
+        progress.say(f"note: {note}")
     levels = [("every client's vector in clear", found.sessions[0], found.knowledge)]
     if math.isfinite(settings.epsilon):
         # Under no protection: others refuse exact slots without a gate.
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    chosen = {"dataset": data.name, **among_settings(options)}
-    shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
-    shown["data_sha256"] = data_sha256(data)
     return Evidence(
         found.sessions,
         found.knowledge,
-        shown,
+        _shown(data, settings),
         {},
         levels=tuple(levels),
         one_run=one_run,
@@ -228,15 +261,25 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     )
 
 
+def _shown(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
+    """The settings that were chosen, as the report shows them."""
+    chosen = {"dataset": data.name, **asdict(settings)}
+    chosen["refine"] = "auto" if settings.refine is None else str(settings.refine)
+    del chosen["reference"]  # an audit compares with none
+    shown = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
+    return {**shown, "data_sha256": data_sha256(data)}
+
+
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise BadInput(f"--canaries {text!r} is no number", remedy="with --simulate say how many; 100, say")
     return int(text)
 
 
-def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) -> Evidence:
+def _record(progress: Progress, question: Question, adversaries: list[Adversary]) -> Evidence:
     """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
-    with speaker.busy(f"verifying {', '.join(map(str, question.transcripts))}"):
+    with progress.steps() as told:
+        told(f"verifying {', '.join(map(str, question.transcripts))}", 0, 0)
         shown = read_sessions(question.transcripts, question.trust)
     sessions = of_plans(shown)
     for each in adversaries:
@@ -247,10 +290,9 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
             )
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
-    backbone: str | None = question.simulation.get("backbone")
     if question.known or question.public:  # whose features the plan's backbone makes
-        warn_of_programs(speaker, [backbone or sessions[0].plan.backbone])
-    knowledge = known_of(sessions[0], question.known, question.public, question.records, backbone)
+        _warn(progress, question.backbone or sessions[0].plan.backbone)
+    knowledge = known_of(sessions[0], question.known, question.public, question.records, question.backbone)
     files = {each.provenance.transcript: each.transcript_sha256 for each in shown if each.provenance is not None}
     inputs, one_run = _brought(question, knowledge), None
     if question.canaries is not None:
@@ -283,13 +325,14 @@ def _brought(question: Question, knowledge: Knowledge) -> tuple[Input, ...]:
 
 
 def _report(
-    speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
+    progress: Progress, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
     audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
     protection = protection_named(audited[0].plan.protection)
-    with speaker.steps() as told:
+    with progress.steps() as told:
         promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         promise = add_multiples(add_drawn(promise, evidence.drawn, evidence.opinion), evidence.recorded)
+        promise = add_session_noise(promise, noise_of_sessions(audited, evidence.knowledge))
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
@@ -309,7 +352,7 @@ def _report(
             doubts=evidence.knowledge.doubts + evidence.lacking,
         ),
         promise=promise,
-        attacks=tuple(_notes().values()),
+        attacks=tuple(attack_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
         limits=limits_of(audited, evidence.refusals, is_simulated=not evidence.transcripts),
@@ -320,12 +363,12 @@ def _report(
     )
 
 
-def _cheat(adversary: Adversary, told: Any) -> Examination:
+def _cheat(adversary: Adversary, told: Steps) -> Examination:
     finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
     return Examination(adversary, adversary.sees, (), (replace(finding, adversary=adversary.name),))
 
 
-def _at(name: str, session: Session, knowledge: Knowledge, told: Any) -> tuple[Finding, ...]:
+def _at(name: str, session: Session, knowledge: Knowledge, told: Steps) -> tuple[Finding, ...]:
     """The compared attacks on one level: by somebody who sees every vector, or by the server."""
     seen = adversary_named("no_protection" if "clear" in name else "curious_server")
     chosen = replace(seen, attacks=tuple(each for each in seen.attacks if each in COMPARED))

@@ -1,0 +1,242 @@
+"""Faults in what parties keep, erase, charge and refuse."""
+
+from tests.mutations.planting import PlantedFault
+
+SETTLEMENT = "federation/test_settlement.py"
+SEALED = "parties/test_sealed_files.py"
+BORDER = "methods/test_gate.py::test_smaller_minimum_cohort_does_not_undercut_the_gate"
+STALE = "federation/test_stale_states.py"
+
+ENTRIES = (
+    PlantedFault(
+        "ended round not charged",
+        "A plan that ended after an upload is charged for the rounds before that one alone.",
+        "secagg.federation.client:FederationClient._settle",
+        (
+            (
+                "sums = len(before) + self.ledger.has_uploaded(ended.context.plan)",
+                "sums = max(1, len(before))",
+            ),
+        ),
+        (f"{SETTLEMENT}::test_plan_that_ends_after_an_upload_is_charged_for_it",),
+    ),
+    PlantedFault(
+        "ended round always charged",
+        "A plan that ended before an upload is charged for that upload too.",
+        "secagg.federation.client:FederationClient._settle",
+        (("len(before) + self.ledger.has_uploaded(ended.context.plan)", "min(ended.number, len(before) + 1)"),),
+        ("federation/test_rounds.py::test_too_few_for_the_next_round_end_the_plan",),
+    ),
+    PlantedFault(
+        "a member that was away settles",
+        "A member settles by the rounds that it saw, though a vector of another one may have left.",
+        "secagg.federation.client:FederationClient._settle",
+        (("len(seen) != ended.number or not self.ledger", "not self.ledger"),),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "a member that was away settles up to its last upload",
+        "A member that missed a round settles by the uploads that its ledger has.",
+        "secagg.federation.client:FederationClient._settle",
+        (
+            ("len(seen) != ended.number or not self.ledger", "not self.ledger"),
+            ("sums = len(before) + self.ledger.has_uploaded(ended.context.plan)", "sums = len(self.ledger.uploads())"),
+        ),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "vector of a missed round not counted",
+        "The end of a plan names no vector of a round that the member missed.",
+        "secagg.federation.client:FederationClient.run",
+        (("[*missed, *seen]", "seen"),),
+        (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
+    ),
+    PlantedFault(
+        "constant key of private states",
+        "Every private state is sealed under one constant key.",
+        "secagg.parties.private_state:keep_state",
+        (("key = randomness.bytes(KEY_BYTES)", 'key = b"\\x01" * KEY_BYTES'),),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "key of private states by the round",
+        "A private state is sealed under a digest of its round, which everybody knows.",
+        "secagg.parties.private_state:keep_state",
+        (
+            (
+                "key = randomness.bytes(KEY_BYTES)",
+                "import hashlib\n\n        key = hashlib.sha256(round_digest + randomness.bytes(1)).digest()",
+            ),
+        ),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "constant key of sessions",
+        "Every version of a session's state is sealed under one constant key.",
+        "secagg.parties.sealed_state:Memory.keep",
+        (("self._randomness.bytes(32)", "bytes(32)"),),
+        (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
+    ),
+    PlantedFault(
+        "state of an earlier try stays",
+        "The private state of a vector that never left stays beside the vector that leaves.",
+        "secagg.federation.client:FederationClient._session.before_upload",
+        (
+            (
+                "keep_state(folder, prepare().state, context, me.randomness)",
+                '(folder / "private.state").exists() or keep_state(folder, prepare().state, context, me.randomness)',
+            ),
+        ),
+        (STALE,),
+    ),
+    PlantedFault(
+        "first private state wins",
+        "A private state takes the place of none that is there.",
+        "secagg.parties.private_state:keep_state",
+        (("    if state:", "    if (folder / STATE_FILE).exists():\n        return\n    if state:"),),
+        (STALE,),
+    ),
+    PlantedFault(
+        "erased files keep their bytes",
+        "Erasing a file unlinks it without writing zeros.",
+        "secagg.parties.sealed_state:overwrite",
+        (("file.write(bytes(path.stat().st_size))", "pass"),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "zeros stay in memory",
+        "Erasing a file does not wait until the zeros are on the disk.",
+        "secagg.parties.sealed_state:overwrite",
+        (("            os.fsync(file.fileno())\n", ""),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "half of a file erased",
+        "Erasing a file overwrites its first 16 bytes alone.",
+        "secagg.parties.sealed_state:overwrite",
+        (("bytes(path.stat().st_size)", "bytes(16)"),),
+        (f"{SEALED}::test_erased_files_hold_zeros",),
+    ),
+    PlantedFault(
+        "replaced keys keep their bytes",
+        "The key of the version before is unlinked without writing zeros.",
+        "secagg.parties.sealed_state:Memory.keep",
+        (("overwrite(path)", "path.unlink()"),),
+        (f"{SEALED}::test_replaced_key_of_a_session_holds_zeros",),
+    ),
+    PlantedFault(
+        "state erased before its key",
+        "A crash in between leaves a key whose state may still be on the medium.",
+        "secagg.parties.private_state:erase_state",
+        (("(folder / KEY_FILE, folder / STATE_FILE)", "(folder / STATE_FILE, folder / KEY_FILE)"),),
+        (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
+    ),
+    PlantedFault(
+        "masked sums may lack one client more",
+        "Masked sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.masking.quorum:derive_thresholds",
+        (("degree, shares, n - d)", "degree, shares, n - d - 1)"),),
+        (f"{BORDER}[masked]",),
+    ),
+    PlantedFault(
+        "shared sums may lack one client more",
+        "Shared sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.sharing.context:fewest",
+        (("return present", "return max(needed, present - 1)"),),
+        (f"{BORDER}[shared]",),
+    ),
+    PlantedFault(
+        "encrypted sums may lack one client more",
+        "Encrypted sums are opened of one client fewer than the gate counts on.",
+        "secagg.protection.encryption.binding:fewest",
+        (("clients - context.dropouts", "clients - context.dropouts - 1"),),
+        (f"{BORDER}[encrypted]",),
+    ),
+    PlantedFault(
+        "masked sums by the minimum cohort",
+        "A minimum cohort below all but the dropouts lets smaller masked sums be opened.",
+        "secagg.protection.masking.quorum:derive_thresholds",
+        (("degree, shares, n - d)", "degree, shares, least)"),),
+        (f"{BORDER}[masked]",),
+    ),
+    PlantedFault(
+        "colluders count as honest in groups",
+        "Groups of members have one member fewer than hide a member.",
+        "secagg.parties.contexts:group_least",
+        (("plan.dropouts + 2", "plan.dropouts + 1"),),
+        ("experiments/test_tuning.py::test_members_allow_so_many_settings",),
+    ),
+    PlantedFault(
+        "renewal keeps the TLS key",
+        "A change of keys may be for the TLS key in force.",
+        "secagg.transport.register:Register._fresh_keys",
+        (("{old.member.identity}", "{old.member.identity, old.member.tls_spki_sha256}"),),
+        ("transport/test_membership.py::test_no_change_of_keys_keeps_a_tls_key",),
+    ),
+    PlantedFault(
+        "keys of before the last come back",
+        "The register remembers the keys in force alone.",
+        "secagg.transport.register:Register.enter",
+        (
+            (
+                "        self._used |= fresh\n",
+                "        self._used = (self._used - {old.member.tls_spki_sha256} if old else self._used) | fresh\n",
+            ),
+        ),
+        ("transport/test_membership.py::test_no_change_of_keys_keeps_a_tls_key",),
+    ),
+    PlantedFault(
+        "opened is over",
+        "`secagg status` calls a session over while members still fetch its outcome.",
+        "secagg.parties.standing:Standing.is_over",
+        (("(self.is_opened and not self.waiting_for)", "self.is_opened"),),
+        ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
+    ),
+    PlantedFault(
+        "only clients owe an acknowledgement",
+        "The server does not wait for the other helpers' acknowledgements.",
+        "secagg.parties.server_protocol:ServerProtocol.waiting_for",
+        (
+            (
+                "self.recipients.get(Outcome.__name__, ())",
+                "set(self.recipients.get(Outcome.__name__, ())) & set(self._setup.context.clients)",
+            ),
+        ),
+        ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
+    ),
+    PlantedFault(
+        "negative entries raise no doubt",
+        "The bound of opened entries looks at positive ones alone.",
+        "secagg.parties.sum_bounds:broken_bounds",
+        (("int(values.max()) > most or int(values.min()) < least", "int(values.max()) > most"),),
+        ("parties/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
+    ),
+    PlantedFault(
+        "bound of entries by absolute values",
+        "The least int64, whose absolute value is negative, is within the bound of opened entries.",
+        "secagg.parties.sum_bounds:broken_bounds",
+        (("int(values.max()) > most or int(values.min()) < least", "abs(values).max() > most"),),
+        ("parties/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
+    ),
+    PlantedFault(
+        "counts may be negative",
+        "Opened counts may be as far below zero as above it.",
+        "secagg.parties.sum_bounds:broken_bounds",
+        (("in (Kind.CENSUS, Kind.COUNTS)", "in ()"),),
+        ("parties/test_sum_bounds.py::test_liar_in_the_counts_is_refused",),
+    ),
+    PlantedFault(
+        "server calls an aggregator",
+        "An aggregator's endpoint takes calls under the server's certificate.",
+        "secagg.transport.server:Endpoint._member_behind",
+        (("index in (self._me, SERVER_INDEX)", "index == self._me"),),
+        ("transport/test_pinning.py::test_only_clients_and_others_call_an_aggregator",),
+    ),
+    PlantedFault(
+        "aggregator calls itself",
+        "An aggregator's endpoint takes calls under its own certificate.",
+        "secagg.transport.server:Endpoint._member_behind",
+        (("index in (self._me, SERVER_INDEX)", "index == SERVER_INDEX"),),
+        ("transport/test_pinning.py::test_only_clients_and_others_call_an_aggregator",),
+    ),
+)

@@ -1,0 +1,131 @@
+"""Measure the noise that an audited session itself holds.
+
+With the records of all members the rest of the opened sum is its noise. Without them noise shows alone where exact sums
+are 0 (`methods.method.ZeroSums`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from methods import method_of
+from methods.round import Local
+from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
+from threat_models.attacks.membership.noise_check import is_explained
+from threat_models.estimation.chi_square import Part, measure_variance
+from threat_models.report.session_noise import SessionNoise
+from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
+
+BY_RECORDS = "measured with the known records, without which noise alone is left of the sum"
+BY_ZEROS = "measured from sums that are zero without noise"
+SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
+FEW = "One member of many whose noise is a little too small cannot be told by this measure."
+UNKNOWN = (
+    "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
+    "are not at hand."
+)
+IN_TRAINING = "The noise of this session is not known: members draw it in their own training."
+ALIGNED = 4.0
+"""Not all records are known where the rest of a sum has more than so many σ along those that are."""
+MARGIN = 2.0
+"""How many times what rounding leaves of records at hand it may leave of those that were summed."""
+
+
+def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> SessionNoise | None:
+    """The noise of the session that is known to hold least of what was planned; None without noise in the plans.
+
+    `knowledge` is of the first session's records.
+    """
+    found = [
+        _noise_of(session, knowledge if place == 0 else None, knowledge, len(sessions))
+        for place, session in enumerate(sessions)
+        if session.plan.has_noise
+    ]
+    return min(found, key=lambda each: (not each.is_short, each.low, each.high), default=None)
+
+
+def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int) -> SessionNoise:
+    whole = list(_rest_of(session, members)) if members is not None else []
+    sums = [each for each in session.noisy_sums if not (whole and _is_main(session, each))]
+    parts = [*whole, *(part for each in sums for part in _zeros_of(session, each, at_hand))]
+    if not parts:
+        return _unknown(UNKNOWN if session.noise is not None else IN_TRAINING)
+    source, caveat = (BY_RECORDS, FEW) if whole else (BY_ZEROS, SPARED)
+    found = measure_variance(parts, source, caveat, sessions)
+    return _unknown(IN_TRAINING) if session.plan.has_training_noise and not found.is_short else found
+
+
+def _unknown(sentence: str) -> SessionNoise:
+    return SessionNoise(math.nan, 0.0, math.inf, 0, "", sentence)
+
+
+def _is_main(session: Session, noisy: NoisySum) -> bool:
+    return any(sample.number == session.number for sample in noisy.samples)
+
+
+def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
+    """The parts of what is left of a sum without the known records, where these are plausibly all.
+
+    A simulation has what its members contributed, whatever the method makes of records.
+    Records that are missing look like those that are known: the rest would lie along their sum. The share of the noise
+    that does is taken off, so that missing records cannot pass for noise.
+    """
+    release, noise = session.release, session.noise
+    if noise is None:
+        return
+    if session.exact and session.calibration is not None:
+        for (name, opened), planned in zip(release.items(), session.calibration.blocks, strict=True):
+            left = opened - sum(own[name] for own in session.exact.values())
+            scales = np.concatenate([np.full(entries, sigma / planned.sigma) for sigma, entries in planned.segments])
+            yield Part(name.replace("_", " "), np.asarray(left).ravel() / (scales * noise[name].sigma))
+        return
+    if "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
+        return
+    known = total(knowledge.candidates.take(knowledge.is_member), len(release["counts"]), frozenset(release) & MOMENTS)
+    if knowledge.others is not None:
+        known = {name: block + knowledge.others[name] for name, block in known.items()}
+    rest = standardise({name: release[name] - known[name] for name in known}, noise)
+    along = standardise(known, noise)
+    length = math.sqrt(sum(float(np.sum(each**2)) for each in along.values()))
+    if not length or not is_explained(rest):
+        return
+    share = sum(float(np.sum(rest[name] * along[name])) for name in rest) / length
+    if abs(share) <= ALIGNED:
+        norm = math.sqrt(sum(float(np.sum(each**2)) for each in rest.values()))
+        remainder = norm - math.sqrt(max(0.0, norm**2 - share**2))
+        for name, values in rest.items():
+            yield Part(name.replace("_", " "), values, remainder if name == "class_sums" else 0.0)
+
+
+def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator[Part]:
+    """The zero sums of one of the plan's sums, each with what rounding may leave in it."""
+    records = _most_records(session)
+    known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
+    blocks: Blocks = {}
+    if noisy.round is not None and len(known) and not method_of(session.plan).reads_inputs:
+        local = Local(known.examples, len(session.plan.classes), session.plan.grid)
+        blocks = noisy.round.contribute(local).blocks
+    for sample in noisy.samples:
+        remainder = records * sample.remainder
+        if blocks:
+            more = records / len(known)
+            found = MARGIN * max(more, math.sqrt(more)) * sample.left_by(blocks[sample.rule.block])
+            remainder = min(remainder, found)
+        yield Part(_name(sample), sample.values, remainder)
+
+
+def _name(sample: ZeroSample) -> str:
+    return f"zero sums of the {sample.rule.block.replace('_', ' ')} of sum {sample.number}"
+
+
+def _most_records(session: Session) -> float:
+    """How many records were summed at most: as the opened counts say, but for 4 σ of their noise, and as planned."""
+    planned = float(session.plan.max_records * len(session.members))
+    counts = session.release.get("counts")
+    if counts is None or session.noise is None:
+        return planned
+    reach = 4 * session.noise["counts"].sigma * math.sqrt(np.size(counts))
+    return min(planned, max(0.0, float(np.sum(counts))) + reach)
