@@ -9,6 +9,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,10 +91,13 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
     """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
 
     Every line that is not blank is one record, so that a quote left open spoils its own line only. The
-    delimiter is the header's; where the schema fixes the order, each line shows its own.
+    delimiter is the header's; where the schema fixes the order, each line shows its own. Of records to be predicted the
+    first line decides what the columns are, as it does without `tolerance`: nobody is to be protected from it there.
     """
-    content = ((row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip())
-    if schema is not None and schema.fields:
+    content: Iterator[tuple[int, str]] = (
+        (row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip()
+    )
+    if schema is not None and schema.fields and schema.needs_label:
         header, delimiters = list(schema.fields), schema.delimiters
     else:
         row, first = next(content, (0, ""))
@@ -101,7 +105,8 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
             raise BadInput(f"{path} is empty", remedy="a table without records has its header")
         _refuse_other_encoding(path, row, first)
         delimiters = (_delimiter(first, _allowed(schema)),)
-        header, _ = header_of(path, _fields(path, row, first, delimiters[0]), schema)
+        header, named = header_of(path, _fields(path, row, first, delimiters[0]), schema)
+        content = content if named else chain([(row, first)], content)
     places = needed_columns(header, schema, tolerance)
     longest = tolerance.longest_cell(path, len(places))
     lines: list[list[str]] = []

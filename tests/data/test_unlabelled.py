@@ -51,6 +51,26 @@ def test_file_without_header_may_lack_the_labels_field(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ["25,f", "50,m"],
+        ["sex,age", "f,25", "m,50"],
+        ["sex,ill,age", "f,1,25", "m,0,50"],
+        ["age,note,sex", "25,-,f", "50,-,m"],
+    ],
+)
+def test_skipping_bad_rows_changes_no_other_row(tmp_path: Path, lines: list[str]) -> None:
+    """Where the schema fixes the order, files with another header, or without labels, are read as without skipping."""
+    strict = opened(tmp_path / "good.csv", "\n".join(lines), IN_ORDER).train
+    (tmp_path / "bad.csv").write_text("\n".join([*lines[:-1], 'one "field', lines[-1]]))
+    how = {"schema": IN_ORDER, "image_size": (3,), "classes": ("no", "yes")}
+    found = open_unlabelled(str(tmp_path / "bad.csv"), **how, tolerant=True).train  # type: ignore[arg-type]
+    assert found.labels.tolist() == [strict.labels[0], BAD, strict.labels[1]]
+    assert np.array_equal(found.inputs[[0, 2]], strict.inputs)
+    assert found.origin.row.tolist() == [len(lines) - 1, len(lines), len(lines) + 1]
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("ill,age,sex\n2,25,f\n", "row 2: column 'ill' holds none of the declared labels"),
