@@ -214,6 +214,21 @@ def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
     return found
 
 
+def other_order_in(path: Path, schema: Schema | None) -> str:
+    """What the owner of a table should know of a header in another order than the schema's `fields`; "" without one.
+
+    Where a plan has noise no line decides how others are read, and this header would not be followed.
+    """
+    if schema is None or not schema.fields:
+        return ""
+    first = next((line for line in _text_of(path, whole=False) if line.strip()), "")
+    names = [name.strip() for name in _split(first, _delimiter(first, schema.delimiters))]
+    if names == list(schema.fields) or not {schema.label, *(each.name for each in schema.columns)} <= set(names):
+        return ""
+    order = ", ".join(schema.fields)
+    return f"{path} has a header that is not the schema's `fields`: under noise it is not followed; order them {order}"
+
+
 def line_breaks_in(path: Path, schema: Schema | None) -> str:
     """What the owner of a table should know of line breaks in its quoted cells; "" where there are none."""
     text = [_replaced(line) for line in _text_of(path, whole=False)]
