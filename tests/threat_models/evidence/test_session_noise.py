@@ -86,10 +86,13 @@ def test_noise_twenty_percent_too_small_is_never_enough(known):
 
 
 @pytest.mark.parametrize(("known", "source"), [(MEMBERS, BY_RECORDS), (0, BY_ZEROS)])
-def test_planned_noise_is_never_short(known, source):
-    """Of twenty honest sessions none has less noise than planned, and most are known to have enough."""
+def test_planned_noise_is_hardly_ever_short(known, source):
+    """Of twenty honest sessions, whose seeds are fixed, one at most is called short, and most are known to have enough.
+
+    Each errs with 0.5 % at most; with other seeds two of twenty would, once in 200 times.
+    """
     found = [measured(1.0, known, seed) for seed in range(20)]
-    assert not any(each.is_short for each in found)
+    assert sum(each.is_short for each in found) <= 1
     assert sum(each.is_enough for each in found) >= 10
     assert {each.source for each in found} == {source}
 
