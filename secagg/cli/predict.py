@@ -100,7 +100,8 @@ def _predicted(predictor: Predictor, data: str, calibration: Calibration | None,
     try:
         return predictor.predict(data, calibration, skip_bad_rows=skip_bad_rows)
     except BadRecord as refusal:
-        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if predictor.pipeline.schema else refusal.remedy
+        can_skip = predictor.pipeline.schema is not None and not skip_bad_rows
+        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if can_skip else refusal.remedy
         raise BadRecord(refusal.source, refusal.row, refusal.fault, remedy=remedy) from None
 
 
