@@ -351,7 +351,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
         ("what breaks it", _breaks(setup)),
         (
             "a bad record",
-            "counts as zero, by a rule that looks at it alone; each member sees how many of its own there are",
+            "counts as zero, by a rule that looks at it alone; each member sees how many it has",
         ),
         ("grid", f"{plan.levels} steps in a record's length{saved}"),
     ]
