@@ -22,10 +22,10 @@ from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSamp
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
 SPARED = (
-    "It does not detect a cheating party that leaves the noise in these sums as planned, nor one member of many with "
+    "This measure does not detect a cheating party that leaves the noise in these sums as planned, nor one member of many with "
     "too little noise."
 )
-FEW = "It does not detect one member of many whose noise is a little too small."
+FEW = "This measure does not detect one member of many whose noise is a little too small."
 UNKNOWN = (
     "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
     "are not at hand."
