@@ -22,8 +22,8 @@ from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSamp
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
 SPARED = (
-    "This measure does not detect a cheating party that leaves the noise in these sums as planned, nor one member of many with "
-    "too little noise."
+    "This measure does not detect a cheating party that leaves the noise in these sums as planned, nor one "
+    "member of many with too little noise."
 )
 FEW = "This measure does not detect one member of many whose noise is a little too small."
 UNKNOWN = (
