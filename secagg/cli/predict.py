@@ -76,7 +76,9 @@ def predict(
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
         found = _predicted(predictor, data, calibration, skip_bad_rows=skip_bad_rows)
     if found.skipped:
-        speaker.say(f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped: {_first_skipped(found)}")
+        speaker.say(
+            f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped; the first: {_first_skipped(found)}"
+        )
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
         speaker.say("note: scored on the records that the temperature was fitted to, which flatters it")
     scored = found.metrics

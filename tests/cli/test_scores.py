@@ -216,4 +216,4 @@ def test_bad_rows_can_be_skipped_and_are_reported(secagg: Command, home: Path) -
     assert [row["row"] for row in rows if row["skipped"]] == ["4", "5"]
     assert rows[2] | {"file": "", "skipped": ""} == {**dict.fromkeys(rows[2], ""), "row": "4"}
     said = secagg("predict", *head, "--skip-bad-rows")
-    assert "2 of 202 rows were skipped: row 4, column 'age' holds" in said.err
+    assert "2 of 202 rows were skipped; the first: row 4, column 'age' holds" in said.err

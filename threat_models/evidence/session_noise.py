@@ -19,10 +19,13 @@ from threat_models.estimation.chi_square import Part, measure_variance
 from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
-BY_RECORDS = "measured with the known records, without which noise alone is left of the sum"
+BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
-SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
-FEW = "One member of many whose noise is a little too small cannot be told by this measure."
+SPARED = (
+    "This measure does not detect a cheating party that leaves the noise in these sums as planned, nor one "
+    "member of many with too little noise."
+)
+FEW = "This measure does not detect one member of many whose noise is a little too small."
 UNKNOWN = (
     "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
     "are not at hand."
