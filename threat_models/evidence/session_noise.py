@@ -27,6 +27,9 @@ UNKNOWN = (
     "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
     "are not at hand."
 )
+MISSING = (
+    "The noise of this session is not known: {} of its {} sums are not at hand. Give the transcripts of all its rounds."
+)
 IN_TRAINING = "The noise of this session is not known: members draw it in their own training."
 ALIGNED = 4.0
 """Not all records are known where the rest of a sum has more than so many σ along those that are."""
@@ -49,21 +52,35 @@ def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> Sess
 
 def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int) -> SessionNoise:
     whole = list(_rest_of(session, members)) if members is not None else []
-    sums = [each for each in session.noisy_sums if not (whole and _is_main(session, each))]
+    sums = [each for each in session.noisy_sums if not (whole and each.number == session.number)]
     parts = [*whole, *(part for each in sums for part in _zeros_of(session, each, at_hand))]
     if not parts:
         return _unknown(UNKNOWN if session.noise is not None else IN_TRAINING)
-    source, caveat = (BY_RECORDS, FEW) if whole else (BY_ZEROS, SPARED)
+    is_by_zeros = len(parts) > len(whole)
+    source = " and ".join([BY_RECORDS] * bool(whole) + [BY_ZEROS] * is_by_zeros)
+    caveat = " ".join([SPARED if is_by_zeros else FEW, *_name_unseen(sums, session.sums)])
     found = measure_variance(parts, source, caveat, sessions)
-    return _unknown(IN_TRAINING) if session.plan.has_training_noise and not found.is_short else found
+    if found.is_short:
+        return found
+    if session.plan.has_training_noise:
+        return _unknown(IN_TRAINING)
+    missing = session.sums - len(session.noisy_sums)
+    return _unknown(MISSING.format(missing, session.sums)) if missing > 0 else found
+
+
+def _name_unseen(sums: Sequence[NoisySum], planned: int) -> Iterator[str]:
+    """Say whose noise shows nowhere: that of blocks without zero sums, where not all records are known."""
+    names = [
+        f"{name.replace('_', ' ')}{f' of sum {each.number}' if planned > 1 else ''}"
+        for each in sums
+        for name in each.unseen
+    ]
+    if names:
+        yield f"It says nothing about the noise on the {', '.join(names)}."
 
 
 def _unknown(sentence: str) -> SessionNoise:
     return SessionNoise(math.nan, 0.0, math.inf, 0, "", sentence)
-
-
-def _is_main(session: Session, noisy: NoisySum) -> bool:
-    return any(sample.number == session.number for sample in noisy.samples)
 
 
 def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:

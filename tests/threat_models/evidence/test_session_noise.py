@@ -49,7 +49,7 @@ def opened(factors, seed, **choices):
         contributions={},
         round=setup.round,
         cells=cell_names(setup),
-        noisy_sums=noisy_sum_of(setup, total, MEMBERS),
+        noisy_sums=(noisy_sum_of(setup, total, MEMBERS),),
     )
 
 
@@ -155,3 +155,38 @@ def test_triangles_are_whitened():
     rule = ZeroSums("second_moment", None, 1.0)
     images = [ZeroSample.of(1, rule, sigma, off, row * sigmas).values for row in np.eye(len(sigmas))]
     assert np.allclose(np.transpose(images) @ images, np.eye(dimension))
+
+
+@pytest.mark.parametrize("known", [MEMBERS, 0])
+@pytest.mark.parametrize("factor", [1.5, 10.0])
+def test_more_than_planned_is_not_enough(factor, known):
+    """What is larger than planned noise may be something else, behind which noise is missing: it passes for none."""
+    found = measured(factor, known)
+    assert (found.is_short, found.is_enough) == (False, False)
+    assert "more is in the sum than planned, which may hide that noise is missing" in found.sentence
+
+
+def test_blocks_whose_noise_shows_nowhere_are_named():
+    """Without all records nothing is said about the noise on the counts; with all records it is measured."""
+    assert "It says nothing about the noise on the counts." in measured(1.0, 0).sentence
+    assert "says nothing" not in measured(1.0, MEMBERS).sentence
+
+
+@pytest.mark.parametrize("known", [MEMBERS, 0])
+def test_sums_that_are_not_at_hand_leave_the_noise_unknown(known):
+    """The noise of one of a plan's three sums says nothing of the others', unless it is too small already."""
+    _, clients, strangers = plan_of()
+    for factor in (1.0, 0.6):
+        one = replace(opened((factor,) * MEMBERS, 1), sums=3)
+        found = noise_of_sessions((one,), knowing(clients[:known], strangers))
+        assert (found.is_short, found.is_enough) == (factor < 1, False)
+        assert found.is_short or "2 of its 3 sums are not at hand" in found.sentence
+
+
+def test_both_sources_are_named_where_both_were_used():
+    """What was measured in a later round, by its zero sums, is not said to be measured with records."""
+    session = opened((1.0,) * MEMBERS, 1)
+    _, clients, strangers = plan_of()
+    later = replace(session.noisy_sums[0], number=2, unseen=())
+    found = noise_of_sessions((replace(session, noisy_sums=(*session.noisy_sums, later)),), knowing(clients, strangers))
+    assert found.source == f"{BY_RECORDS} and {BY_ZEROS}"
