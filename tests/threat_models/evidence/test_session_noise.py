@@ -1,6 +1,7 @@
 """The noise that a session itself holds, measured with all records, with some, or with none of the members'."""
 
 import math
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -10,7 +11,7 @@ import pytest
 from methods.method import ZeroSums
 from secagg.plan import NoiseFrom
 from secagg.statistics import Normalisation
-from tests.worlds.setups import exact, make_setup, some_records
+from tests.worlds.setups import exact, local, make_setup, some_records
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of
 from threat_models.evidence.session_noise import BY_RECORDS, BY_ZEROS, UNKNOWN, noise_of_sessions
 from threat_models.session import Knowledge, Records, Session, ZeroSample
@@ -105,7 +106,7 @@ def test_noise_of_aggregators_counts_once_for_each_of_them():
         assert noise_of_sessions((short,), knowledge).is_short
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("factor", [1.0, 0.7])
 def test_nothing_is_said_where_nothing_is_zero(factor):
     """Without zero sums and without all records an honest and a broken session get the same words."""
     found = measured(factor, 1, normalisation=Normalisation.UNIT)
@@ -190,3 +191,27 @@ def test_both_sources_are_named_where_both_were_used():
     later = replace(session.noisy_sums[0], number=2, unseen=())
     found = noise_of_sessions((replace(session, noisy_sums=(*session.noisy_sums, later)),), knowing(clients, strangers))
     assert found.source == f"{BY_RECORDS} and {BY_ZEROS}"
+
+
+@pytest.mark.parametrize("missing", [35, 60])
+def test_missing_records_of_one_class_do_not_pass_for_noise(missing, monkeypatch):
+    """Where one class lacks records, what is left of its sum is not taken for the noise that members left out."""
+    setup = plan_of(method="prototypes", parameters=())[0]
+    generator, labels = np.random.default_rng(0), np.searchsorted((6, 9), np.arange(EACH) % 10, side="right")
+    clients = [
+        local(setup, generator.normal(size=(EACH, DIMENSION)) + 30 * np.eye(DIMENSION)[labels], labels)
+        for _ in range(MEMBERS)
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "plan_of", lambda **choices: (setup, clients, []))
+    whole = knowing(clients, [])
+    kept = np.setdiff1d(np.arange(MEMBERS * EACH), np.flatnonzero(whole.candidates.labels == 2)[:missing])
+    less = Knowledge(whole.candidates.take(kept), whole.owners[: len(kept)])
+    assert not any(noise_of_sessions((opened((0.7,) * MEMBERS, seed),), less).is_enough for seed in range(5))
+
+
+@pytest.mark.parametrize("norm", [Normalisation.UNIT, Normalisation.CENTRED_UNIT])
+def test_parities_show_that_noise_was_left_out(norm):
+    """Squares and what is squared are odd together: a sum without noise shows it though none of its sums is zero."""
+    found = measured(0.0, 1, normalisation=norm)
+    assert (found.is_short, found.is_enough) == (True, False)
+    assert found.sentence.startswith("There is less noise in the sum than planned: ")
