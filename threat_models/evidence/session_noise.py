@@ -24,8 +24,8 @@ BY_RECORDS = "measured with the known records, without which noise alone is left
 BY_ZEROS = "measured from sums that are zero without noise"
 BY_PARITIES = "seen in the parities of the sum's entries"
 PARITIES = (
-    "There is less noise in the sum than planned: the diagonal of the second moment is odd exactly where the class sums "
-    "are, as without noise."
+    "There is less noise in the sum than planned: the diagonal of the second moment is odd exactly where the class "
+    "sums are, as without noise."
 )
 SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
 FEW = "One member of many whose noise is a little too small cannot be told by this measure."
