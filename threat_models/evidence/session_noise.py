@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy import stats
@@ -58,7 +59,8 @@ def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> Sess
 
 def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int) -> SessionNoise:
     whole = list(_rest_of(session, members)) if members is not None else []
-    sums = [each for each in session.noisy_sums if not (whole and each.number == session.number)]
+    names = {part.name for part in whole}
+    sums = [_without(each, names) if each.number == session.number else each for each in session.noisy_sums]
     parts = [*whole, *(part for each in sums for part in _zeros_of(session, each, at_hand))]
     is_by_zeros = len(parts) > len(whole)
     source = " and ".join([BY_RECORDS] * bool(whole) + [BY_ZEROS] * is_by_zeros)
@@ -74,6 +76,14 @@ def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, s
         return _unknown(IN_TRAINING)
     missing = session.sums - len(session.noisy_sums)
     return _unknown(MISSING.format(missing, session.sums)) if missing > 0 else found
+
+
+def _without(noisy: NoisySum, names: set[str]) -> NoisySum:
+    """Leave out the blocks of these names, whose noise was measured with the known records."""
+    samples = tuple(each for each in noisy.samples if each.rule.block.replace("_", " ") not in names)
+    return replace(
+        noisy, samples=samples, unseen=tuple(each for each in noisy.unseen if each.replace("_", " ") not in names)
+    )
 
 
 def _name_unseen(sums: Sequence[NoisySum], planned: int) -> Iterator[str]:

@@ -215,3 +215,18 @@ def test_parities_show_that_noise_was_left_out(norm):
     found = measured(0.0, 1, normalisation=norm)
     assert (found.is_short, found.is_enough) == (True, False)
     assert found.sentence.startswith("There is less noise in the sum than planned: ")
+
+
+def test_blocks_that_known_records_do_not_make_are_measured_by_their_zero_sums():
+    """With all records known, noise left out of class-wise second moments alone is found, and named."""
+    choices = {"method": "ccvr", "parameters": (), "dimension": DIMENSION}
+    session = opened((1.0,) * MEMBERS, 1, **choices)
+    _, clients, _ = plan_of(**choices)
+    samples = [
+        replace(each, values=0 * each.values) if each.rule.block == "class_moments" else each
+        for each in session.noisy_sums[0].samples
+    ]
+    bare = replace(session, noisy_sums=(replace(session.noisy_sums[0], samples=tuple(samples)),))
+    found = noise_of_sessions((bare,), knowing(clients, []))
+    assert found.is_short
+    assert "class moments" in found.sentence
