@@ -64,9 +64,10 @@ def measure_variance(parts: Sequence[Part], source: str, caveat: str, sessions: 
     rest = max(0.0, float(np.linalg.norm(values)) - whole.remainder)
     low = min(ratio, rest**2 / float(stats.chi2.isf(ENOUGH_LEVEL, len(values))))
     found = f"variance is {figures(ratio, low, highs[whole])} ({len(values)} entries), {source}. {caveat}"
-    good = f"This session's noise is as planned: its {found}"
+    good = f"Where it shows, this session's noise is as large as planned: its {found}"
     noise = SessionNoise(ratio, low, highs[whole], len(values), source, good)
-    return noise if noise.is_enough else replace(noise, sentence=f"{UNBOUND}its {found}")
+    more = "more is in the sum than planned, which may hide that noise is missing: " if low > 1 else ""
+    return noise if noise.is_enough else replace(noise, sentence=f"{UNBOUND}{more}its {found}")
 
 
 def figures(ratio: float, low: float, high: float) -> str:

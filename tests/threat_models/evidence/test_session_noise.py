@@ -1,6 +1,7 @@
 """The noise that a session itself holds, measured with all records, with some, or with none of the members'."""
 
 import math
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -10,7 +11,7 @@ import pytest
 from methods.method import ZeroSums
 from secagg.plan import NoiseFrom
 from secagg.statistics import Normalisation
-from tests.worlds.setups import exact, make_setup, some_records
+from tests.worlds.setups import exact, local, make_setup, some_records
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of
 from threat_models.evidence.session_noise import BY_RECORDS, BY_ZEROS, UNKNOWN, noise_of_sessions
 from threat_models.session import Knowledge, Records, Session, ZeroSample
@@ -49,7 +50,7 @@ def opened(factors, seed, **choices):
         contributions={},
         round=setup.round,
         cells=cell_names(setup),
-        noisy_sums=noisy_sum_of(setup, total, MEMBERS),
+        noisy_sums=(noisy_sum_of(setup, total, MEMBERS),),
     )
 
 
@@ -108,7 +109,7 @@ def test_noise_of_aggregators_counts_once_for_each_of_them():
         assert noise_of_sessions((short,), knowledge).is_short
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("factor", [1.0, 0.7])
 def test_nothing_is_said_where_nothing_is_zero(factor):
     """Without zero sums and without all records an honest and a broken session get the same words."""
     found = measured(factor, 1, normalisation=Normalisation.UNIT)
@@ -158,3 +159,77 @@ def test_triangles_are_whitened():
     rule = ZeroSums("second_moment", None, 1.0)
     images = [ZeroSample.of(1, rule, sigma, off, row * sigmas).values for row in np.eye(len(sigmas))]
     assert np.allclose(np.transpose(images) @ images, np.eye(dimension))
+
+
+@pytest.mark.parametrize("known", [MEMBERS, 0])
+@pytest.mark.parametrize("factor", [1.5, 10.0])
+def test_more_than_planned_is_not_enough(factor, known):
+    """What is larger than planned noise may be something else, behind which noise is missing: it passes for none."""
+    found = measured(factor, known)
+    assert (found.is_short, found.is_enough) == (False, False)
+    assert "more is in the sum than planned, which may hide that noise is missing" in found.sentence
+
+
+def test_blocks_whose_noise_shows_nowhere_are_named():
+    """Without all records nothing is said about the noise on the counts; with all records it is measured."""
+    assert "It says nothing about the noise on the counts." in measured(1.0, 0).sentence
+    assert "says nothing" not in measured(1.0, MEMBERS).sentence
+
+
+@pytest.mark.parametrize("known", [MEMBERS, 0])
+def test_sums_that_are_not_at_hand_leave_the_noise_unknown(known):
+    """The noise of one of a plan's three sums says nothing of the others', unless it is too small already."""
+    _, clients, strangers = plan_of()
+    for factor in (1.0, 0.6):
+        one = replace(opened((factor,) * MEMBERS, 1), sums=3)
+        found = noise_of_sessions((one,), knowing(clients[:known], strangers))
+        assert (found.is_short, found.is_enough) == (factor < 1, False)
+        assert found.is_short or "2 of its 3 sums are not at hand" in found.sentence
+
+
+def test_both_sources_are_named_where_both_were_used():
+    """What was measured in a later round, by its zero sums, is not said to be measured with records."""
+    session = opened((1.0,) * MEMBERS, 1)
+    _, clients, strangers = plan_of()
+    later = replace(session.noisy_sums[0], number=2, unseen=())
+    found = noise_of_sessions((replace(session, noisy_sums=(*session.noisy_sums, later)),), knowing(clients, strangers))
+    assert found.source == f"{BY_RECORDS} and {BY_ZEROS}"
+
+
+@pytest.mark.parametrize("missing", [35, 60])
+def test_missing_records_of_one_class_do_not_pass_for_noise(missing, monkeypatch):
+    """Where one class lacks records, what is left of its sum is not taken for the noise that members left out."""
+    setup = plan_of(method="prototypes", parameters=())[0]
+    generator, labels = np.random.default_rng(0), np.searchsorted((6, 9), np.arange(EACH) % 10, side="right")
+    clients = [
+        local(setup, generator.normal(size=(EACH, DIMENSION)) + 30 * np.eye(DIMENSION)[labels], labels)
+        for _ in range(MEMBERS)
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "plan_of", lambda **choices: (setup, clients, []))
+    whole = knowing(clients, [])
+    kept = np.setdiff1d(np.arange(MEMBERS * EACH), np.flatnonzero(whole.candidates.labels == 2)[:missing])
+    less = Knowledge(whole.candidates.take(kept), whole.owners[: len(kept)])
+    assert not any(noise_of_sessions((opened((0.7,) * MEMBERS, seed),), less).is_enough for seed in range(5))
+
+
+@pytest.mark.parametrize("norm", [Normalisation.UNIT, Normalisation.CENTRED_UNIT])
+def test_parities_show_that_noise_was_left_out(norm):
+    """Squares and what is squared are odd together: a sum without noise shows it though none of its sums is zero."""
+    found = measured(0.0, 1, normalisation=norm)
+    assert (found.is_short, found.is_enough) == (True, False)
+    assert found.sentence.startswith("There is less noise in the sum than planned: ")
+
+
+def test_blocks_that_known_records_do_not_make_are_measured_by_their_zero_sums():
+    """With all records known, noise left out of class-wise second moments alone is found, and named."""
+    choices = {"method": "ccvr", "parameters": (), "dimension": DIMENSION}
+    session = opened((1.0,) * MEMBERS, 1, **choices)
+    _, clients, _ = plan_of(**choices)
+    samples = [
+        replace(each, values=0 * each.values) if each.rule.block == "class_moments" else each
+        for each in session.noisy_sums[0].samples
+    ]
+    bare = replace(session, noisy_sums=(replace(session.noisy_sums[0], samples=tuple(samples)),))
+    found = noise_of_sessions((bare,), knowing(clients, []))
+    assert found.is_short
+    assert "class moments" in found.sentence
