@@ -203,7 +203,8 @@ def canonical_json(value: Mapping[str, Any]) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise BadInput(f"parameters must be finite numbers (got {dict(value)})") from None
+        problem = f"parameters must be finite numbers (got {dict(value)})"
+        raise BadInput(problem, remedy="give each a number that is neither NaN nor infinite") from None
 
 
 def read_plan(path: Path) -> Plan:

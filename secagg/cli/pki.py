@@ -12,9 +12,6 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
 from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan import read_plan
-from secagg.plugins import is_planned
-from secagg.policy import read_limits
 from secagg.roster import SERVER_INDEX, Roster, read_roster
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import (
@@ -183,6 +180,9 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
     """
     from secagg.parties import SessionSetup  # as above
     from secagg.parties.consent import policy_within
+    from secagg.plan import read_plan
+    from secagg.plugins import is_planned
+    from secagg.policy import read_limits
 
     agreed = read_plan(plan)
     policy = policy_within(read_limits(limits), agreed, "records")

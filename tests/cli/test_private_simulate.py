@@ -20,8 +20,8 @@ from tests.cli.test_simulate import DIGITS, KEYS, simulated
 PROMISE = ["--epsilon", 2, "--delta", 1e-5, "--adjacency", "add-remove"]
 ONE_SUM = ["--refine", 0]
 NOT_PRIVATE = (
-    "accuracy, accuracy interval, accuracy reference, metrics, rounds, bad records, bad held out, client seconds, "
-    "server seconds, seconds, ring, upload bytes per client, bytes saved by grid"
+    "accuracy, accuracy interval, accuracy reference, metrics, rounds, bad records, bad held out, diverged, "
+    "client seconds, server seconds, seconds, ring, upload bytes per client, bytes saved by grid"
 )
 DEFAULT_SHARES = "counts=0.02,class_sums=0.58,second_moment=0.4"
 

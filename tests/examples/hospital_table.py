@@ -20,6 +20,7 @@ Path("schema.toml").write_text("""
 label = "ill"
 label_values = { "0" = "healthy", "1" = "ill" }
 classes = ["healthy", "ill"]
+positive = "ill"
 [[columns]]
 name = "age"
 kind = "numeric"

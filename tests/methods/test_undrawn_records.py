@@ -165,9 +165,9 @@ def test_every_step_of_every_round_draws_anew(name: str, monkeypatch: pytest.Mon
     examples = Examples.of(quantise(generator.normal(size=(110, DIMENSION)), GRID), np.arange(110) % 3)
     method, source, drawn = private_form(name), SeededRandomness(b"anew", TOKEN), list[set[bytes]]()
 
-    def spied(program: Any, weights: Any, x: Any, labels: Any) -> Any:
+    def spied(program: Any, weights: Any, x: Any, labels: Any, **how: Any) -> Any:
         drawn.append({row.tobytes() for row in x})
-        return record_gradients(program, weights, x, labels)
+        return record_gradients(program, weights, x, labels, **how)
 
     monkeypatch.setattr(private_training, "record_gradients", spied)
     shape, state = (DIMENSION, CLASSES, GRID.levels), b""

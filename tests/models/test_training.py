@@ -28,7 +28,10 @@ def loss_of(program, flat, records, labels):
 @every_program
 @pytest.mark.parametrize("settings", [ONCE, ALL_AT_ONCE], ids=["plain", "with every term"])
 def test_training_is_sgd_of_the_loss_as_stated(program, settings):
-    """torch.optim.SGD on the stated loss, over the same batches, comes to the same parameters but for rounding."""
+    """torch.optim.SGD on the stated loss, over the same batches, comes to the same parameters but for rounding.
+
+    Which reaches 3·10⁻⁵ after nine steps of a convolution, as processors order its additions differently.
+    """
     (records, labels), start = some_records(program, 21), some_parameters(program)
     flat, first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
     flat.requires_grad_()
@@ -43,7 +46,7 @@ def test_training_is_sgd_of_the_loss_as_stated(program, settings):
             optimizer.step()
     found = train(program, start, records, labels, settings, seeded("batches"))
     assert found.dtype == np.float64
-    assert np.allclose(found, flat.detach().numpy(), atol=2e-5)
+    assert np.allclose(found, flat.detach().numpy(), atol=1e-4)
 
 
 @every_program

@@ -170,11 +170,12 @@ def test_epsilon_in_the_plan_rounded_down():
 
 
 def test_thresholds_without_the_calibrated_minimum(monkeypatch):
-    """When the thresholds forget the minimum that the noise needs, too small a sum is opened and signed for."""
+    """When the thresholds forget the n − D clients that the noise needs, too small a sum is opened and signed for."""
     setup = make_setup(clients=6, colluders=0, dropouts=0)
 
     def forgetful(context):
-        return derive_thresholds(len(context.identities), context.colluders, context.dropouts, 1)
+        found = derive_thresholds(len(context.identities), context.colluders, context.dropouts, 1)
+        return replace(found, survivors=found.signatures)
 
     monkeypatch.setattr(binding, "thresholds_of", forgetful)
     for module in (client_opening, client_upload, server):

@@ -94,5 +94,5 @@ def test_other_sums_are_nothing_to_attack():
     """FedCGS sums no slots, whatever records an audit is given."""
     found = rehearsed()
     assert attacked(REIDENTIFICATION_LATENTS, "curious_server", found).verdict is Verdict.NOT_APPLICABLE
-    assert REIDENTIFICATION_LATENTS.unsuited(found.sessions[0]) == "Its sums hold no slots of latents."
-    assert REIDENTIFICATION_LATENTS.unsuited(summed("few").sessions[0]) == ""
+    assert REIDENTIFICATION_LATENTS.lacks(found.sessions[0]) == "Its sums hold no slots of latents."
+    assert REIDENTIFICATION_LATENTS.lacks(summed("few").sessions[0]) == ""
