@@ -133,6 +133,14 @@ def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
     assert looked_at(again, clock, 1) <= 1e-3
 
 
+def test_extended_step_has_its_time_from_now_on(tmp_path: Path, clock: Clock) -> None:
+    """Time that somebody waited for a place after the step was to close is not taken from the extension."""
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    looked_at(step, clock, 65)
+    assert step.extend()
+    assert step.left() == pytest.approx(SECONDS)
+
+
 def test_extension_of_one_step_is_none_of_the_next(tmp_path: Path, clock: Clock) -> None:
     """Every step may be extended."""
     Deadline(tmp_path, STEP, SECONDS, SLACK).extend()

@@ -47,6 +47,7 @@ WORST_LINES = {
     "long cells": f"30,{LONG},{LONG},1,-",
     "a long cell that nobody reads": f"30,d0,x,1,{'r' * 70_000}",
     "a line beyond every limit": f"30,d0,x,1,{'r' * (LONGEST_LINE + 5)}",
+    "a line of many limits": f"30,d0,x,1,{'r' * 3 * LONGEST_LINE}",
     "an open quote": '30,"d0,x,1,-',
     "too many fields": "1," * 500,
     "no fields": ",,,,",
