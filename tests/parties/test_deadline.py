@@ -64,7 +64,10 @@ def test_restart_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock, rest
     for _ in range(restarts):
         step = Deadline(tmp_path, STEP, SECONDS, SLACK)
         looked_at(step, clock, 40 / restarts)
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK).left() == pytest.approx(20.0, abs=1e-3)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    assert again.left() == pytest.approx(20.0, abs=1e-3)
+    assert not again.is_extended
+    assert again.extend()
 
 
 def test_restarts_without_end_do_not_hold_a_step_open(tmp_path: Path, clock: Clock) -> None:
