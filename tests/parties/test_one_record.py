@@ -375,9 +375,13 @@ def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Pat
 
 
 def test_as_many_records_as_planned_are_read(tmp_path: Path) -> None:
-    """A table of just as many records as the plan allows is read whole."""
-    (tmp_path / "most.csv").write_text("\n".join([",".join(HEADER), *[",".join(GOOD[0])] * MOST]))
-    assert len(read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "most.csv"))) == MOST
+    """A table of just as many records as the plan allows is read whole, and one of a record more is refused."""
+    setup = setup_of(PublicData.of_schema(SCHEMA))
+    for name, count in (("most.csv", MOST), ("more.csv", MOST + 1)):
+        (tmp_path / name).write_text("\n".join([",".join(HEADER), *[",".join(GOOD[0])] * count]))
+    assert len(read_records(setup, str(tmp_path / "most.csv"))) == MOST
+    with pytest.raises(BadInput, match=f"more.csv holds more than {MOST} records"):
+        read_records(setup, str(tmp_path / "more.csv"))
 
 
 def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,16 @@ PAGE = "threat_models/report/test_first_page.py"
 CHANGES = "threat_models/report/test_changes.py"
 UNREAD = "threat_models/attacks/test_unread.py"
 OPINION = "threat_models/estimation/test_recomputation.py"
+ALL_SESSIONS = f"{SESSION_NOISE}::test_the_worst_of_several_sessions_decides"
+ROUNDING = f"{SESSION_NOISE}::test_rounding_is_bounded_for_all_that_may_be_summed"
+GRADIENTS = f"{SESSION_NOISE}::test_gradients_show_their_noise_whatever_the_records"
+SHARED = "threat_models/estimation/test_chi_square.py::test_all_parts_of_all_sessions_share_the_false_alarms"
+ALL_ROUNDS = "threat_models/evidence/test_transcripts.py::test_noise_is_that_of_all_rounds"
+IN_FORCE = f"{WAIVERS}::test_first_page_of_every_report_names_the_waivers_in_force"
+BY_WAIVER = f"{WAIVERS}::test_only_a_gate_that_needs_a_waiver_passes_by_it"
+OF_CONTROL = f"{PAGE}::test_state_is_no_better_than_a_gate_that_could_not_tell_of_the_control"
+EARLIER = f"{UNREAD}::test_blocks_of_other_sums_withhold_the_best_test"
+ANY_SESSION = f"{UNREAD}::test_unread_blocks_of_any_session_leave_verdicts_open"
 
 ENTRIES = (
     PlantedFault(
@@ -16,21 +26,21 @@ ENTRIES = (
         "Of several sessions the one whose noise is not too small decides.",
         "threat_models.evidence.session_noise:noise_of_sessions",
         (("(not each.is_short, each.low", "(each.is_short, each.low"),),
-        (SESSION_NOISE,),
+        (ALL_SESSIONS,),
     ),
     PlantedFault(
         "sessions do not share false alarms",
         "Each of several sessions may be called short as often as one alone.",
         "threat_models.estimation.chi_square:measure_variance",
         (("SHORT_LEVEL / sessions / 2", "SHORT_LEVEL / 2"),),
-        (SESSION_NOISE,),
+        (SHARED,),
     ),
     PlantedFault(
         "records of one member",
         "Rounding is bounded as if one member alone had records.",
         "threat_models.evidence.session_noise:_most_records",
         (("session.plan.max_records * len(session.members)", "session.plan.max_records"),),
-        (SESSION_NOISE,),
+        (ROUNDING,),
     ),
     PlantedFault(
         "thirty percent too small is enough",
@@ -51,21 +61,21 @@ ENTRIES = (
         "Sums that are zero for all records are left out where records are not centred.",
         "threat_models.evidence.blocks:noisy_sum_of",
         (("if is_centred or not rule.centred:", "if is_centred:"),),
-        (SESSION_NOISE,),
+        (GRADIENTS,),
     ),
     PlantedFault(
         "zero sums of the last round alone",
         "Of a plan's transcripts the noise of the attacked round alone is measured.",
         "threat_models.evidence.transcripts:of_plans",
         (("for noisy in numbered[number].noisy_sums", "for noisy in main.noisy_sums if number == main.number"),),
-        (SESSION_NOISE,),
+        (ALL_ROUNDS,),
     ),
     PlantedFault(
         "short noise of lax gates",
         "Noise that is too small fails only where the gate asks for measured noise.",
         "threat_models.report.gate_evaluation:_judge_session_noise",
         (("if noise is not None and noise.is_short:", "if gate.measured and noise is not None and noise.is_short:"),),
-        (GATE, WAIVERS),
+        (f"{GATE}::test_noise_of_the_session_is_judged_by_its_limits",),
     ),
     PlantedFault(
         "waivers end a day early",
@@ -79,14 +89,14 @@ ENTRIES = (
         "The page does not name a waiver on its last day.",
         "threat_models.report.gate_evaluation:judge",
         (("if today <= waiver.expires)", "if today < waiver.expires)"),),
-        (WAIVERS, GATE + "::test_waiver_counts_up_to_its_day"),
+        (IN_FORCE,),
     ),
     PlantedFault(
         "by waiver wherever there is one",
         "A gate that passes by itself is said to pass by waiver, because one is in force.",
         "threat_models.report.first_page:verdict_in_words",
         (("any(each.waived for each in report.gate.waivers)", "bool(report.gate.waivers)"),),
-        (WAIVERS, PAGE),
+        (BY_WAIVER,),
     ),
     PlantedFault(
         "void waivers count as used",
@@ -112,7 +122,7 @@ ENTRIES = (
                 "if self.gate is not None and self.gate.outcome is Outcome.FAIL:",
             ),
         ),
-        (PAGE, GATE),
+        (OF_CONTROL,),
     ),
     PlantedFault(
         "first rule decides what is required",
@@ -159,21 +169,21 @@ ENTRIES = (
         "The best membership test of one sum forgets unread blocks of sums before it.",
         "threat_models.attacks.membership.aggregate:_run",
         (("unread = tuple(name for name in unread if name not in view.release)", "unread = ()"),),
-        (UNREAD,),
+        (EARLIER,),
     ),
     PlantedFault(
         "unread blocks of one session",
         "Of several sessions the first one's unread blocks alone withhold a verdict.",
         "threat_models.audit:examine",
         (("for view in views for name in unread_in(view)", "for name in unread_in(views[0])"),),
-        (UNREAD,),
+        (ANY_SESSION,),
     ),
     PlantedFault(
         "numbers beside the training of one round",
         "The second opinion counts what members noise beside one round's training.",
         "threat_models.estimation.recomputation:_with_training",
         (("total += own * _squared_mu_beside", "total += _squared_mu_beside"),),
-        (OPINION,),
+        (f"{OPINION}::test_numbers_noised_beside_the_training_count",),
     ),
     PlantedFault(
         "settings that are new are the same",
@@ -200,5 +210,75 @@ ENTRIES = (
             ),
         ),
         (f"{CHANGES}::test_each_change_has_its_word",),
+    ),
+    PlantedFault(
+        "noise of the first session alone",
+        "Of several sessions the first decides.",
+        "threat_models.evidence.session_noise:noise_of_sessions",
+        (("in enumerate(sessions)", "in enumerate(sessions[:1])"),),
+        (ALL_SESSIONS,),
+    ),
+    PlantedFault(
+        "parts do not share false alarms",
+        "Each block and sum may be called short as often as all together.",
+        "threat_models.estimation.chi_square:measure_variance",
+        (("level / len(parts)", "level"),),
+        (SHARED,),
+    ),
+    PlantedFault(
+        "counts less their noise",
+        "Rounding is bounded by fewer records than the noisy counts leave possible.",
+        "threat_models.evidence.session_noise:_most_records",
+        (("+ reach)", "- reach)"),),
+        (ROUNDING,),
+    ),
+    PlantedFault(
+        "zero sums of other records",
+        "Sums that are zero for centred records alone are measured where records are not centred.",
+        "threat_models.evidence.blocks:noisy_sum_of",
+        (("or not rule.centred:", "or rule.centred:"),),
+        (GRADIENTS,),
+    ),
+    PlantedFault(
+        "zero sums of the attacked round first",
+        "Other rounds' noise counts only where the attacked one shows none.",
+        "threat_models.evidence.transcripts:of_plans",
+        (("noisy_sums=noisy_sums))", "noisy_sums=main.noisy_sums or noisy_sums))"),),
+        (ALL_ROUNDS,),
+    ),
+    PlantedFault(
+        "expired waivers are in force",
+        "The page names waivers that are over.",
+        "threat_models.report.gate_evaluation:judge",
+        ((" if today <= waiver.expires)", ")"),),
+        (IN_FORCE,),
+    ),
+    PlantedFault(
+        "gates that fail by waiver",
+        "A gate that fails is said to do so by waiver.",
+        "threat_models.report.first_page:verdict_in_words",
+        (("report.gate.outcome is Outcome.PASS and any(", "any("),),
+        (BY_WAIVER,),
+    ),
+    PlantedFault(
+        "gates that could not tell are allowed",
+        "A gate that could not tell leaves the page with what is allowed.",
+        "threat_models.report.content:AuditReport.state",
+        (("is Outcome.FAIL else State.UNTOLD)", "is Outcome.FAIL else State.ALLOWED)"),),
+        (OF_CONTROL,),
+    ),
+    PlantedFault(
+        "best test vouches for what it does not see",
+        "The best membership test names the blocks that it weighs, and forgets the others.",
+        "threat_models.attacks.membership.aggregate:_run",
+        (("for name in unread if name not in view.release", "for name in unread if name in view.release"),),
+        (EARLIER,),
+    ),
+    PlantedFault(
+        "unread blocks of the last session",
+        "Of several sessions the last one's unread blocks alone withhold a verdict.",
+        "threat_models.audit:examine",
+        (("for view in views for name in", "for view in views[-1:] for name in"),),
+        (ANY_SESSION,),
     ),
 )
