@@ -40,8 +40,8 @@ check: setup  ## lint, format, types, architecture, generated code
 	@$(BIN)/python -m tests.architecture.regenerate --check
 	@$(BIN)/pytest --quiet tests/architecture
 
-bench: setup  ## measure speed and size; writes bench.json
-	@$(BIN)/python -m tests.benchmarks
+bench: setup  ## measure speed and size; writes bench.json (ARGS=--smoke: seconds, checks alone)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate

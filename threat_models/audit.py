@@ -130,7 +130,7 @@ def _explain_not_run(
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
     lacks_a_kind = attack.tells_members and len(set(knowledge.is_member.tolist())) < 2
     if lacks_a_kind or (attack.tries_records and not len(knowledge.candidates)):
-        why = "It takes records that took part and others, which this audit was not given."
+        why = "It takes records that took part (--known) and others (--public), which this audit was not given."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
     return None
 

@@ -153,10 +153,15 @@ def _zero_sums(
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """What shows the noise of one of the plan's sums: its zero samples, and what was summed."""
+    """What shows the noise of the plan's sum of this number: its zero samples, and what was summed.
 
+    `unseen` are the blocks with noise that have no zero sums, by name.
+    """
+
+    number: int
     round: Round | None = field(repr=False)
     samples: tuple[ZeroSample, ...]
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +179,7 @@ class Session:
     `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave. `exact`
     are all clients' blocks without noise, as a simulation has them and nobody else. `clients` are those that could be
     in this sum, `consortium` how many the plan has in all. `noisy_sums` are those of the plan's sums at hand, this one
-    among them, in which noise shows by itself.
+    among them, and `sums` is how many the plan has; 0 where all are at hand.
     """
 
     plan: Plan
@@ -201,6 +206,7 @@ class Session:
     exact: Mapping[str, Blocks] = field(default_factory=dict, repr=False)
     consortium: int = 0
     noisy_sums: tuple[NoisySum, ...] = field(default=(), repr=False)
+    sums: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,9 @@ def predict(
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
         found = _predicted(predictor, data, calibration, skip_bad_rows=skip_bad_rows)
     if found.skipped:
-        speaker.say(f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped: {_first_skipped(found)}")
+        speaker.say(
+            f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped; the first: {_first_skipped(found)}"
+        )
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
         speaker.say("note: scored on the records that the temperature was fitted to, which flatters it")
     scored = found.metrics
@@ -100,7 +102,8 @@ def _predicted(predictor: Predictor, data: str, calibration: Calibration | None,
     try:
         return predictor.predict(data, calibration, skip_bad_rows=skip_bad_rows)
     except BadRecord as refusal:
-        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if predictor.pipeline.schema else refusal.remedy
+        can_skip = predictor.pipeline.schema is not None and not skip_bad_rows
+        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if can_skip else refusal.remedy
         raise BadRecord(refusal.source, refusal.row, refusal.fault, remedy=remedy) from None
 
 

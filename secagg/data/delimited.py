@@ -9,6 +9,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,10 +91,13 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
     """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
 
     Every line that is not blank is one record, so that a quote left open spoils its own line only. The
-    delimiter is the header's; where the schema fixes the order, each line shows its own.
+    delimiter is the header's; where the schema fixes the order, each line shows its own. Of records to be predicted the
+    first line decides what the columns are, as it does without `tolerance`: nobody is to be protected from it there.
     """
-    content = ((row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip())
-    if schema is not None and schema.fields:
+    content: Iterator[tuple[int, str]] = (
+        (row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip()
+    )
+    if schema is not None and schema.fields and schema.needs_label:
         header, delimiters = list(schema.fields), schema.delimiters
     else:
         row, first = next(content, (0, ""))
@@ -101,7 +105,8 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
             raise BadInput(f"{path} is empty", remedy="a table without records has its header")
         _refuse_other_encoding(path, row, first)
         delimiters = (_delimiter(first, _allowed(schema)),)
-        header, _ = header_of(path, _fields(path, row, first, delimiters[0]), schema)
+        header, named = header_of(path, _fields(path, row, first, delimiters[0]), schema)
+        content = content if named else chain([(row, first)], content)
     places = needed_columns(header, schema, tolerance)
     longest = tolerance.longest_cell(path, len(places))
     lines: list[list[str]] = []
@@ -207,6 +212,21 @@ def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
             found.append((place, place + lines))
         place += lines
     return found
+
+
+def other_order_in(path: Path, schema: Schema | None) -> str:
+    """What the owner of a table should know of a header in another order than the schema's `fields`; "" without one.
+
+    Where a plan has noise no line decides how others are read, and this header would not be followed.
+    """
+    if schema is None or not schema.fields:
+        return ""
+    first = next((line for line in _text_of(path, whole=False) if line.strip()), "")
+    names = [name.strip() for name in _split(first, _delimiter(first, schema.delimiters))]
+    if names == list(schema.fields) or not {schema.label, *(each.name for each in schema.columns)} <= set(names):
+        return ""
+    order = ", ".join(schema.fields)
+    return f"{path} has a header that is not the schema's `fields`: under noise it is not followed; order them {order}"
 
 
 def line_breaks_in(path: Path, schema: Schema | None) -> str:

@@ -22,6 +22,7 @@ DAYS = ("YYYY-MM-DD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "D
 PATTERNS = (*DAYS, *(f"{day}{time}" for day in DAYS for time in (" hh:mm", " hh:mm:ss", "Thh:mm:ss")))
 """Patterns of dates that are recognised, the first that fits all of a column's values."""
 EVER = "0001-01-01", "9999-12-30"
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 
 
 def derive_schema(tables: Sequence[Table], label: str) -> Schema:
@@ -54,11 +55,16 @@ def derive_schema(tables: Sequence[Table], label: str) -> Schema:
 
 
 def decimal_of(columns: Sequence[NDArray[np.str_]]) -> str:
-    """The decimal mark of columns' distinct values: a comma where columns have such numbers, and none has a point."""
-    commas, points = (
-        any(np.any(np.strings.find(values, mark) >= 0) and _all_numbers(values, mark) for values in columns)
-        for mark in (",", ".")
-    )
+    """The decimal mark of columns' distinct values: a comma where columns have such numbers, and none has a point.
+
+    Columns whose marks may all group thousands, as in 293.927, count only where there are no others.
+    """
+    found, clear = [], []
+    for mark in (",", "."):
+        numbers = [values[np.strings.find(values, mark) >= 0] for values in columns if _all_numbers(values, mark)]
+        found.append(any(map(len, numbers)))
+        clear.append(any(not all(map(_GROUPED.fullmatch, map(str, values))) for values in numbers))
+    commas, points = clear if any(clear) else found
     return "," if commas and not points else "."
 
 

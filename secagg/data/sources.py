@@ -10,7 +10,7 @@ import numpy as np
 
 from secagg import plugins
 from secagg.data.arrays import NPZ
-from secagg.data.delimited import DELIMITED, line_breaks_in, write_without_line_breaks
+from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
 from secagg.data.encoding import encode_table
 from secagg.data.faults import Tolerance
@@ -134,9 +134,9 @@ def read_public_table(path: Path) -> Table:
 
 
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
-    """What the owner of a table, or of a folder of tables, should know of line breaks in quoted cells."""
-    files = _tables_at(Path(source)).items()
-    return tuple(filter(None, (line_breaks_in(file, schema) for file, known in files if known is DELIMITED)))
+    """What the owner of a table, or of a folder of tables, should know of line breaks in cells, and of its header."""
+    files = [file for file, known in _tables_at(Path(source)).items() if known is DELIMITED]
+    return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
 
 def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from secagg.data.arrays import NPZ, open_without_labels
 from secagg.data.encoding import encode_table
+from secagg.data.faults import MAX_CELL
 from secagg.data.images import is_flat_folder, open_flat
 from secagg.data.records import BAD, Dataset, Records
 from secagg.data.schema import Schema
@@ -43,10 +44,10 @@ def reasons_of(records: Records, schema: Schema) -> dict[int, str]:
 
 
 def _reason(records: Records, index: int, schema: Schema) -> str:
-    """What the strict reader says of one row by itself; a line that is no row has left all of its cells empty."""
+    """What the strict reader says of one row by itself; a line that is no row, or too long, has left no cell."""
     row = records.take(np.array([index]))
     if not any(cells[0] for cells in row.columns.values()):
-        return "the line cannot be split into the fields of the header"
+        return f"it has no value, a field of more than {MAX_CELL} characters, or not the fields of the header"
     table = Table(row.origin.files[0], dict(row.columns), row.origin, np.zeros(1, dtype=np.bool_))
     try:
         encode_table(table, replace(schema, needs_label=False))

@@ -25,7 +25,8 @@ MOST_MEASURED = 12
 class Choice:
     """One protection of the plan. `upload` is in bytes, by receiver; `seconds` of a client's CPU on this machine.
 
-    `refused` says why the plan cannot have it; then the numbers are empty.
+    Both are of the first of the `kinds` of sum that the plan has. `refused` says why the plan cannot have it; then the
+    numbers are empty.
     """
 
     protection: str
@@ -35,6 +36,7 @@ class Choice:
     upload: dict[str, int]
     seconds: float
     refused: str = ""
+    kinds: int = 1
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The same for people."""
@@ -44,8 +46,9 @@ class Choice:
         if self.refused:
             yield "this plan", f"cannot have it: {self.refused}"
             return
-        yield "a client uploads", ", ".join(f"{size} bytes to {name}" for name, size in self.upload.items())
-        yield "a client computes", f"{self.seconds:.3f} s here"
+        first = f", in the first of {self.kinds} kinds of sum" if self.kinds > 1 else ""
+        yield "a client uploads", ", ".join(f"{size} bytes to {name}" for name, size in self.upload.items()) + first
+        yield "a client computes", f"{self.seconds:.3f} s here{first}"
 
 
 def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
@@ -62,7 +65,7 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
         return Choice(*words, {}, 0.0, str(error))
     parts = protection.deliveries(setup.a_sum)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
-    return Choice(*words, upload, _client_seconds(data, supposed, choices))
+    return Choice(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.uploads))
 
 
 def _with_seconds(roster: Roster, protection: Protection) -> Roster:

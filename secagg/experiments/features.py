@@ -103,16 +103,22 @@ class Features:
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
 
-    def training_loss(self, head: Artifact, grid: Grid) -> float:
-        """The mean loss −log p in nats of a head that `predicts`, on the first training records with a label.
+    def training_fit(self, head: Artifact, grid: Grid) -> tuple[float, float, float]:
+        """The mean loss −log p in nats and the accuracy of a head that `predicts`, and the most frequent class's share.
 
-        NaN where scores are no numbers, or no record has a label.
+        Of at most JUDGED training records with a label, evenly spaced, since many files are sorted by class. The loss
+        is NaN where scores are no numbers, or no record has a label.
         """
-        few = np.flatnonzero(self.dataset.train.labels >= 0)[:JUDGED]
+        known = np.flatnonzero(self.dataset.train.labels >= 0)
+        few = known[:: max(1, -(-len(known) // JUDGED))]
         inputs, labels = _inputs(self.dataset.train.take(few), self.train[few], grid)
+        if not len(labels):
+            return math.nan, 0.0, 1.0
+        scores = head.scores(inputs)
         with np.errstate(invalid="ignore", over="ignore"):
-            chances = log_softmax(head.scores(inputs), axis=1)[np.arange(len(labels)), labels]
-        return -float(np.mean(chances)) if len(labels) else math.nan
+            chances = log_softmax(scores, axis=1)[np.arange(len(labels)), labels]
+        right = float(np.mean(np.argmax(scores, axis=1) == labels))
+        return -float(np.mean(chances)), right, float(np.bincount(labels).max()) / len(labels)
 
     def score(self, head: Artifact, grid: Grid) -> Metrics | None:
         """Every metric of a head that `predicts` on the held-out records with a label; None without them."""

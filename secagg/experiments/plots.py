@@ -87,7 +87,11 @@ def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequen
     Above noise that can be drawn again it says that nobody is protected; `notes` stand below.
     """
     if notes:
-        figure.supxlabel("\n".join(fill(note, 88) for note in notes), size=6, x=0.02, ha="left")
+        text = "\n".join(fill(note, 88) for note in notes)
+        if figure.legends:  # a label of the figure would lie on the legend below the axes
+            figure.legends[0].set_title(text, prop={"size": 6})
+        else:
+            figure.supxlabel(text, size=6, x=0.02, ha="left")
     if known_noise:
         figure.suptitle(REPRODUCIBLE, size=8, color="firebrick")
     for path in paths:

@@ -114,13 +114,14 @@ def _of_divergence(run: SimulationResult, features: Features) -> tuple[str, ...]
     """Training that ended no better than a guess that knows nothing, whose loss is log C, on the records trained on.
 
     Models begin near that loss, and steps that are not too large go down from it; members send nothing where their
-    training leaves the numbers.
+    training leaves the numbers. Noise can make a good model sure of its few errors too: where it is right more than
+    half way from the most frequent class's share to 1, a large loss is no divergence.
     """
     if run.federated is None or not isinstance(run.head, TrainedModel) or not run.head.predicts:
         return ()
     plan = run.federated.setup.plan
-    loss, blind = features.training_loss(run.head, plan.grid), math.log(len(plan.classes))
-    if loss < blind:
+    (loss, right, most), blind = features.training_fit(run.head, plan.grid), math.log(len(plan.classes))
+    if loss < blind or (right > (1 + most) / 2 and not math.isnan(loss)):
         return ()
     noise = ", or less noise" if math.isfinite(run.settings.epsilon) else ""
     said = f"a loss of {loss:.3g} on training records, not below {blind:.3g} of a guess that knows nothing"

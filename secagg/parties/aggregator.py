@@ -120,7 +120,8 @@ class AggregatorWork:
         self._collecting = state
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
-        deadline = Deadline(self._folder, type(state).__name__, self._setup.join_seconds, slack)
+        clock = asyncio.get_running_loop().time
+        deadline = Deadline(self._folder, type(state).__name__, self._setup.join_seconds, slack, clock)
         while not self._complete.is_set():
             left = deadline.left(self._staging.longest_wait)
             if left <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from secagg.errors import BadInput
@@ -33,17 +34,21 @@ class Deadline:
     A party that was itself away (restarted, or stopped) when its step should have closed could hear nobody: once, it
     puts the close off, so that those who waited for it are heard. A step takes at most its time, the time in which the
     party was away, and `slack` seconds: half of them for this, half for those who waited for a place to upload.
-    `extend` doubles the step's time, once for all lives.
+    `extend` doubles the step's time, once for all lives. `clock` counts seconds and never goes back:
+    that of the event loop, so that a party has one clock for its waits and its deadlines.
     """
 
-    def __init__(self, folder: Path, step: str, seconds: float, slack: float) -> None:
+    def __init__(
+        self, folder: Path, step: str, seconds: float, slack: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Begin the step's time, or go on with it. Raises BadInput when the disk refuses."""
         self._file = folder / CLOSING_FILE
         self._step = step
         self._seconds = seconds
         self._slack = slack
+        self._clock = clock
         self._is_put_off = self.is_extended = False
-        now = self._looked = time.monotonic()
+        now = self._looked = clock()
         kept = read_closing(folder, step)
         if kept is None:
             self._closes = now + seconds
@@ -55,7 +60,7 @@ class Deadline:
 
     def left(self, waited: float = 0.0) -> float:
         """Seconds until the step closes, not above 0 when it does; who `waited` for a place has that time on top."""
-        now = time.monotonic()
+        now = self._clock()
         if now > self._looked + LOOK_SECONDS + _STOPPED_SECONDS:
             self._put_off(now)
         self._looked = now
@@ -79,7 +84,7 @@ class Deadline:
             self._keep()
 
     def _keep(self) -> None:
-        closes = time.time() + self._closes - time.monotonic()
+        closes = time.time() + self._closes - self._clock()
         try:
             write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)} {int(self.is_extended)}".encode())
         except OSError as error:

@@ -48,7 +48,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         *_cohorts(setup),
         ("who must agree", setup.protection.explain(setup.a_sum)),
         *_promise(setup),
-        ("who gets the head", plan.result),
+        ("who gets the head", "the server alone" if plan.result == "server" else "the server and all members"),
         *_rounds(setup),
         ("waiting", _waiting(setup)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
@@ -349,7 +349,10 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
         ("noise of one party", f"{noise}. {_enough(claim)}"),
         *_of_rounds(setup),
         ("what breaks it", _breaks(setup)),
-        ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
+        (
+            "a bad record",
+            "counts as zero, by a rule that looks at it alone; each member sees how many it has",
+        ),
         ("grid", f"{plan.levels} steps in a record's length{saved}"),
     ]
 

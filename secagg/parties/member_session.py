@@ -22,6 +22,7 @@ from typing import Any
 from secagg.cohorts import Draw
 from secagg.encoding import Integers
 from secagg.errors import (
+    COUNTS,
     BadInput,
     ImpossibleSum,
     LeftBehind,
@@ -134,7 +135,8 @@ class MemberSession:
         except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
             await self._leave(server, error)
-            raise SessionAborted(f"this party leaves: {error}") from None
+            opened = self.outcome is not None and not self._setup.is_draw
+            raise SessionAborted(f"this party leaves: {error}{f'; a sum was opened: {COUNTS}' * opened}") from None
         except SessionAborted as error:
             self._end(error)
             raise

@@ -335,7 +335,8 @@ class ServerSession:
         protocol = self._protocol
         async with self._turn:
             self._publish()
-            deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, self._setup.plan.step_seconds)
+            clock, slack = asyncio.get_running_loop().time, self._setup.plan.step_seconds
+            deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, slack, clock)
         if said := self._awaited("of "):
             _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.benchmarks.processes import COHORTS, Usage, Usages
+from tests.benchmarks.processes import Usage, Usages
 from tests.benchmarks.protections import LENGTHS, PROTECTIONS, Costs, ProtectionCosts
 from tests.benchmarks.scenario import TRIANGLE
 from tests.benchmarks.table import Row, columns, judged
@@ -114,7 +114,7 @@ class Comparison:
         lines = [
             (f"  {party}, {count} clients", *(_used(usages[name][count].get(party)) for name in PROTECTIONS), "")
             for party in parties
-            for count in COHORTS
+            for count in usages[PROTECTIONS[0]]
         ]
         heading = f"processes over gRPC, {TRIANGLE:,} integers: peak MiB while serving (CPU s)"
         return [(heading, *[""] * (len(PROTECTIONS) + 1)), *lines] if lines else []

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +53,12 @@ Usages = dict[str, dict[int, dict[str, Usage]]]
 """Protection → number of clients → party → what it used."""
 
 
-def measure_processes() -> Usages | None:
+def measure_processes(cohorts: Sequence[int] = COHORTS) -> Usages | None:
     """One session for each protection and cohort; None where the system does not tell what a process uses."""
     if not Path("/proc/self/status").exists():
         say("processes are not measured: this system has no /proc")
         return None
-    return {name: {count: _measure(name, count) for count in COHORTS} for name in PROTECTIONS}
+    return {name: {count: _measure(name, count) for count in cohorts} for name in PROTECTIONS}
 
 
 def _measure(protection: str, count: int) -> dict[str, Usage]:
@@ -168,10 +168,11 @@ async def _everyone(members: Members, folder: Path, server: _Party, aggregators:
     """Let every client take part; the server has served when only one acknowledgement is outstanding."""
 
     async def take_part(credentials: Credentials, link: Link) -> None:
-        session = client_session(
-            setup, credentials, folder / credentials.name / "session", lambda: contribution(setup, credentials.index)
-        )
+        home = folder / credentials.name / "session"
         async with AsyncExitStack() as stack:
+            session = stack.enter_context(
+                client_session(setup, credentials, home, lambda: contribution(setup, credentials.index))
+            )
             await stack.enter_async_context(link)
             others = {
                 index: await stack.enter_async_context(Link(credentials, address, _PATIENCE_SECONDS, index))

@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
+from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
-from secagg.experiments.session import run_session
+from secagg.experiments.session import InMemorySession, Measured
 from secagg.parties import SessionSetup
+from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics.moments import Integers
+from tests.benchmarks.metering import Balance
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, placed, random_vectors, roles, say, setup_of
 
 LENGTHS = (LENGTH, TRIANGLE)
@@ -42,8 +46,8 @@ class ProtectionCosts:
     """What one session cost.
 
     `client_cpu` is CPU seconds of one client, the median of the survivors; `sent` what it sends, by receiver, each
-    the median. `others_cpu` is CPU seconds of the server and the second parties together, `others_seconds` the elapsed
-    seconds of their steps.
+    the median. `others_cpu` is CPU seconds of the server and the second parties together, each as if it were alone in
+    its process, `others_seconds` the elapsed seconds of their steps.
     """
 
     length: int
@@ -67,37 +71,72 @@ Costs = dict[str, dict[int, ProtectionCosts]]
 """Protection → length → costs."""
 
 
-def measure_protections() -> Costs:
-    """Every protection at every length. Raises ValueError when an opened sum is not the survivors' sum."""
-    vectors = random_vectors()
+@dataclass
+class _Measured(Measured):
+    """Also the CPU seconds of all other parties, and those `spared` by computing once what several parties compute.
+
+    Parties are charged what they were spared: each would compute it in its own process.
+    """
+
+    others_cpu: float = 0.0
+    spared: float = 0.0
+
+    @contextmanager
+    def client(self, member: int) -> Iterator[None]:
+        """What runs inside costs this client CPU."""
+        with super().client(member):
+            yield
+        self.spared = spared_seconds()
+
+    @contextmanager
+    def server(self, step: str) -> Iterator[None]:
+        """What runs inside costs server or second parties CPU."""
+        begun = time.process_time() + spared_seconds()
+        with super().server(step):
+            yield
+        self.spared = spared_seconds()
+        self.others_cpu += time.process_time() + self.spared - begun
+
+
+def measure_protections(clients: int = CLIENTS, dropouts: int = DROPOUTS) -> Costs:
+    """Every protection at every length.
+
+    Raises ValueError when an opened sum is not the survivors' sum, or the parties' CPU is not the process's.
+    """
+    vectors = {member: vector for member, vector in random_vectors().items() if member <= clients}
     costs: Costs = {}
     for name in PROTECTIONS:
         for length in LENGTHS:
-            say(f"{name} session of {CLIENTS} clients, {length:,} integers")
-            costs.setdefault(name, {})[length] = _measure(name, {each: vectors[each][:length] for each in vectors})
+            say(f"{name} session of {clients} clients, {length:,} integers")
+            held = {each: vectors[each][:length] for each in vectors}
+            costs.setdefault(name, {})[length] = _measure(name, held, dropouts)
     return costs
 
 
-def _measure(protection: str, vectors: Mapping[int, Integers]) -> ProtectionCosts:
-    names = roles(CLIENTS, protection)
+def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) -> ProtectionCosts:
+    clients = len(vectors)
+    names = roles(clients, protection)
     keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
     roster = Roster.of("benchmark", [Member(*each, keys[index].public) for index, each in enumerate(names.items())])
-    setup = setup_of(roster, protection=protection, dropouts=DROPOUTS)
+    setup = setup_of(roster, protection=protection, dropouts=dropouts)
     setup = replace(setup, context=placed(setup.context, len(vectors[1])))
+    leaves = dict.fromkeys(range(1, dropouts + 1), setup.protection.client.announcement.__name__)
+    parties = {index: LocalParty(index, key, OperatingSystem()) for index, key in keys.items()}
+    session = InMemorySession(setup.context, setup.protection, parties, vectors.__getitem__, leaves)
+    session.measured = measured = _Measured()
     began = time.process_time()
-    leaves = dict.fromkeys(range(1, DROPOUTS + 1), setup.protection.client.announcement.__name__)
-    opened = run_session(setup, keys, vectors.__getitem__, leaves)
+    opened = session.run()
     cpu = time.process_time() - began
-    if len(opened.members) != CLIENTS - DROPOUTS or not np.array_equal(
+    if len(opened.members) != clients - dropouts or not np.array_equal(
         opened.total, sum(vectors[member] for member in opened.members)
     ):
         raise ValueError(f"the opened {protection} sum is not the survivors' sum")
-    measured = opened.measured
+    Balance(sum(measured.client_cpu.values()) + measured.others_cpu - measured.spared, cpu).require()
     return ProtectionCosts(
         length=setup.context.length,
         client_cpu=median(measured.client_cpu[member] for member in opened.members),
         sent=_sent(setup, round(median(measured.client_bytes[member] for member in opened.members))),
-        others_cpu=cpu - sum(measured.client_cpu.values()),
+        others_cpu=measured.others_cpu,
         others_seconds=measured.server_seconds,
     )
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Measurements:
 
     @property
     def server(self) -> SessionCosts:
-        """The session that was opened fastest."""
+        """The session that was opened with the least CPU."""
         return min(self.sessions, key=lambda each: each.opening)
 
     @property
@@ -87,7 +87,7 @@ def _session_rows(found: Measurements) -> list[Row]:
         judged("client_cpu_s", client.cpu, GOAL_CLIENT_CPU, "{:.4f}".format),
         *(Row(f"  up to its {name}", f"{value:.4f}") for name, value in client.client_cpu.items()),
         judged("server_open_s", server.opening, GOAL_OPENING, "{:.3f}".format),
-        Row("  share checks (CPU)", f"{server.share_checks:.3f}"),
+        Row("  taking the openings: signatures, shares, transcript", f"{server.share_checks:.3f}"),
         Row("  recovery, sum, unmasking", f"{server.after_last_opening:.3f}"),
         Row("  not counted: disk, as openings arrive", f"{server.transcript_wait:.3f}"),
         Row("upload_bytes", f"{sum(client.client_bytes.values()):,.0f}"),
@@ -127,6 +127,7 @@ def as_json(found: Measurements) -> str:
         "server_open_share_checks_s": server.share_checks,
         "server_open_after_last_opening_s": server.after_last_opening,
         "server_open_all_runs_s": [each.opening for each in found.sessions],
+        "session_balance_s": [asdict(each.balance) for each in found.sessions],
         "server_transcript_wait_s": [each.transcript_wait for each in found.sessions],
         "upload_bytes": round(sum(client.client_bytes.values())),
         "packed_bytes": PACKED_BYTES,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ RING = Ring(32)
 DIMENSION = 512
 CLASSES = 10
 REPEATS = 3
-_STEP_SECONDS = 600
+STEP_SECONDS = 600
 _FILES_OF_THE_AUTHORITY = ("ca.pem", "cert.pem", "roster.json")
 
 
@@ -73,7 +74,7 @@ def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) 
 def setup_of(roster: Roster, **choices: Any) -> SessionSetup:
     """The first session of a plan of 512 features in 10 classes."""
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
-    chosen = PlanChoices(radius=1.0, join_seconds=_STEP_SECONDS, step_seconds=_STEP_SECONDS, **choices)
+    chosen = PlanChoices(radius=1.0, join_seconds=STEP_SECONDS, step_seconds=STEP_SECONDS, **choices)
     return SessionSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
 
 
@@ -96,13 +97,14 @@ def resized(setup: SessionSetup, method: Method) -> SessionSetup:
     return replace(setup, method=method, known_round=method, layout=layout, context=context)
 
 
+@contextmanager
 def client_session(
     setup: SessionSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
-) -> MemberSession:
+) -> Iterator[MemberSession]:
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / FILE_NAME)
-    begin_transcript(journal, setup)
-    hooks = Hooks(lambda _: None, vector)
-    me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-    return MemberSession(setup, me, folder, journal, hooks)
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        begin_transcript(journal, setup)
+        hooks = Hooks(lambda _: None, vector)
+        me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
+        yield MemberSession(setup, me, folder, journal, hooks)

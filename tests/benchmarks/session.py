@@ -1,15 +1,16 @@
 """One whole session of 100 clients and 10 dropouts in this process: real parties, frames, transcripts and disks.
 
-Only gRPC and TLS are missing. The clients work one after the other and wait for each other before the server takes
-what they send, so that what is charged to a party is its own work.
+Only gRPC and TLS are missing. All parties share one event loop, which charges each one's work to its own account and
+leaves out the waits for those who left. That the accounts add up to what the process used is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,11 +31,22 @@ from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
 from secagg.transport.limits import CHUNK_BYTES
 from secagg.wire import rpc
+from tests.benchmarks.metering import (
+    ACCOUNT,
+    Account,
+    Balance,
+    Meter,
+    MeteredLoop,
+    metered_disk,
+    on_account,
+    queue_seconds,
+)
 from tests.benchmarks.scenario import (
     CLASSES,
     CLIENTS,
     DROPOUTS,
     LENGTH,
+    STEP_SECONDS,
     Members,
     client_session,
     enrol,
@@ -47,15 +59,8 @@ _UPLOAD = UploadHeader.__name__
 _OPENING = Opening.__name__
 VECTOR = "vector"
 FETCHES = "requests for the server's messages"
-
-
-class _AdjustableLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be moved on, so that nobody sits out a deadline."""
-
-    skipped = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.skipped
+_MOST_LEFT_OUT = 3.0 * STEP_SECONDS
+"""Seconds: one step waits for those who left, and at most twice its time."""
 
 
 @dataclass
@@ -63,9 +68,10 @@ class SessionCosts:
     """What one session cost: client figures are means over the survivors.
 
     `client_cpu` is CPU seconds for each message that a client sends, `client_bytes` the bytes of the requests that
-    carry it. `share_checks` is the server's CPU for all openings, `after_last_opening` wall seconds from then to the
-    opened integers (recovery, adding up, unmasking). `transcript_wait` is how long the server waited for its disk to
-    have the openings, one by one.
+    carry it. `share_checks` is the server's CPU for taking all openings, `after_last_opening` its other CPU from the
+    last of them to the opened integers (recovery, adding up, unmasking). `transcript_wait` is how long the server
+    waited for its disk to have the openings, one by one. `left_out` is for how many
+    seconds everybody would have waited for those who left.
     """
 
     client_cpu: dict[str, float]
@@ -73,6 +79,8 @@ class SessionCosts:
     share_checks: float
     after_last_opening: float
     transcript_wait: float
+    left_out: float
+    balance: Balance
 
     @property
     def cpu(self) -> float:
@@ -81,106 +89,79 @@ class SessionCosts:
 
     @property
     def opening(self) -> float:
-        """Seconds from the openings to the opened integers, without the disk's time to store each opening."""
+        """CPU seconds from the openings to the opened integers."""
         return self.share_checks + self.after_last_opening
 
 
 @dataclass
 class _Stage:
-    """What the clients of one session share: the server, who is still there, and the clock."""
+    """What the parties of one session share: the server and everybody's account.
+
+    The server has one account for the openings and one for all else, `before_opening` is the CPU on the latter when
+    the last opening was sent.
+    """
 
     server: ServerSession
     setup: SessionSetup
-    cpu: dict[int, defaultdict[str, float]] = field(default_factory=dict)
+    clients: dict[int, Account] = field(default_factory=dict)
     sent: dict[int, defaultdict[str, float]] = field(default_factory=dict)
-    checks_seconds: float = 0.0
-    checks_cpu: float = 0.0
-    last_opening: float = 0.0
-    _arrived: Counter[str] = field(default_factory=Counter)
-    _gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    serving: Account = field(default_factory=Account)
+    openings: Account = field(default_factory=Account)
+    before_opening: float = 0.0
 
-    async def everyone(self, step: str, present: int) -> None:
-        """Wait until all who are still there have come to this step."""
-        self._arrived[step] += 1
-        gate = self._gates.setdefault(step, asyncio.Event())
-        if self._arrived[step] == present:
-            gate.set()
-        await gate.wait()
-
-    def taken_opening(self, seconds: float, cpu: float) -> None:
-        """The server has checked an opening and written it down."""
-        self.checks_seconds += seconds
-        self.checks_cpu += cpu
-        self.last_opening = time.perf_counter()
-
-    def is_last(self, step: str) -> bool:
-        """Whether the server has now taken the step's last message; counts down."""
-        self._arrived[step] -= 1
-        return self._arrived[step] == 0
+    @property
+    def accounts(self) -> list[Account]:
+        """Those of all parties."""
+        return [*self.clients.values(), self.serving, self.openings]
 
 
 class _Wire:
-    """One client's connection: stops its clock while others work, and counts what it sends."""
+    """One client's connection: charges what it used to what it sends, and counts the bytes."""
 
     patience = 0.0
 
-    def __init__(self, stage: _Stage, member: int) -> None:
-        self._stage, self._member = stage, member
-        self._step = ""
-        self._cpu = stage.cpu.setdefault(member, defaultdict(float))
+    def __init__(self, stage: _Stage, meter: Meter, member: int) -> None:
+        self._stage, self._meter, self._member = stage, meter, member
+        self._account = stage.clients.setdefault(member, Account())
         self._sent = stage.sent.setdefault(member, defaultdict(float))
-        self._began = time.process_time()
+        ACCOUNT.set(self._account)
 
-    def stop(self, step: str | None = None) -> None:
-        """Charge the CPU time since the clock began to the step (None: the one before)."""
-        spent = time.process_time() - self._began
-        self._step = step or self._step
-        self._cpu[self._step] += spent
+    def charge(self, step: str | None = None) -> None:
+        """Charge what the client has used since it last sent something to the step (None: the one before)."""
+        self._meter.lap()
+        self._account.charge(step)
 
     async def submit(self, frame: bytes) -> bytes:
         """A frame in one request."""
-        self.stop(step := peek(frame).step)
-        await self._stage.everyone(step, CLIENTS - (DROPOUTS if self._is_after_upload else 0))
+        self.charge(step := peek(frame).step)
         self._sent[step] += rpc.SubmitRequest(frame=frame).ByteSize()
-        began, cpu = time.perf_counter(), time.process_time()
-        reply = await self._stage.server.submit(self._member, frame)
+        stage = self._stage
+        account = stage.openings if step == _OPENING else stage.serving
         if step == _OPENING:
-            self._stage.taken_opening(time.perf_counter() - began, time.process_time() - cpu)
-        self._began = time.process_time()
-        return reply
+            stage.before_opening = stage.serving.total
+        return await on_account(account, stage.server.submit(self._member, frame))
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """A frame and the vector, in the parts in which `transport.Link` sends them."""
-        self.stop(_UPLOAD)
-        if self._member <= DROPOUTS:  # the first clients leave when they should upload
+        self.charge(_UPLOAD)
+        if self._member <= self._stage.setup.plan.dropouts:  # the first clients leave when they should upload
             raise ServerAway(0.0)
-        await self._stage.everyone(_UPLOAD, CLIENTS - DROPOUTS)
         self._sent[_UPLOAD] += rpc.UploadPart(frame=frame).ByteSize()
-        reply = await self._stage.server.upload(self._member, frame, self._parts(vector))
-        if self._stage.is_last(_UPLOAD):
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, _AdjustableLoop)
-            loop.skipped += self._stage.setup.plan.step_seconds
-        self._began = time.process_time()
-        return reply
+        stage = self._stage
+        return await on_account(stage.serving, stage.server.upload(self._member, frame, self._parts(vector)))
 
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
-        self.stop()
-        frame = None
+        self.charge()
+        frame, stage = None, self._stage
         while frame is None:
             self._sent[FETCHES] += rpc.FetchRequest(plan=plan, step=step).ByteSize()
-            frame = await self._stage.server.fetch(self._member, plan, step, 2 * seconds)
-        self._began = time.process_time()
+            frame = await on_account(stage.serving, stage.server.fetch(self._member, plan, step, 2 * seconds))
         return frame
 
     async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
         """Nothing is named beside this session's outcome."""
         raise NotImplementedError
-
-    @property
-    def _is_after_upload(self) -> bool:
-        return _UPLOAD in self._sent
 
     async def _parts(self, vector: Path) -> AsyncIterator[bytes]:
         for part in _upload_parts(vector):
@@ -194,16 +175,25 @@ def _upload_parts(vector: Path) -> Iterator[rpc.UploadPart]:
             yield rpc.UploadPart(data=data)
 
 
-def measure_sessions(repeats: int) -> list[SessionCosts]:
-    """Run the session several times. Raises ValueError when the opened sum is not the survivors' sum."""
-    vectors = random_vectors()
+def measure_sessions(repeats: int, clients: int = CLIENTS, dropouts: int = DROPOUTS) -> list[SessionCosts]:
+    """Run the session several times.
+
+    Raises ValueError when the opened sum is not the survivors' sum, or the costs do not add up.
+    """
     costs = []
     for turn in range(1, repeats + 1):
-        say(f"session of {CLIENTS} clients, {DROPOUTS} dropouts, run {turn} of {repeats}")
-        with TemporaryDirectory() as place, asyncio.Runner(loop_factory=_AdjustableLoop) as runner:
-            members = enrol(Path(place), CLIENTS, dropouts=DROPOUTS, result="server")
-            costs.append(runner.run(_run(Path(place), members, vectors)))
+        say(f"session of {clients} clients, {dropouts} dropouts, run {turn} of {repeats}")
+        costs.append(found := measure_session(clients, dropouts, Meter()))
+        found.balance.require()
     return costs
+
+
+def measure_session(clients: int, dropouts: int, meter: Meter) -> SessionCosts:
+    """Run one session. Raises ValueError when the opened sum is not the survivors' sum."""
+    with TemporaryDirectory() as place, metered_disk():
+        members = enrol(Path(place), clients, dropouts=dropouts, result="server")
+        with asyncio.Runner(loop_factory=lambda: MeteredLoop(meter, _MOST_LEFT_OUT)) as runner:
+            return runner.run(_run(Path(place), members, random_vectors(), meter))
 
 
 class _OneBlock(SimpleMethod):
@@ -212,8 +202,8 @@ class _OneBlock(SimpleMethod):
     name = "one-block"
     parameters: ClassVar[Parameters] = {}
 
-    def __init__(self) -> None:
-        self.opened = 0.0
+    def __init__(self, note: Callable[[], None]) -> None:
+        self._note = note
         self.total = np.zeros(0, dtype=np.int64)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
@@ -226,13 +216,19 @@ class _OneBlock(SimpleMethod):
 
     def finalize(self, opened: Opened) -> Step:
         """The first thing that is made of an opened sum; one zero for each class."""
-        self.opened = time.perf_counter()
+        self._note()
         self.total = opened.blocks["vector"]
         return Step(LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32)))
 
 
-async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) -> SessionCosts:
-    method = _OneBlock()
+async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], meter: Meter) -> SessionCosts:
+    opened: list[float] = []
+
+    def note() -> None:
+        meter.lap()
+        opened.append(stage.serving.total)
+
+    method = _OneBlock(note)
     setup = resized(members.setup, method)
     home = folder / "server" / "session"
     home.mkdir(parents=True)
@@ -240,31 +236,42 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     def finish(result: SumResult) -> Outcome:
         return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
 
-    server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
-    stage = _Stage(server, setup)
-    clients = (_take_part(stage, each, folder / each.name / "session", vectors[each.index]) for each in members.clients)
-    serving = asyncio.create_task(server.run())
-    await asyncio.gather(serving, *clients)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, MeteredLoop)
+    began, cpu, queue = time.perf_counter(), time.process_time(), queue_seconds()
+    with closing(Journal(home / FILE_NAME)) as journal:
+        stage = _Stage(ServerSession(setup, members.server.identity, home, journal, finish), setup)
+        serving = asyncio.create_task(on_account(stage.serving, stage.server.run()))
+        homes = ((each, folder / each.name / "session") for each in members.clients)
+        await asyncio.gather(serving, *(_take_part(stage, meter, each, at, vectors[each.index]) for each, at in homes))
+    balance = Balance(
+        charged=sum(each.total for each in stage.accounts),
+        process=time.process_time() - cpu,
+        wall=time.perf_counter() - began,
+        disk=sum(each.disk for each in stage.accounts),
+        queue=queue_seconds() - queue,
+    )
     summed = serving.result().members
-    if len(summed) != CLIENTS - DROPOUTS or not np.array_equal(method.total, sum(vectors[each] for each in summed)):
+    if len(summed) != len(members.clients) - setup.plan.dropouts or not np.array_equal(
+        method.total, sum(vectors[each] for each in summed)
+    ):
         raise ValueError("the opened sum is not the survivors' sum")
     return SessionCosts(
-        client_cpu=_means(stage.cpu, summed),
+        client_cpu=_means({member: each.cpu for member, each in stage.clients.items()}, summed),
         client_bytes=_means(stage.sent, summed),
-        share_checks=stage.checks_cpu,
-        after_last_opening=method.opened - stage.last_opening,
-        transcript_wait=stage.checks_seconds - stage.checks_cpu,
+        share_checks=stage.openings.total,
+        after_last_opening=opened[0] - stage.before_opening,
+        transcript_wait=stage.openings.disk,
+        left_out=loop.clock.left_out,
+        balance=balance,
     )
 
 
-async def _take_part(stage: _Stage, credentials: Credentials, folder: Path, vector: Integers) -> None:
-    wire = _Wire(stage, credentials.index)
-    session = client_session(stage.setup, credentials, folder, lambda: vector)
-    try:
+async def _take_part(stage: _Stage, meter: Meter, credentials: Credentials, folder: Path, vector: Integers) -> None:
+    wire = _Wire(stage, meter, credentials.index)
+    with client_session(stage.setup, credentials, folder, lambda: vector) as session, suppress(ServerAway):
         await session.run(wire)
-    except ServerAway:
-        return
-    wire.stop()
+        wire.charge()
 
 
 def _means(spent: Mapping[int, Mapping[str, float]], members: tuple[int, ...]) -> dict[str, float]:

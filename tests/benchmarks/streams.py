@@ -22,7 +22,7 @@ from secagg.protection.interface import SessionContext
 from secagg.protection.masking.opening import Mask, MaskedSum
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, RING, say
 
-_ROUNDS = 15
+ROUNDS = 15
 _FLOOR_STREAMS = 50
 _PIECES = (LENGTH, 1 << 15)
 _CONTEXT = SessionContext(bytes(32), bytes(32), bytes(32), {}, {}, RING, LENGTH, 0, DROPOUTS, 1)
@@ -50,7 +50,7 @@ class StreamTimes:
         return self.unmask / (UNMASK_STREAMS * (self.keystream + self.addition))
 
 
-def measure_streams() -> StreamTimes:
+def measure_streams(rounds: int = ROUNDS) -> StreamTimes:
     """The best of several rounds; each round measures floor and masks one after the other."""
     vector = np.zeros(LENGTH, dtype=RING.word)
     actions: dict[str, list[Callable[[], object]]] = {
@@ -61,7 +61,7 @@ def measure_streams() -> StreamTimes:
     }
     best = dict.fromkeys(actions, np.inf)
     say("masks and their floor")
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         for name, variants in actions.items():
             best[name] = min(best[name], *(_seconds(action) for action in variants))
     return StreamTimes(

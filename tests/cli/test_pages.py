@@ -24,7 +24,7 @@ from threat_models.report.json_report import as_json
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="there is no Chromium")
 needs_axe = pytest.mark.skipif(browser.AXE is None, reason="SECAGG_AXE names no folder of axe-core")
 WIDTHS = (1280, 500)
-WHY = "It takes records that took part and others, which this audit was not given."
+WHY = "It takes records that took part (--known) and others (--public), which this audit was not given."
 
 
 def gated(report):

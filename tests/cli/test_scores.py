@@ -211,10 +211,10 @@ def test_bad_rows_can_be_skipped_and_are_reported(secagg: Command, home: Path) -
     gone = {each["row"]: each for each in found["predictions"] if each["skipped"] is not None}
     assert gone[4]["skipped"] == "column 'age' holds a number outside the declared range [0, 100]"
     assert "139" not in gone[4]["skipped"]
-    assert gone[5]["skipped"] == "the line cannot be split into the fields of the header"
+    assert gone[5]["skipped"].endswith("or not the fields of the header")
     assert gone[4]["class"] is gone[4]["probabilities"] is gone[5]["class"] is None
     rows = list(csv.DictReader((home / "p.csv").read_text().splitlines()))
     assert [row["row"] for row in rows if row["skipped"]] == ["4", "5"]
     assert rows[2] | {"file": "", "skipped": ""} == {**dict.fromkeys(rows[2], ""), "row": "4"}
     said = secagg("predict", *head, "--skip-bad-rows")
-    assert "2 of 202 rows were skipped: row 4, column 'age' holds" in said.err
+    assert "2 of 202 rows were skipped; the first: row 4, column 'age' holds" in said.err

@@ -111,6 +111,17 @@ def test_a_schema_of_another_encoding_is_named(tmp_path: Path) -> None:
         load_schema(str(tmp_path / "own.toml"))
 
 
+@pytest.mark.parametrize(("mark", "other"), [(",", "."), (".", ",")])
+def test_thousands_are_not_taken_for_decimals(tmp_path: Path, mark: str, other: str) -> None:
+    """Beside numbers with one decimal mark, those with the other before three digits are named as thousands."""
+    path = tmp_path / "public.csv"
+    rows = (f"1{row % 7}{mark}5;1{row:02}{other}500;{row % 2}" for row in range(60))
+    path.write_text("\n".join(["hb;platelets;ill", *rows]))
+    draft = draft_schema(read_public_table(path), "ill")
+    assert [(column.name, column.kind) for column in draft.schema.columns] == [("hb", "numeric")]
+    assert [name for name, reason in draft.unused if "thousands' separators" in reason] == ["platelets"]
+
+
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [

@@ -8,6 +8,7 @@ from PIL import Image
 
 from secagg.data.records import BAD, UNLABELLED, Dataset
 from secagg.data.schema import Categorical, Numeric, Schema
+from secagg.data.sources import line_breaks_of
 from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput, BadRecord
 
@@ -48,6 +49,38 @@ def test_file_without_header_may_lack_the_labels_field(tmp_path: Path, content: 
     found = opened(tmp_path / "ordered.data", content, IN_ORDER).train
     assert found.labels.tolist() == labels
     assert found.inputs[:, 0].tolist() == [-0.5, 0]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["25,f", "50,m"],
+        ["sex,age", "f,25", "m,50"],
+        ["sex,ill,age", "f,1,25", "m,0,50"],
+        ["age,note,sex", "25,-,f", "50,-,m"],
+    ],
+)
+def test_skipping_bad_rows_changes_no_other_row(tmp_path: Path, lines: list[str]) -> None:
+    """Where the schema fixes the order, files with another header, or without labels, are read as without skipping."""
+    strict = opened(tmp_path / "good.csv", "\n".join(lines), IN_ORDER).train
+    (tmp_path / "bad.csv").write_text("\n".join([*lines[:-1], 'one "field', lines[-1]]))
+    how = {"schema": IN_ORDER, "image_size": (3,), "classes": ("no", "yes")}
+    found = open_unlabelled(str(tmp_path / "bad.csv"), **how, tolerant=True).train  # type: ignore[arg-type]
+    assert found.labels.tolist() == [strict.labels[0], BAD, strict.labels[1]]
+    assert np.array_equal(found.inputs[[0, 2]], strict.inputs)
+    assert found.origin.row.tolist() == [len(lines) - 1, len(lines), len(lines) + 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "is_said"),
+    [("sex,age,ill", True), ("age,note,sex,ill", True), ("age,sex,ill", False), ("25,f,1", False), ('a "b', False)],
+)
+def test_owner_learns_of_a_header_that_noise_does_not_follow(tmp_path: Path, first: str, is_said: bool) -> None:
+    """A header in another order than the schema's is named to the table's owner: under noise it is no header."""
+    (tmp_path / "t.csv").write_text(f"{first}\n25,f,1\n")
+    doubts = line_breaks_of(str(tmp_path / "t.csv"), IN_ORDER)
+    assert any("under noise it is not followed; order them age, sex, ill" in each for each in doubts) == is_said
+    assert line_breaks_of(str(tmp_path / "t.csv"), SCHEMA) == ()
 
 
 @pytest.mark.parametrize(

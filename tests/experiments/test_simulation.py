@@ -14,6 +14,7 @@ import secagg
 from secagg.data import Dataset, Origin, Records
 from secagg.data.memory import dataset_of
 from secagg.errors import BadInput
+from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 
@@ -299,6 +300,25 @@ def test_diverged_training_is_said(parameters: str, diverged: bool) -> None:
     run = simulated(method="fedavg", parameters=f"rounds=2 {parameters}", reference=False)
     assert run.diverged == run.to_json()["diverged"] == diverged
     assert any(note.startswith("training diverged: a loss of ") for note in run.notes) == diverged
+
+
+def test_good_model_that_is_sure_of_its_errors_has_not_diverged() -> None:
+    """Large steps on records of which one in eleven is labelled wrongly: a loss above that of a guess is no divergence.
+
+    The records are sorted by class, and more than are looked at: some of each class are.
+    """
+    labels = np.sort(np.arange(1200) % 2)
+    directions = labels ^ (np.arange(1200) % 11 == 0)
+    features = np.random.default_rng(2).normal(size=(1200, 3)) + 6 * np.eye(3)[directions]
+    settings = SimulationSettings(
+        method="fedavg", parameters="rounds=2 gradients=1 rate=100 clip=10", protection="none", reference=False
+    )
+    run = simulate_dataset(dataset_of(features, labels), settings)
+    judged = Features.of(dataset_of(features, labels), settings)
+    loss, right, most = judged.training_fit(run.head, run.federated.setup.plan.grid)
+    assert (loss > np.log(2), right > 0.85, 0.4 < most < 0.6) == (True, True, True)
+    assert not run.diverged
+    assert not any("diverged" in note for note in run.notes)
 
 
 def test_exact_training_says_that_a_seed_does_not_repeat_it() -> None:

@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy import stats
 
-from secagg.experiments.plots import plot_accuracy
+from secagg.experiments.plots import plot_accuracy, save
 from secagg.experiments.summary import Run, student_interval, summarise
 from secagg.experiments.tables import Table, accuracy_table
 
@@ -215,6 +217,17 @@ def test_rounds_that_only_noise_has_are_said(runs: list[Run], says: bool, tmp_pa
     assert len(notes) == says
     plot_accuracy(summarise(runs), [tmp_path / "plot.svg"])
     assert ("(ε = ∞; auto: one sum)" in (tmp_path / "plot.svg").read_text()) == says
+
+
+def test_notes_of_a_figure_do_not_lie_on_its_legend(tmp_path: Path) -> None:
+    """Of the notes and the legend below a plot neither covers the other: no two texts of the figure overlap."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    figure.add_subplot().plot([0, 1], label="fedcgs")
+    figure.legend(loc="outside lower center")
+    save(figure, [tmp_path / "plot.svg"], known_noise=False, notes=["By refine auto there are 16 rounds. " * 6])
+    texts = [each for each in figure.findobj(Text) if "fedcgs" in each.get_text() or "refine" in each.get_text()]
+    first, second = (each.get_window_extent() for each in texts)
+    assert not first.overlaps(second)
 
 
 def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that the test moves."""
     clock = Clock()
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(time=clock.time, monotonic=clock.monotonic))
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(time=clock.time))
     return clock
 
 
@@ -52,7 +52,7 @@ def looked_at(deadline_: Deadline, clock: Clock, seconds: float) -> float:
 
 def test_step_has_its_time(tmp_path: Path, clock: Clock) -> None:
     """A deadline that is looked at all the time closes when its seconds are over."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert step.left() == SECONDS
     assert looked_at(step, clock, 59) == pytest.approx(1.0)
     assert looked_at(step, clock, 1) <= 1e-6
@@ -62,9 +62,9 @@ def test_step_has_its_time(tmp_path: Path, clock: Clock) -> None:
 def test_restart_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock, restarts: int) -> None:
     """However often a party is restarted, its step closes when it would have."""
     for _ in range(restarts):
-        step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+        step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
         looked_at(step, clock, 40 / restarts)
-    again = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert again.left() == pytest.approx(20.0, abs=1e-3)
     assert not again.is_extended
     assert again.extend()
@@ -72,26 +72,26 @@ def test_restart_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock, rest
 
 def test_restarts_without_end_do_not_hold_a_step_open(tmp_path: Path, clock: Clock) -> None:
     """A party that is restarted again and again closes after its step's time and the slack at last."""
-    while Deadline(tmp_path, STEP, SECONDS, SLACK).left() > 0:
+    while Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() > 0:
         clock.now += 5.0
         assert clock.now <= SECONDS + SLACK / 2 + 5.0
 
 
 def test_party_that_was_away_hears_those_who_waited(tmp_path: Path, clock: Clock) -> None:
     """A party that is back after its step's time gives the others a while once, and not again at the next restart."""
-    Deadline(tmp_path, STEP, SECONDS, SLACK)
+    Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     clock.now += 1000.0
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert step.left() == pytest.approx(SLACK / 2)
     looked_at(step, clock, 9)
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK).left() == pytest.approx(1.0, abs=1e-3)
+    assert Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() == pytest.approx(1.0, abs=1e-3)
     clock.now += 1000.0
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK).left() <= 0
+    assert Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() <= 0
 
 
 def test_party_that_was_stopped_hears_those_who_waited(tmp_path: Path, clock: Clock) -> None:
     """A process that was stopped over its step's end gives the others a while, once."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     clock.now += 90.0
     assert step.left() == pytest.approx(SLACK / 2)
     clock.now += 90.0
@@ -100,7 +100,7 @@ def test_party_that_was_stopped_hears_those_who_waited(tmp_path: Path, clock: Cl
 
 def test_stop_in_the_middle_of_a_step_changes_nothing(tmp_path: Path, clock: Clock) -> None:
     """A process that goes on well before its step's end does not put the end off."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     clock.now += 30.0
     assert step.left() == pytest.approx(30.0)
 
@@ -108,25 +108,25 @@ def test_stop_in_the_middle_of_a_step_changes_nothing(tmp_path: Path, clock: Clo
 @pytest.mark.parametrize(("waited", "left"), [(0.0, 1.0), (3.0, 4.0), (1e9, 1.0 + SLACK / 2)])
 def test_who_waited_for_a_place_has_time_on_top(tmp_path: Path, clock: Clock, waited: float, left: float) -> None:
     """Time in a queue is given back, up to half of the slack."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     looked_at(step, clock, 59)
     assert step.left(waited) == pytest.approx(left)
 
 
 def test_next_step_has_its_own_time(tmp_path: Path, clock: Clock) -> None:
     """The time of one step says nothing of the next."""
-    looked_at(Deadline(tmp_path, STEP, SECONDS, SLACK), clock, 50)
-    assert Deadline(tmp_path, "Endorsement", SECONDS, SLACK).left() == SECONDS
+    looked_at(Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic), clock, 50)
+    assert Deadline(tmp_path, "Endorsement", SECONDS, SLACK, clock.monotonic).left() == SECONDS
 
 
 def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
     """An extended step has its time once more from then on; asked for a second time, also after a restart, it ends."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert looked_at(step, clock, 60) <= 1e-6
     assert step.extend()
     assert step.left() == pytest.approx(SECONDS)
     looked_at(step, clock, 40)
-    again = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert again.is_extended
     assert again.left() == pytest.approx(20.0, abs=1e-3)
     assert not again.extend()
@@ -138,7 +138,7 @@ def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
 
 def test_extended_step_has_its_time_from_now_on(tmp_path: Path, clock: Clock) -> None:
     """Time that somebody waited for a place after the step was to close is not taken from the extension."""
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     looked_at(step, clock, 65)
     assert step.extend()
     assert step.left() == pytest.approx(SECONDS)
@@ -146,14 +146,14 @@ def test_extended_step_has_its_time_from_now_on(tmp_path: Path, clock: Clock) ->
 
 def test_extension_of_one_step_is_none_of_the_next(tmp_path: Path, clock: Clock) -> None:
     """Every step may be extended."""
-    Deadline(tmp_path, STEP, SECONDS, SLACK).extend()
-    assert not Deadline(tmp_path, "Endorsement", SECONDS, SLACK).is_extended
+    Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).extend()
+    assert not Deadline(tmp_path, "Endorsement", SECONDS, SLACK, clock.monotonic).is_extended
 
 
 def test_file_of_an_older_version_keeps_its_time(tmp_path: Path, clock: Clock) -> None:
     """A file without the word on an extension says when its step closes, and that it was not extended."""
     (tmp_path / CLOSING_FILE).write_text(f"{STEP} {clock.time() + 20.0} 0")
-    step = Deadline(tmp_path, STEP, SECONDS, SLACK)
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert step.left() == pytest.approx(20.0)
     assert not step.is_extended
 
@@ -162,13 +162,13 @@ def test_file_of_an_older_version_keeps_its_time(tmp_path: Path, clock: Clock) -
 def test_damaged_file_begins_the_time(tmp_path: Path, clock: Clock, content: bytes) -> None:
     """A file that says nothing costs at most the step's time again, never the session."""
     (tmp_path / CLOSING_FILE).write_bytes(content)
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK).left() == SECONDS
+    assert Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() == SECONDS
 
 
 def test_clock_that_was_set_back_gives_no_more_than_the_whole_time(tmp_path: Path, clock: Clock) -> None:
     """Whoever sets the system's clock back wins nothing beyond the step's time."""
     (tmp_path / CLOSING_FILE).write_text(f"{STEP} {clock.time() + 10**6} 0")
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK).left() == SECONDS
+    assert Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() == SECONDS
 
 
 def test_disk_that_refuses_is_said(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ async def test_members_leave_with_a_signed_abort(tmp_path: Path) -> None:
         assert isinstance(end, SessionAborted)
         assert "the opened sum is refused: an entry of census is outside 0 to 4" in end.reason
         assert "which 4 honest clients cannot reach" in end.reason
+        assert end.reason.endswith("; a sum was opened: count this as a release")
         *_, last = sent = [peek(e.content).step for e in read_transcript(world.transcript(member)) if e.kind == "sent"]
         assert last == "Abort"
         assert "Acknowledgement" not in sent  # written down it would stand for a sum that was refused

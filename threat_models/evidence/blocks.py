@@ -95,10 +95,10 @@ def flaws_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[str, 
     return tuple(found)
 
 
-def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[NoisySum, ...]:
-    """The zero sums of an opened vector under the planned noise of so many members; () where it has none."""
+def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> NoisySum:
+    """The zero sums of an opened vector under the planned noise of so many members; without any where it has none."""
     if setup.calibration is None:
-        return ()
+        return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
     noisers = members if setup.plan.noise == NoiseFrom.CLIENT else setup.calibration.parties
     noises = {each.block.name: each for each in setup.calibration.blocks}
@@ -109,7 +109,8 @@ def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[N
             noise = noises[rule.block]
             sigma, off_diagonal = (each * math.sqrt(noisers) for each in (noise.sigma, noise.least))
             samples.append(ZeroSample.of(setup.number, rule, sigma, off_diagonal, blocks[rule.block]))
-    return (NoisySum(setup.known_round, tuple(samples)),)
+    seen = {sample.rule.block for sample in samples}
+    return NoisySum(setup.number, setup.known_round, tuple(samples), tuple(name for name in noises if name not in seen))
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:

@@ -8,28 +8,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+from scipy import stats
 
 from methods import method_of
 from methods.round import Local
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
-from threat_models.attacks.membership.noise_check import is_explained
+from threat_models.attacks.membership.noise_check import is_explained, parities_agree
 from threat_models.estimation.chi_square import Part, measure_variance
 from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
-BY_RECORDS = "measured with the known records, without which noise alone is left of the sum"
+BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
-SPARED = "A liar who spares these sums, and one member of ten whose noise is too small, cannot be told by this measure."
-FEW = "One member of many whose noise is a little too small cannot be told by this measure."
+BY_PARITIES = "seen in the parities of the sum's entries"
+PARITIES = (
+    "There is less noise in the sum than planned: the diagonal of the second moment is odd exactly where the class "
+    "sums are, as without noise."
+)
+SPARED = (
+    "This measure does not detect a cheating party that leaves the noise in these sums as planned, nor one "
+    "member of many with too little noise."
+)
+FEW = "This measure does not detect one member of many whose noise is a little too small."
 UNKNOWN = (
     "The noise of this session is not known: none of its sums is zero without noise, and the records of all members "
     "are not at hand."
 )
+MISSING = (
+    "The noise of this session is not known: {} of its {} sums are not at hand. Give the transcripts of all its rounds."
+)
 IN_TRAINING = "The noise of this session is not known: members draw it in their own training."
-ALIGNED = 4.0
-"""Not all records are known where the rest of a sum has more than so many σ along those that are."""
+ALIGNED = 6e-5
+"""Not all records are known where noise alone has so much along those that are with at most this probability."""
 MARGIN = 2.0
 """How many times what rounding leaves of records at hand it may leave of those that were summed."""
 
@@ -49,29 +62,54 @@ def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> Sess
 
 def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int) -> SessionNoise:
     whole = list(_rest_of(session, members)) if members is not None else []
-    sums = [each for each in session.noisy_sums if not (whole and _is_main(session, each))]
+    names = {part.name for part in whole}
+    sums = [_without(each, names) if each.number == session.number else each for each in session.noisy_sums]
     parts = [*whole, *(part for each in sums for part in _zeros_of(session, each, at_hand))]
-    if not parts:
+    is_by_zeros = len(parts) > len(whole)
+    source = " and ".join([BY_RECORDS] * bool(whole) + [BY_ZEROS] * is_by_zeros)
+    caveat = " ".join([SPARED if is_by_zeros else FEW, *_name_unseen(sums, session.sums)])
+    found = measure_variance(parts, source, caveat, sessions) if parts else None
+    if found is not None and found.is_short:
+        return found
+    if "second_moment" in session.release and parities_agree(session.release):
+        return SessionNoise(0.0, 0.0, 0.0, session.plan.dimension, BY_PARITIES, PARITIES)
+    if found is None:
         return _unknown(UNKNOWN if session.noise is not None else IN_TRAINING)
-    source, caveat = (BY_RECORDS, FEW) if whole else (BY_ZEROS, SPARED)
-    found = measure_variance(parts, source, caveat, sessions)
-    return _unknown(IN_TRAINING) if session.plan.has_training_noise and not found.is_short else found
+    if session.plan.has_training_noise:
+        return _unknown(IN_TRAINING)
+    missing = session.sums - len(session.noisy_sums)
+    return _unknown(MISSING.format(missing, session.sums)) if missing > 0 else found
+
+
+def _without(noisy: NoisySum, names: set[str]) -> NoisySum:
+    """Leave out the blocks of these names, whose noise was measured with the known records."""
+    samples = tuple(each for each in noisy.samples if each.rule.block.replace("_", " ") not in names)
+    return replace(
+        noisy, samples=samples, unseen=tuple(each for each in noisy.unseen if each.replace("_", " ") not in names)
+    )
+
+
+def _name_unseen(sums: Sequence[NoisySum], planned: int) -> Iterator[str]:
+    """Say whose noise shows nowhere: that of blocks without zero sums, where not all records are known."""
+    names = [
+        f"{name.replace('_', ' ')}{f' of sum {each.number}' if planned > 1 else ''}"
+        for each in sums
+        for name in each.unseen
+    ]
+    if names:
+        yield f"It says nothing about the noise on the {', '.join(names)}."
 
 
 def _unknown(sentence: str) -> SessionNoise:
     return SessionNoise(math.nan, 0.0, math.inf, 0, "", sentence)
 
 
-def _is_main(session: Session, noisy: NoisySum) -> bool:
-    return any(sample.number == session.number for sample in noisy.samples)
-
-
 def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
     """The parts of what is left of a sum without the known records, where these are plausibly all.
 
     A simulation has what its members contributed, whatever the method makes of records.
-    Records that are missing look like those that are known: the rest would lie along their sum. The share of the noise
-    that does is taken off, so that missing records cannot pass for noise.
+    Records that are missing look like those that are known: the rest would lie along their sum, or along that of one
+    class. The shares of the noise that do are taken off, so that missing records cannot pass for noise.
     """
     release, noise = session.release, session.noise
     if noise is None:
@@ -93,9 +131,13 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
     if not length or not is_explained(rest):
         return
     share = sum(float(np.sum(rest[name] * along[name])) for name in rest) / length
-    if abs(share) <= ALIGNED:
+    sums = along["class_sums"].reshape(-1, session.plan.dimension)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    units = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+    shares = np.append(np.sum(rest["class_sums"].reshape(sums.shape) * units, axis=1), share)
+    if np.max(np.abs(shares)) <= stats.norm.isf(ALIGNED / 2 / len(shares)):
         norm = math.sqrt(sum(float(np.sum(each**2)) for each in rest.values()))
-        remainder = norm - math.sqrt(max(0.0, norm**2 - share**2))
+        remainder = norm - math.sqrt(max(0.0, norm**2 - float(np.sum(shares**2))))
         for name, values in rest.items():
             yield Part(name.replace("_", " "), values, remainder if name == "class_sums" else 0.0)
 

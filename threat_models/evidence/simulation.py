@@ -115,7 +115,7 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
     for place, played in enumerate(play_rounds(cast, absent, prepare if watch is None else watch.prepare)):
         if watch is not None:
             watch.ended(played)
-        noisy_sums += noisy_sum_of(played.setup, played.result.vector, len(played.result.members))
+        noisy_sums.append(noisy_sum_of(played.setup, played.result.vector, len(played.result.members)))
         if place in found:
             main, result, sent = played.setup, played.result, played.measured.client_bytes
             session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))

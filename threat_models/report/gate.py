@@ -260,7 +260,7 @@ def _enumerate_tables(tables: Any) -> enumerate[Mapping[str, Any]]:
 def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
     lacking, unknown = needed - set(table), set(table) - (allowed or needed)
-    wrong = {"lacks": lacking, "knows no": unknown}
+    wrong = {"lacks": lacking, "has no key": unknown}
     if told := [f"{verb} {', '.join(sorted(keys))}" for verb, keys in wrong.items() if keys]:
         raise BadInput(f"{where} {', and '.join(told)}", remedy=f"copy {DEFAULT}, and change the copy")
 

@@ -59,6 +59,7 @@ class Thresholds:
         """Why, in one line each."""
         n, c, d, t = self.clients, self.colluders, self.dropouts, self.signatures
         lines = [
+            f"a vector stays secret unless the server and more than c = {c} clients collude",
             f"t = {t} of n = {n} clients must sign one survivor set: the least with 2t > n + c = {n + c}",
             f"t ≤ n − D = {n - d}: up to D = {d} clients may vanish at any moment",
             f"the sum of fewer than {self.survivors} clients is never opened: all but D = {d} of n = {n}",

@@ -275,7 +275,7 @@ ENTRIES = (
         "no number is no divergence",
         "A model whose scores are no numbers is not called diverged.",
         "secagg.experiments.remarks:_of_divergence",
-        (("if loss < blind:", "if not loss >= blind:"),),
+        (("if loss < blind or", "if not loss >= blind or"),),
         (DIVERGED,),
     ),
     PlantedFault(
@@ -429,7 +429,7 @@ ENTRIES = (
         "a loss that is no number is let pass",
         "Training whose loss is no number did not diverge.",
         "secagg.experiments.remarks:_of_divergence",
-        (("if loss < blind:", "if loss < blind or math.isnan(loss):"),),
+        (("if loss < blind or", "if loss < blind or math.isnan(loss) or"),),
         (DIVERGED,),
     ),
     PlantedFault(

@@ -32,7 +32,7 @@ ENTRIES = (
         "sessions do not share false alarms",
         "Each of several sessions may be called short as often as one alone.",
         "threat_models.estimation.chi_square:measure_variance",
-        (("SHORT_LEVEL / sessions / 2", "SHORT_LEVEL / 2"),),
+        (("SHORT_LEVEL / sessions", "SHORT_LEVEL"),),
         (SHARED,),
     ),
     PlantedFault(
@@ -53,7 +53,7 @@ ENTRIES = (
         "enough by the ratio",
         "Noise is enough where its measured variance is, whatever the lower limit.",
         "threat_models.report.session_noise:SessionNoise.is_enough",
-        (("self.low >=", "self.ratio >="),),
+        (("<= self.low <= 1", "<= self.ratio and self.low <= 1"),),
         (GATE + "::test_noise_of_the_session_is_judged_by_its_limits",),
     ),
     PlantedFault(
@@ -222,7 +222,7 @@ ENTRIES = (
         "parts do not share false alarms",
         "Each block and sum may be called short as often as all together.",
         "threat_models.estimation.chi_square:measure_variance",
-        (("level / len(parts)", "level"),),
+        (("* level / len(parts)", "* level"),),
         (SHARED,),
     ),
     PlantedFault(

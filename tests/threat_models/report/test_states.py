@@ -77,7 +77,7 @@ def test_nothing_judged_tells_nothing():
 
 def test_first_page_says_what_to_do_worst_first():
     """Everything that is not withstood is there, in order, with its remedy; what is untold for one reason is a row."""
-    why = "It takes records that took part and others, which this audit was not given."
+    why = "It takes records that took part (--known) and others (--public), which this audit was not given."
     untold = [sample.finding(name, Verdict.INCONCLUSIVE, why) for name in ("membership_head", "feature_inversion")]
     report = gated(sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS), *untold))
     rows = rows_of(report)
