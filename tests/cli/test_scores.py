@@ -80,6 +80,7 @@ def test_files_hold_predictions_measures_and_a_page(secagg: Command, home: Path)
     page = (home / "page.html").read_text()
     assert page.count("<svg") == 2
     assert "AUC of yes" in page
+    assert ("yes, AUC 0." in page, "no, AUC 0." in page) == (True, False)  # the curve is of the positive class
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "<script" not in page
 

@@ -77,6 +77,12 @@ def test_packaged_schema_by_name_and_by_path(tmp_path):
         {"label_values": ["0"]},
         {"missing_rule": "mean"},
         {"fields": ["age"]},
+        {"positive": "elsewhere"},
+        {
+            "positive": "absent",
+            "classes": ["absent", "present", "c"],
+            "label_values": {"0": "absent", "1": "present", "2": "c"},
+        },
     ],
 )
 def test_contradiction_is_refused(change):

@@ -289,10 +289,15 @@ def test_exact_run_takes_the_pipeline_of_noise() -> None:
         simulated(pipeline="noisy")
 
 
-@pytest.mark.parametrize(("rate", "diverged"), [(0.05, False), (1e9, True)])
-def test_diverged_training_is_said(rate: float, diverged: bool) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "diverged"),
+    [("rate=0.05 clip=20", False), ("rate=1e9 clip=20", True), ("rate=1e30 clip=1e30 model=mlp:20", True)],
+    ids=["learns", "is worse", "is no number"],
+)
+@pytest.mark.filterwarnings("ignore:invalid value")  # of an update that is longer than float64 can say
+def test_diverged_training_is_said(parameters: str, diverged: bool) -> None:
     """A model that ends worse than a guess that knows nothing is called diverged, in a note and in the JSON."""
-    run = simulated(method="fedavg", parameters=f"rounds=2 rate={rate:g} clip=20", reference=False)
+    run = simulated(method="fedavg", parameters=f"rounds=2 {parameters}", reference=False)
     assert run.diverged == run.to_json()["diverged"] == diverged
     assert any(note.startswith("training diverged: a loss of ") for note in run.notes) == diverged
 

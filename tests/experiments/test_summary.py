@@ -74,6 +74,14 @@ def test_a_table_says_where_normalisation_differs() -> None:
     assert "under noise (centred-unit) and at ε = ∞ not so (none)" in accuracy_table("d", runs).text()
 
 
+@pytest.mark.parametrize("settings", [{"method": "dp-sgd"}, {"normalise": "unit"}])
+def test_a_table_compares_pipelines_by_rule_alone(settings: dict[str, str]) -> None:
+    """A baseline, which has no plan, and a normalisation that somebody chose make no second pipeline."""
+    runs = [run(0.5, 0), run(0.5, 0, 1.0, **settings)]
+    runs[1].result["normalisation"] = "unit"
+    assert "no limit of the others" not in accuracy_table("d", runs).text()
+
+
 def test_student_interval() -> None:
     """The interval is the one that scipy's t distribution gives."""
     expected = stats.t.interval(0.95, 2, loc=np.mean(ACCURACIES), scale=stats.sem(ACCURACIES))

@@ -19,6 +19,7 @@ from secagg.transcript import peek
 from secagg.transport import Link
 from tests.worlds.federation import FederationRun, SimulatedFederation
 from tests.worlds.hosts import Left, Life
+from tests.worlds.setups import make_setup
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
 
@@ -171,3 +172,11 @@ async def test_nobody_who_is_away_is_waited_for(tmp_path: Path, extensions: Exte
     assert isinstance(ending.server, SessionAborted)
     assert "only 1 of 4 clients joined" in ending.server.reason
     assert extensions.lines == []
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
+def test_a_round_may_last_as_long_as_all_its_steps_extended(protection: str) -> None:
+    """Who waits for a round to end waits for each of its steps twice."""
+    setup = make_setup(protection=protection, join_seconds=30, step_seconds=70)
+    steps = len(setup.protection.steps) - 1
+    assert setup.longest_round >= 2 * (30 + 70 * steps)

@@ -11,6 +11,7 @@ import pytest
 import secagg.parties.server_session
 from secagg.errors import COUNTS, PlanRefused, SessionAborted
 from secagg.federation import session_folder
+from secagg.federation.recovery import release_of
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
@@ -116,13 +117,15 @@ async def test_abort_after_the_upload_stays_in_the_ledger(
 
 
 async def test_member_that_has_not_uploaded_is_charged_nothing(tmp_path: Path) -> None:
-    """Where a session ends before its upload a member's ledger stays empty, and nobody tells it otherwise."""
+    """Where a session ends before its upload a member's ledger stays as it is, whatever other plans have cost."""
     world = SimulatedFederation.of(
         tmp_path, clients=3, refine=0, dropouts=0, colluders=0, step_seconds=1, join_seconds=1
     )
+    other = replace(release_of(world.setup, "elsewhere"), session=bytes(32), plan=bytes(32))
+    before = world.ledger(1).record(other, world.policy(1).budget)
     played = await run_federation(world, leaves={2: 0, 3: 0})
     assert "nothing of your records has left, and your ledger was not charged" in str(played.clients[1])
     assert "make a new plan, with new kits, policies and approvals" in str(played.clients[1])
     assert "more time than --join-seconds 1 and --step-seconds 1" in str(played.server)
     assert isinstance(played.clients[1], SessionAborted)
-    assert world.ledger(1).entries() == ()
+    assert world.ledger(1).entries() == (before,)

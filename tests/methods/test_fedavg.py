@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from methods import method_named
 from methods.chain import MODEL
-from methods.local_work import WEIGHT_LEVELS, MemberUpdate, RecordGradients
-from methods.round import Examples, Opened
+from methods.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, MemberUpdate, RecordGradients
+from methods.round import Examples, Local, Opened
 from secagg.errors import BadInput
 from secagg.models import TrainedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit
@@ -266,6 +268,43 @@ def test_no_record_moves_the_gradients_further_than_stated(records: np.ndarray, 
         blocks = part(round_, Examples.of(records[[row]], np.array([row]))).blocks
         assert square(blocks, "gradient") <= work.units**2
         assert blocks["count"].tolist() == [1]
+
+
+class Failing:
+    """A program that cannot compute the loss of a record of nothing but zeros."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def loss(self, leaves: Any, x: Any, labels: Any) -> Any:
+        """That of the program."""
+        if bool((x == 0).all(axis=1).any()):
+            raise RuntimeError
+        return self.program.loss(leaves, x, labels)
+
+
+@pytest.mark.parametrize("gradients", [0, 1])
+def test_member_with_a_record_that_fails_takes_part_under_noise(gradients: int) -> None:
+    """Under noise what it sends is that of its other records, and their number in full; an exact sum refuses it."""
+    round_ = first_round(gradients=gradients, clip=5.0)
+    work = replace(round_.work, program=Failing(round_.work.program))
+    start, some = round_.state.groups[MODEL], some_examples(4)
+    bad = Examples.of(np.zeros((1, DIMENSION), dtype=np.int64), np.array([0]))
+
+    def sent(examples: Examples, *, has_noise: bool) -> Any:
+        local = Local(examples, CLASSES, GRID, randomness=seeded(0), has_noise=has_noise)
+        return work.contribute(start, local).blocks[GRADIENT if gradients else UPDATE]
+
+    labels = np.concatenate([some.labels, bad.labels])
+    both = Examples.of(np.concatenate([some.records, bad.records]), labels)
+    assert sent(some, has_noise=True).any()
+    assert sent(both, has_noise=True).any()
+    assert gradients == 0 or np.array_equal(sent(both, has_noise=True), sent(some, has_noise=True))
+    with pytest.raises(BadInput, match="fails on a record"):
+        sent(both, has_noise=False)
 
 
 def test_declared_promises_are_of_members_or_of_records() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,3 +138,42 @@ def test_a_program_that_fails_on_every_record_is_refused_from_a_made_one(tmp_pat
 
     with pytest.raises(BadInput, match="cannot be run on 1 record and on 2"):
         program_named(admit(export(Broken(), tmp_path / "broken.pt2", 4)), 4, 2)
+
+
+class Late(torch.autograd.Function):
+    """Fail when gradients are computed, not when the loss is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """The same numbers."""
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Raise RuntimeError."""
+        raise RuntimeError
+
+
+class FailingLate:
+    """A program that has added the gradients of its last layer before it fails, where a first number is above 10."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def loss(self, leaves: dict[str, torch.Tensor], x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The program's loss, and nothing that could be computed of the first leaf for the failing record."""
+        late = Late.apply(next(iter(leaves.values()))).sum() * 0  # type: ignore[no-untyped-call]
+        codes = x.clamp(-1, 1)
+        return self.program.loss(leaves, codes, labels) + (late if bool((x > 10).any()) else 0)
+
+
+def test_what_was_added_before_it_failed_is_taken_back(program: Program) -> None:
+    """Neither a record's gradient nor a batch keeps what a program added before it failed."""
+    (x, labels, _), start, failing = records(), program.start(SEED), FailingLate(program)
+    found = np.concatenate(list(record_gradients(failing, start, x, labels, tolerant=True)))
+    assert found.any(axis=1).tolist() == [place != PLACE for place in range(N + 1)]
+    only = train(failing, start, x[[PLACE]], labels[[PLACE]], ONE_BATCH, seeded("order"), tolerant=True)
+    assert np.array_equal(only, start.astype(np.float32))

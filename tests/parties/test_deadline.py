@@ -64,7 +64,10 @@ def test_restart_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock, rest
     for _ in range(restarts):
         step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
         looked_at(step, clock, 40 / restarts)
-    assert Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic).left() == pytest.approx(20.0, abs=1e-3)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
+    assert again.left() == pytest.approx(20.0, abs=1e-3)
+    assert not again.is_extended
+    assert again.extend()
 
 
 def test_restarts_without_end_do_not_hold_a_step_open(tmp_path: Path, clock: Clock) -> None:
@@ -131,6 +134,14 @@ def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
     looked_at(again, clock, 19)
     assert not again.extend()
     assert looked_at(again, clock, 1) <= 1e-3
+
+
+def test_extended_step_has_its_time_from_now_on(tmp_path: Path, clock: Clock) -> None:
+    """Time that somebody waited for a place after the step was to close is not taken from the extension."""
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
+    looked_at(step, clock, 65)
+    assert step.extend()
+    assert step.left() == pytest.approx(SECONDS)
 
 
 def test_extension_of_one_step_is_none_of_the_next(tmp_path: Path, clock: Clock) -> None:

@@ -105,6 +105,15 @@ def test_delta_that_is_no_small_chance_is_said(choices, words):
     assert said is None if words is None else str(said).startswith(words)
 
 
+@pytest.mark.parametrize(("stated", "records"), [(0, 1000), (500, None), (2000, 2000)])
+def test_delta_is_doubted_by_what_is_stated_or_one_client_may_have(stated, records):
+    """A δ of 1 in n records is doubted: n of all clients as stated, and where nothing is stated of one client."""
+    setup = make_setup(max_records=1000, delta=1e-3, at_least=stated)
+    found = [doubt for doubt in doubts_of(setup) if doubt.startswith("delta ")]
+    words = [f"delta 0.001 is not below 1 in {records} records: "] if records else []
+    assert [doubt[: len(words[0])] for doubt in found] == words
+
+
 def test_noise_is_the_plans():
     """Every block's σ stands there: of counts in records, else in steps of the grid, off the diagonal too."""
     setup = make_setup(epsilon=4.0)

@@ -47,6 +47,7 @@ WORST_LINES = {
     "long cells": f"30,{LONG},{LONG},1,-",
     "a long cell that nobody reads": f"30,d0,x,1,{'r' * 70_000}",
     "a line beyond every limit": f"30,d0,x,1,{'r' * (LONGEST_LINE + 5)}",
+    "a line of many limits": f"30,d0,x,1,{'r' * 3 * LONGEST_LINE}",
     "an open quote": '30,"d0,x,1,-',
     "too many fields": "1," * 500,
     "no fields": ",,,,",
@@ -350,6 +351,13 @@ def test_an_autoencoder_that_fails_on_a_record(tmp_path: Path, monkeypatch: pyte
     assert check_one_more(setup, str(tmp_path / "good.npz"), str(tmp_path / "more.npz"), backbone) == -1
 
 
+def test_a_failing_record_is_no_zero(codes: str) -> None:
+    """Around a centre, where features of zero would count, a record on which the program fails counts for nothing."""
+    chosen = {"normalisation": Normalisation.UNIT, "centre": 0.5}
+    setup = setup_of(PublicData.of_shape((4,), CLASSES), backbone=codes, **chosen)
+    assert check_one_more(setup, *with_code(11), codes) == -1
+
+
 def test_without_noise_the_record_is_named(codes: str) -> None:
     """At an infinite epsilon the same record is refused with its row, the backbone and a remedy."""
     setup = setup_of(PublicData.of_shape((4,), CLASSES), np.inf, radius=10.0, backbone=codes)
@@ -364,6 +372,16 @@ def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Pat
     (tmp_path / "many.csv.gz").write_bytes(content[:-9])
     with pytest.raises(BadInput, match=rf"holds more than {MOST} records, the most that the plan allows; .*max_rec"):
         read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "many.csv.gz"))
+
+
+def test_as_many_records_as_planned_are_read(tmp_path: Path) -> None:
+    """A table of just as many records as the plan allows is read whole, and one of a record more is refused."""
+    setup = setup_of(PublicData.of_schema(SCHEMA))
+    for name, count in (("most.csv", MOST), ("more.csv", MOST + 1)):
+        (tmp_path / name).write_text("\n".join([",".join(HEADER), *[",".join(GOOD[0])] * count]))
+    assert len(read_records(setup, str(tmp_path / "most.csv"))) == MOST
+    with pytest.raises(BadInput, match=f"more.csv holds more than {MOST} records"):
+        read_records(setup, str(tmp_path / "more.csv"))
 
 
 def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,13 +76,29 @@ def test_the_bound_is_that_of_the_clients_in_the_sum() -> None:
     blocks = setup.layout.split(6 * longest(setup))
     assert broken_bounds(setup, 6, blocks) == ()
     assert broken_bounds(setup, 5, blocks) != ()
+    assert [bool(conclude(setup, CLIENTS[:n], 6 * longest(setup)).impossible) for n in (5, 6)] == [True, False]
 
 
-@pytest.mark.parametrize("is_exact", [True, False])
-def test_liar_in_the_counts_is_refused(is_exact: bool) -> None:
+@pytest.mark.parametrize("rounds", [1, 50])
+def test_all_rounds_share_the_false_alarms(rounds: int) -> None:
+    """Noise at the tail of 2⁻⁴⁰ over both tests of all blocks of all rounds passes, and a unit more does not."""
+    setup = make_setup(6, dimension=16, classes=4, refine=rounds - 1, max_records=1, epsilon=1.0)
+    block = setup.layout.blocks[1]
+    entry, _ = noise_tails(setup.opened_noise(6)[block.name].sigma, block.size, 2 * 3 * rounds, 0)  # type: ignore[index]
+    most = math.floor(6 * block.bound * block.multiplier + entry)
+    for more in (0, 1):
+        blocks = {each.name: np.zeros(each.shape, dtype=np.int64) for each in setup.layout.blocks}
+        blocks[block.name].flat[0] = most + more
+        assert len(broken_bounds(setup, 6, blocks)) == more
+
+
+@pytest.mark.parametrize(("epsilon", "is_multiplied"), [(math.inf, False), (1.0, False), (100.0, True)])
+def test_liar_in_the_counts_is_refused(epsilon: float, is_multiplied: bool) -> None:
     """Counts above n·max_records are refused, and below 0 beyond the noise, with what was found out of bounds."""
-    setup = make_setup(4, classes=3, class_gate=0, refine=1, **({"epsilon": 1.0} if not is_exact else {**EXACT}))
+    is_exact = math.isinf(epsilon)
+    setup = make_setup(4, classes=3, class_gate=0, refine=1, **({"epsilon": epsilon} if not is_exact else {**EXACT}))
     block = setup.layout.blocks[0]
+    assert (block.multiplier > 1) == is_multiplied
     most = 4 * setup.plan.max_records * block.multiplier
     margin = 0 if is_exact else 20 * setup.opened_noise(4)["counts"].sigma  # type: ignore[index]
     honest = np.zeros(setup.layout.length, dtype=np.int64)
@@ -133,8 +149,9 @@ async def test_members_leave_with_a_signed_abort(tmp_path: Path) -> None:
         assert "the opened sum is refused: an entry of census is outside 0 to 4" in end.reason
         assert "which 4 honest clients cannot reach" in end.reason
         assert end.reason.endswith("; a sum was opened: count this as a release")
-        last = [peek(each.content) for each in read_transcript(world.transcript(member)) if each.kind == "sent"][-1]
-        assert last.step == "Abort"
+        *_, last = sent = [peek(e.content).step for e in read_transcript(world.transcript(member)) if e.kind == "sent"]
+        assert last == "Abort"
+        assert "Acknowledgement" not in sent  # written down it would stand for a sum that was refused
     found = verify_transcript(world.transcript(0))
     assert "its sum is beyond what honest clients' vectors and noise add up to" in found["verdict"]
     assert "aborted" in verify_transcript(world.transcript(1))["session"]

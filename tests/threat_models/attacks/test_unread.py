@@ -161,3 +161,28 @@ def test_withholding_is_never_greener(verdict: Verdict) -> None:
     assert withhold(finding, ()) is finding
     expected = verdict if verdict is Verdict.SUCCEEDS else Verdict.INCONCLUSIVE
     assert withhold(finding, ("my_gram",)).verdict is expected
+
+
+def test_blocks_of_other_sums_withhold_the_best_test(played: Any) -> None:
+    """The best test weighs all blocks of its own sum, and knows nothing of a block in an earlier one."""
+    rehearsal = played(0.5)
+    (session, *_) = rehearsal.sessions
+    first = replace(session, release={**session.release, "gram": np.zeros(3)})
+    found = [
+        attacked(MEMBERSHIP_RELEASE, "curious_server", replace(rehearsal, sessions=(each,)))
+        for each in (session, replace(session, earlier=(first,)))
+    ]
+    assert ["these blocks of the sum hold" in each.sentence for each in found] == [False, True]
+    assert found[1].sentence.endswith("hold: gram.")
+    assert found[1].verdict is Verdict.INCONCLUSIVE
+
+
+def test_unread_blocks_of_any_session_leave_verdicts_open(played: Any) -> None:
+    """Of two sessions that one adversary sees each may hold the block that attacks cannot read."""
+    rehearsal = played(label="SECOND_MOMENT")
+    (session, *_) = rehearsal.sessions
+    other = replace(session, release={**session.release, "gram": np.zeros(3)})
+    twice = adversary_named("rerunning_server")
+    for given in ((session, other), (other, session)):
+        found = examine(twice, given, rehearsal.knowledge, lambda *_: None).findings
+        assert any(each.sentence.endswith("these blocks of the sum hold: gram.") for each in found), given

@@ -7,11 +7,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from methods.method import ZeroSums
 from secagg.plan import NoiseFrom
+from secagg.protection.messages import Attachment, RoundOpening
 from secagg.statistics import Normalisation
 from tests.worlds.setups import exact, local, make_setup, some_records
+from threat_models.estimation.chi_square import ENOUGH_LEVEL
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of
 from threat_models.evidence.session_noise import BY_RECORDS, BY_ZEROS, UNKNOWN, noise_of_sessions
 from threat_models.session import Knowledge, Records, Session, ZeroSample
@@ -159,6 +162,48 @@ def test_triangles_are_whitened():
     rule = ZeroSums("second_moment", None, 1.0)
     images = [ZeroSample.of(1, rule, sigma, off, row * sigmas).values for row in np.eye(len(sigmas))]
     assert np.allclose(np.transpose(images) @ images, np.eye(dimension))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_worst_of_several_sessions_decides(place):
+    """Of two sessions the one with too little noise is reported, wherever it stands among them."""
+    sessions = [opened((1.0,) * MEMBERS, 1), opened((1.0,) * MEMBERS, 2)]
+    sessions[place] = opened((0.5,) * MEMBERS, 3)
+    assert noise_of_sessions(sessions, knowing([], plan_of()[2])).is_short
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_rounding_is_bounded_for_all_that_may_be_summed(is_counted):
+    """The lower limit allows for K worst-case records, as many as planned, or by 4 σ more than the counts say."""
+    session = opened((1.0,) * MEMBERS, 1)
+    most = MEMBERS * session.plan.max_records
+    if is_counted:
+        counts = session.release["counts"]
+        most = min(most, counts.sum() + 4 * session.noise["counts"].sigma * math.sqrt(counts.size))
+    samples = [
+        replace(each, remainder=each.remainder / 100, values=10 * each.values) for each in session.noisy_sums[0].samples
+    ]  # so that the limit is above 0 for either number of records
+    session = replace(
+        session,
+        release=session.release if is_counted else {},
+        noisy_sums=(replace(session.noisy_sums[0], samples=tuple(samples)),),
+    )
+    values = np.concatenate([each.values for each in samples])
+    rest = np.linalg.norm(values) - most * math.hypot(*(each.remainder for each in samples))
+    assert rest > 0
+    found = noise_of_sessions((session,), knowing([], []))
+    assert found.low == pytest.approx(rest**2 / chi2.isf(ENOUGH_LEVEL, len(values)))
+
+
+def test_gradients_show_their_noise_whatever_the_records():
+    """Sums that are zero for any record are there where records are not centred, and no others are."""
+    setup = make_setup(MEMBERS, refine=1, normalisation=Normalisation.UNIT)
+    later = setup.later(RoundOpening(2, setup.context.plan, bytes(32), Attachment(1, bytes(32))))
+    names = [
+        [sample.rule.block for sample in noisy_sum_of(each, np.zeros(each.layout.length, np.int64), MEMBERS).samples]
+        for each in (setup, later)
+    ]
+    assert names == [[], ["gradient"]]
 
 
 @pytest.mark.parametrize("known", [MEMBERS, 0])

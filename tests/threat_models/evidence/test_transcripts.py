@@ -233,6 +233,16 @@ def test_rounds_of_a_plan_are_one_session(refined):
     assert last.number == len(stages)
 
 
+def test_noise_is_that_of_all_rounds(refined):
+    """What is zero without noise is measured in every round that was given, also in those that are not attacked."""
+    world, stages = refined
+    sessions = [read_session(world.transcripts(SERVER, (stage,))[0]) for stage in stages]
+    named = [replace(session, noisy_sums=(session.number,)) for session in sessions]
+    for given in (named, named[::-1]):
+        (found,) = of_plans(given)
+        assert found.noisy_sums == tuple(range(1, len(stages) + 1))
+
+
 def test_round_twice_is_refused(refined):
     """One round given twice, which would count as another, is refused."""
     world, stages = refined

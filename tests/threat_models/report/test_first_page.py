@@ -163,6 +163,15 @@ def test_state_is_no_better_than_a_gate_that_fails_by_the_control():
     assert (report.gate.exit_code, report.state) == (1, State.BROKEN)
 
 
+def test_state_is_no_better_than_a_gate_that_could_not_tell_of_the_control():
+    """A control without protection that did not behave leaves exit code 4, and the page says so."""
+    report = sample.with_control(sample.report())
+    control, *others = report.examinations
+    findings = tuple(replace(each, controls=sample.BROKEN) for each in control.findings)
+    report = gated(replace(report, examinations=(replace(control, findings=findings), *others)))
+    assert (report.gate.exit_code, report.state) == (4, State.UNTOLD)
+
+
 LESS = SessionNoise(0.56, 0.44, 0.73, 100, "measured", "There is less noise in the session than planned.")
 SHORT = Measure(NOISE, 0.5, 0.45, 0.55, "chi-square, 95 %", baseline=1.0)
 ABOVE = sample.measure("auc.informed", 0.99, 0.98, 1.0, ceiling=0.575)

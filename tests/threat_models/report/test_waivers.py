@@ -12,6 +12,7 @@ from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import Outcome, State
+from threat_models.report.first_page import verdict_in_words
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import UNWAIVABLE, judge
 from threat_models.report.html import as_html
@@ -154,19 +155,19 @@ def test_every_line_against_the_promise_says_so(changes):
 
 
 def test_first_page_of_every_report_names_the_waivers_in_force():
-    """Attack, adversary, reason, last day and effect of each that has not expired, needed or not, on page 1."""
+    """Attack, adversary, reason, last day (it may be today) and effect of each in force, needed or not, on page 1."""
     found = sample.finding("unmixing", Verdict.SUCCEEDS)
     report = gated(
         sample.with_findings(sample.report(), found),
         waiver("unmixing", reason="no <b>records</b>"),
-        waiver("small_cells", expires="2026-03-02", reason="not needed"),
+        waiver("small_cells", expires=TODAY.isoformat(), reason="not needed"),
         waiver("masked_uploads", expires="2026-02-28", reason="over"),
     )
     page, text = first_page(report), as_text(report)
     who = "</b> by Honest but curious server, until"
     for line in (
         f"<b>⚑ unmixing{who} 2026-03-31: “no &lt;b&gt;records&lt;/b&gt;”. It lets a failure pass.",
-        f"<b>⚑ small cells{who} 2026-03-02: “not needed”. It has nothing to let pass.",
+        f"<b>⚑ small cells{who} 2026-03-01: “not needed”. It has nothing to let pass.",
     ):
         assert line in page
     assert (
@@ -179,8 +180,20 @@ def test_first_page_of_every_report_names_the_waivers_in_force():
     assert [(each["attack"], each["adversary"], each["reason"], each["expires"], each["waived"], each["void"])
             for each in content["gate"]["waivers"]] == [
         ("unmixing", "curious_server", "no <b>records</b>", "2026-03-31", 1, 0),
-        ("small_cells", "curious_server", "not needed", "2026-03-02", 0, 0),
+        ("small_cells", "curious_server", "not needed", "2026-03-01", 0, 0),
     ]  # fmt: skip
+
+
+def test_only_a_gate_that_needs_a_waiver_passes_by_it():
+    """A waiver that is not needed, or does not save a gate that fails, is no part of the verdict."""
+    failed = [sample.finding(name, Verdict.SUCCEEDS) for name in ("unmixing", "small_cells")]
+    given = waiver("unmixing")
+    for findings, words in (
+        ([], "the gate passes"),
+        (failed[:1], "the gate passes by waiver"),
+        (failed, "the gate fails"),
+    ):
+        assert verdict_in_words(gated(sample.with_findings(sample.report(), *findings), given)) == words
 
 
 def test_a_gate_without_waivers_names_none():
