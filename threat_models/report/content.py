@@ -39,7 +39,8 @@ SESSION_REMEDIES = {
     "protection": "Have the next plan made with a protection that the gate allows.",
     "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
     "promise": "If a record needs a promise, plan with a finite epsilon.",
-    "noise": "Bring the records of all members (--known); until then, take the promise for broken.",
+    "noise": "Bring the records of all members (--known), or make a next plan whose sums show their noise: with "
+    "refinement or more features, or with canaries. Until then, take the promise for broken.",
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
 }
