@@ -188,7 +188,10 @@ def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, T
 
 
 def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor, *, tolerant: bool) -> None:
-    """Add the gradient of a batch; where the program fails on it, that of the records on which it works alone."""
+    """Add the gradient of a batch; where the program fails on it, that of the records which have a loss alone.
+
+    A batch whose records all have one, and which fails all the same, adds nothing.
+    """
     import torch
 
     before = {name: leaf.grad.clone() for name, leaf in leaves.items() if tolerant and leaf.grad is not None}
