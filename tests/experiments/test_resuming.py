@@ -187,7 +187,8 @@ def test_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
         played("state", tmp_path / "file")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.long  # a killed sweep, in test_shards.py, goes on by the same files in every run
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killed_command_goes_on(how: signal.Signals, tmp_path: Path) -> None:
     """`simulate --keep` is killed after some rounds; the same command ends with an uninterrupted one's JSON."""
     words = [sys.executable, "-m", "secagg", "simulate", "--dataset", "wine", "--method", "fedavg", "--rounds", "16"]

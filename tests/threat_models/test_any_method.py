@@ -77,6 +77,7 @@ def test_method_of_updates(run: Command) -> None:
     assert report["promise"]["recomputed"] == pytest.approx(8.0, rel=2e-3)
 
 
+@pytest.mark.long
 def test_noise_of_members_training(run: Command) -> None:
     """That epsilon is recomputed from the plan's steps; as nobody saw the noise, the audit is inconclusive."""
     trained = "--noise", "member", "--parameters", "rounds=2 sampling=0.1 steps=5 batch=30"
