@@ -66,7 +66,7 @@ class _Entry:
 
     @property
     def records(self) -> int:
-        """How many records it is of."""
+        """The number of its records."""
         return self.shape[0] if self.shape else 0
 
     @property

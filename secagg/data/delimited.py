@@ -230,7 +230,7 @@ def other_order_in(path: Path, schema: Schema | None) -> str:
 
 
 def line_breaks_in(path: Path, schema: Schema | None) -> str:
-    """What the owner of a table should know of line breaks in its quoted cells; "" where there are none."""
+    """Warn the owner of a table of line breaks in its quoted cells; "" where there are none."""
     text = [_replaced(line) for line in _text_of(path, whole=False)]
     if not (torn := broken_cells(text, _first_delimiter(text, schema))):
         return ""

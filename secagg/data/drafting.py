@@ -140,7 +140,7 @@ def _guess(
 
 
 def _thousands(values: NDArray[np.str_], decimal: str) -> str:
-    """What to do about a column all of whose values that are no numbers have thousands' separators; "" for another."""
+    """Advise on a column all of whose values that are no numbers have thousands' separators; "" for another."""
     found = [_THOUSANDS.fullmatch(str(value)) for value in values]
     if not found or not all(found):
         return ""

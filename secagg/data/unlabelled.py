@@ -44,7 +44,7 @@ def reasons_of(records: Records, schema: Schema) -> dict[int, str]:
 
 
 def _reason(records: Records, index: int, schema: Schema) -> str:
-    """What the strict reader says of one row by itself; a line that is no row, or too long, has left no cell."""
+    """Read one row strictly by itself and return its fault; a line that is no row, or too long, has left no cell."""
     row = records.take(np.array([index]))
     if not any(cells[0] for cells in row.columns.values()):
         return f"it has no value, a field of more than {MAX_CELL} characters, or not the fields of the header"

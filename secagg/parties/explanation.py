@@ -67,7 +67,7 @@ def _classes(plan: Plan) -> str:
 
 
 def positive_class(name: str) -> str:
-    """What people are told of the positive class of two, "" where the schema declares none."""
+    """Name the positive class of two, or the lack of one."""
     declared = f"the positive class is {name}"
     return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 

@@ -114,7 +114,7 @@ def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, see
 
 
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
-    """What no honest sum without noise would show: blocks that do not belong together."""
+    """List the blocks of an exact sum that do not belong together, as in no honest sum."""
     if setup.calibration is not None:
         return ()
     grid = setup.plan.grid

@@ -329,7 +329,7 @@ class SessionSetup:
 
     @property
     def remedy(self) -> str:
-        """What to do after the session was aborted, with the times that may have been too short."""
+        """Advise what to do after an aborted session, with the times that may have been too short."""
         plan = self.plan
         joining = f"--join-seconds {plan.join_seconds}"
         if self.join_seconds != plan.join_seconds:

@@ -64,6 +64,6 @@ def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[floa
 
 
 def _rounded(setup: SessionSetup) -> int:
-    """How many parties add a rounded Gaussian to the sum."""
+    """Count the parties that add a rounded Gaussian to the sum."""
     calibration = setup.calibration
     return calibration.parties if calibration is not None and calibration.mechanism is Mechanism.GAUSSIAN else 0

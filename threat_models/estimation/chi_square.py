@@ -1,4 +1,4 @@
-"""How much noise there is: the variance of noise over the planned one, from entries that are noise alone."""
+"""Estimate the variance of noise over the planned one, from entries that are noise alone."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _name(sample: ZeroSample) -> str:
 
 
 def _most_records(session: Session) -> float:
-    """How many records were summed at most: as the opened counts say, but for 4 σ of their noise, and as planned."""
+    """Bound the number of summed records: as the opened counts say, but for 4 σ of their noise, and as planned."""
     planned = float(session.plan.max_records * len(session.members))
     counts = session.release.get("counts")
     if counts is None or session.noise is None:

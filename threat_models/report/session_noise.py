@@ -30,13 +30,13 @@ class SessionNoise:
 
     @property
     def headline(self) -> str:
-        """What the report's first sentence says of it; "" where there is enough."""
+        """The report's first sentence on it; "" where there is enough."""
         short = "There is less noise in the sum than planned."
         return short if self.is_short else "" if self.is_enough else "The noise of this session is not known."
 
     @property
     def is_short(self) -> bool:
-        """Whether less noise than planned is shown."""
+        """Whether the measure shows less noise than planned."""
         return self.high < 1
 
     @property
