@@ -122,7 +122,7 @@ def _is_same_author(one: Verified, other: Verified) -> bool:
 
 
 def _conflict_between(one: Verified, other: Verified) -> str:
-    """State how two outcomes of one round contradict each other; the server is named where it signed both in one session."""
+    """State how two outcomes of a round contradict each other; name the server where it signed both in one session."""
     if one.setup.context.plan != other.setup.context.plan:
         return f"round {one.number} follows from other rounds than in {other.path}"
     told, there = one.outcome, other.outcome
