@@ -58,7 +58,7 @@ def open_backbone(
         told = "".join(f" ({part.told})" for part in closed if part.told)
         problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{told}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
-    programs = [part.endswith(SUFFIX) or part.startswith(FOLDERS) for part in spec.split("+")]
+    programs = [needs_files(part) for part in spec.split("+")]
     parts = tuple(
         part.open(progress and _share(progress, sum(programs[:index]), sum(programs)), engine)
         for index, part in enumerate(closed)
