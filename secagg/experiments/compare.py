@@ -102,9 +102,9 @@ def write(comparison: Comparison, out: Path) -> None:
     """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
 
     Beside them paired.md and paired.tex where methods have seeds in common, measures.md and measures.tex where more
-    than accuracy was measured, domains.* with domains, and curves.* where any plan has several rounds.
+    than accuracy was measured, and curves.* where any plan has several rounds.
     """
-    from secagg.experiments.comparison_plots import plot_domains, plot_groups
+    from secagg.experiments.comparison_plots import plot_groups
 
     (out / "results.csv").write_text(csv_of(comparison.runs), encoding="utf-8")
     content = json.dumps(comparison.to_json(), indent=2, allow_nan=False)
@@ -112,8 +112,6 @@ def write(comparison: Comparison, out: Path) -> None:
     write_tables(comparison.tables, out)
     plot_groups(comparison, [out / "accuracy.png", out / "accuracy.svg"])
     write_curves(comparison.runs, out)
-    if len(comparison.domains) > 2:
-        plot_domains(comparison, [out / "domains.png", out / "domains.svg"])
 
 
 def _ask(

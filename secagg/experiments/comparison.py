@@ -62,17 +62,6 @@ class Comparison(Tabled):
             columns += self._of_domains(places[0])
         return tuple(columns)
 
-    @property
-    def domains(self) -> tuple[int, ...]:
-        """The columns that are one domain each, left out or not."""
-        chosen = [number for number, column in enumerate(self.columns) if column.domain is not None]
-        alone = [
-            number
-            for number, column in enumerate(self.columns)
-            if len(column.places) == 1 and column.places[0][1] is not None and column.shows == "accuracy"
-        ]
-        return tuple(chosen or alone)
-
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The methods, in order; those of which every run was refused have no accuracy."""

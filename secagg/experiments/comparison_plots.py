@@ -1,4 +1,4 @@
-"""A comparison as figures that a paper can print, 12 cm wide: accuracy by partition, and by domain on a radar chart."""
+"""A comparison as a figure that a paper can print, 12 cm wide: accuracy by partition."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ GROUP = 0.8
 """Share of a group's width that its marks take."""
 PALEST = 0.4
 """Of a method's colour, what the smallest ε keeps."""
-POLAR_STEP = 10
-"""Per cent between two rings of a radar chart, which begins one ring below the lowest accuracy."""
 
 
 def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
@@ -47,35 +45,6 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.set_xticks(range(len(shown)), [comparison.columns[number].label for number in shown])
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel("accuracy (%)")
-        _legend(figure, axes, rows)
-        save(figure, paths, known_noise=has_known_noise(comparison.runs), notes=pipeline_notes(comparison.runs))
-
-
-def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
-    """Draw every method's accuracy on each domain as a polygon; dashed and hollow: no secure sum."""
-    with extra("experiments"):
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-
-    rows = _with_results(comparison)
-    numbers = comparison.domains
-    angles = [2 * math.pi * turn / len(numbers) for turn in range(len(numbers))]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(12 * CM, (9.5 + 0.45 * math.ceil(len(rows) / 2)) * CM), layout="constrained")
-        axes: Any = figure.add_subplot(projection="polar")
-        axes.set_theta_zero_location("N")
-        axes.set_theta_direction(-1)
-        for row, look in zip(rows, _looks(rows), strict=True):
-            values = [_percent(row.entries[number]) for number in numbers]
-            axes.plot([*angles, angles[0]], [*values, values[0]], label=_label(row, rows), linewidth=1.2, **look)
-        axes.set_thetagrids([math.degrees(angle) for angle in angles], [comparison.columns[n].label for n in numbers])
-        drawn = [value for row in rows for n in numbers if not math.isnan(value := _percent(row.entries[n]))]
-        rings = [POLAR_STEP * math.floor(min(drawn) / POLAR_STEP - 1), POLAR_STEP * math.ceil(max(drawn) / POLAR_STEP)]
-        axes.set_rlim(max(0, rings[0]), rings[1])
-        axes.set_rgrids(range(max(0, rings[0]) + POLAR_STEP, rings[1] + 1, POLAR_STEP), color="0.45", size=6.5)
-        axes.set_rlabel_position(180 / len(numbers))
-        axes.spines["polar"].set_visible(False)
-        axes.set_title("accuracy (%)", loc="left", size=8)
         _legend(figure, axes, rows)
         save(figure, paths, known_noise=has_known_noise(comparison.runs), notes=pipeline_notes(comparison.runs))
 

@@ -103,9 +103,9 @@ def test_each_domain_is_left_out(compared: tuple[Path, Comparison, Any]) -> None
 
 
 def test_files(compared: tuple[Path, Comparison, Any]) -> None:
-    """All results are written, with a radar chart of the domains, and features are not left behind."""
+    """All results are written, and features are not left behind."""
     out, result, _ = compared
-    assert {path.name for path in out.iterdir()} == FILES | CURVES | {"domains.png", "domains.svg", "runs"}
+    assert {path.name for path in out.iterdir()} == FILES | CURVES | {"runs"}
     assert json.loads((out / "results.json").read_text()) == result.to_json()
     rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
     assert [row["protection"] for row in rows] == ["masked"] * 6 + ["none"] * 6
