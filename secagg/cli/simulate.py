@@ -59,9 +59,9 @@ from secagg.data import Dataset
 from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.curves import write_curves
 from secagg.experiments.given import open_simulated
 from secagg.experiments.outcome import SimulationResult, in_the_sum
+from secagg.experiments.plots import write_curves
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
@@ -290,7 +290,7 @@ def _of_reference(result: SimulationResult) -> str:
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
-    content = result.to_json()
+    content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
