@@ -21,7 +21,7 @@ from methods.declaration import check_declaration, check_steps
 from methods.method import SumSpec
 from methods.round import Contribution, Examples, Local, Opened, Step
 from methods.slots.concept_sums import ConceptSums
-from methods.slots.slots import concept_sums
+from methods.slots import concept_sums
 from secagg.encoding import Grid, Integers, Kind, Normalisation
 from secagg.errors import BadInput
 from secagg.generation import ConceptTraining
