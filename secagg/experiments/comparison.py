@@ -35,7 +35,7 @@ from secagg.experiments.tables import (
     pipeline_notes,
     shown,
 )
-from secagg.head.evaluation import clopper_pearson
+from secagg.heads.evaluation import clopper_pearson
 from secagg.protection import UNPROTECTED
 from secagg.wire import plain, plain_fields
 

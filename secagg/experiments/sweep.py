@@ -27,9 +27,9 @@ from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import Row, Run, described, not_private, notes_of, results_of, summarise, varying
 from secagg.experiments.tables import Results, Table, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
-from secagg.extras import require
 from secagg.features import Progress
-from secagg.reading import parse_json
+from secagg.system.extras import require
+from secagg.system.reading import parse_json
 from secagg.wire import plain, plain_fields
 
 log = logging.getLogger("secagg.experiments")

@@ -31,9 +31,9 @@ from secagg.experiments.summary import (
     student_interval,
     summarise,
 )
-from secagg.extras import extra
-from secagg.printable import escaped
 from secagg.privacy.claim import OUTRIGHT
+from secagg.system.extras import extra
+from secagg.system.printable import escaped
 from secagg.wire import plain
 
 DASH = "–"
