@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Origin
 from secagg.errors import BadInput, BadRecord
+from secagg.wire import Choice
 
 MAX_LEVELS = 1 << 26
 """R_q² of one record stays below 2⁵³, so that float64 products of records are exact."""
@@ -24,7 +24,7 @@ MEND = "mend or remove the record"
 RAISE = f"raise the public radius, or {MEND}"
 
 
-class Normalisation(StrEnum):
+class Normalisation(Choice):
     """What is done to a feature vector f before it becomes integers."""
 
     NONE = "none"
