@@ -11,17 +11,17 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
-from secagg import plugins
 from secagg.cli.console import to_epsilon
 from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
-from secagg.engines import ENGINES, PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments.given import open_simulated
-from secagg.models import admit
-from secagg.parties.planning import Choices, kind_in
+from secagg.networks import admit
+from secagg.plan_facts.planning import Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection
+from secagg.system import plugins
+from secagg.system.engines import ENGINES, PROCESSES
 from secagg.wire import Choice
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from secagg.experiments.comparison import Comparison
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
-from secagg.extras import extra
+from secagg.system.extras import extra
 from secagg.wire import Choice
 
 DEFAULT = "default"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Self
 
 from secagg.errors import BadInput
-from secagg.printable import first_unprintable
+from secagg.system.printable import first_unprintable
 
 MAX_FRAME_BYTES = 64 << 20
 """The largest message that anybody takes, and the largest record of a transcript."""
