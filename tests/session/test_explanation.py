@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.plan import NoiseFrom
+from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan

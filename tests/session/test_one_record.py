@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, PngImagePlugin
-from secagg.agreement.columns import Hashed, Numeric
-from secagg.agreement.schema import Schema
 from torch import nn
 
+from secagg.agreement.columns import Hashed, Numeric
+from secagg.agreement.schema import Schema
 from secagg.data import open_dataset
 from secagg.data.archive import load_arrays
 from secagg.data.delimited import LONGEST_LINE

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.plan import Plan
+from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
 from secagg.plan_facts import SessionSetup
