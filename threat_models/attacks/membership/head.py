@@ -15,7 +15,7 @@ from secagg.head.linear import ABSENT_BIAS
 from secagg.models import TrainedModel
 from threat_models.attacks.attack import Attack, Progress, Run
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged, make_controls
 from threat_models.attacks.membership.by_heart import ByHeart
 from threat_models.attacks.membership.leave_one_out import margins
 from threat_models.attacks.membership.lira import REMADE, SHADOWS, Recipe, head_scores, is_remade, losses, make_shadows
@@ -184,21 +184,13 @@ def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Co
     shuffled = Records(known.integers, generator.permutation(known.labels), known.features)
     few = _control_size(recipe, len(known))
     score = test(exact, shuffled, few)
-    true, false = [], []
-    for _ in range(CONTROL_HEADS):
+
+    def draw() -> Floats:
         order = generator.permutation(len(known))
-        values = score(exact.head_of(shuffled.take(order[:few])))[order]
-        others = values[few:]
-        true.append(Scores(values, np.arange(len(values)) < few))
-        false.append(Scores(others, np.arange(len(others)) < few))
-    return (
-        Control(
-            f"{CONTROL_HEADS} heads over {few} records with labels at random",
-            True,
-            metrics.succeeds(metrics.pool_scores(true)),
-        ),
-        Control("other records, called members of these", False, metrics.succeeds(metrics.pool_scores(false))),
-    )
+        return score(exact.head_of(shuffled.take(order[:few])))[order]
+
+    names = f"{CONTROL_HEADS} heads over {few} records with labels at random", "other records, called members of these"
+    return make_controls(names, (draw() for _ in range(CONTROL_HEADS)), few)
 
 
 def _control_size(recipe: Recipe, known: int) -> int:
