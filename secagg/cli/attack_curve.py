@@ -14,11 +14,12 @@ import threat_models
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.plots import Scale, plot_accuracy
-from secagg.experiments.provenance import data_sha256, plain, sources_sha256
+from secagg.experiments.provenance import data_sha256, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run, Series, is_baseline, summarise, varying
 from secagg.experiments.workers import RunFile
 from secagg.features import Progress
+from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import examine

@@ -10,7 +10,6 @@ from typing import Any
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
 from secagg.experiments.measures import measures_table
 from secagg.experiments.paired import paired_table, pairs_of
-from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
 from secagg.experiments.tables import (
     DASH,
@@ -24,6 +23,7 @@ from secagg.experiments.tables import (
     shown_accuracy,
 )
 from secagg.protection import UNPROTECTED
+from secagg.wire import plain
 
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
 

@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from secagg.experiments.comparison_rows import Entry, Row
-from secagg.experiments.provenance import plain
 from secagg.experiments.summary import student_interval
 from secagg.experiments.tables import SUPERSCRIPTS, Table
+from secagg.wire import plain
 
 CAPTION = (
     "Accuracy less that of the method in the second column, in percentage points, paired by seed: mean over the seeds "

@@ -24,7 +24,7 @@ from secagg.experiments.execution import Execution
 from secagg.experiments.given import given_dataset
 from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.plots import plot_accuracy
-from secagg.experiments.provenance import data_sha256, plain
+from secagg.experiments.provenance import data_sha256
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import (
     Run,
@@ -41,6 +41,7 @@ from secagg.experiments.workers import RunFile, run_all
 from secagg.extras import require
 from secagg.features import Progress
 from secagg.reading import parse_json
+from secagg.wire import plain
 
 log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
@@ -123,7 +124,7 @@ class SweepResult(Tabled):
                 {
                     "series": series.label,
                     "settings": plain(series.settings),
-                    "epsilon": plain({"epsilon": cell.epsilon})["epsilon"],
+                    "epsilon": plain(cell.epsilon),
                     "accuracy": cell.accuracy,
                     "interval": list(cell.interval),
                     "interval_kind": "student-t over seeds" if cell.seeds > 1 else "clopper-pearson",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from secagg.experiments.frames import flat, frame_of, html_of
-from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
     Cell,
@@ -27,6 +26,7 @@ from secagg.experiments.summary import (
     summarise,
 )
 from secagg.privacy.claim import OUTRIGHT
+from secagg.wire import plain
 
 DASH = "–"
 DIVERGED = "Training diverged."

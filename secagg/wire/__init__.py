@@ -2,7 +2,7 @@
 
 from secagg.wire.bounds import MAX_FRAME_BYTES, Items, Length, Range, Text
 from secagg.wire.codec import decode, encode, message
-from secagg.wire.text import from_json, read_json, to_json
+from secagg.wire.text import from_json, plain, plain_fields, read_json, to_json
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -14,6 +14,8 @@ __all__ = [
     "encode",
     "from_json",
     "message",
+    "plain",
+    "plain_fields",
     "read_json",
     "to_json",
 ]
