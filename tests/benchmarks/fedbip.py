@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from methods.baselines.fedbip_published import FedBiPPublished
-from secagg.auditing import audit
 from secagg.data import Dataset, open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -37,6 +36,7 @@ from secagg.statistics import inputs_of
 from secagg.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.fashion_mnist import read
+from threat_models.auditing import audit
 
 STYLES = ("plain", "inverted", "noisy", "blurred")
 PICTURES = 750
