@@ -32,18 +32,9 @@ from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.evidence.blocks import (
-    assign_cells,
-    blocks_of,
-    cell_names,
-    flaws_of,
-    keep_counted,
-    noise_of,
-    noisy_sum_of,
-)
+from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.generated import generating
 from threat_models.evidence.noise_watch import NoiseWatch
-from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
 
 CANDIDATES = 2000
@@ -147,14 +138,10 @@ def _session(
     head: Released | None = None,
 ) -> Session:
     names = setup.context.names
-    return Session(
-        plan=setup.plan,
-        clients=tuple(names[member] for member in setup.context.clients),
-        members=tuple(names[member] for member in members),
-        release=blocks_of(setup, total),
-        noise=noise_of(setup, len(members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+    return session_of(
+        setup,
+        members,
+        total,
         head=head,
         messages=tuple(
             Message(names[member], "server", "all that it sends", size, place)
@@ -163,13 +150,6 @@ def _session(
         ),
         uploads={},
         contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
-        round=setup.round,
-        cells=cell_names(setup),
-        is_shown=setup.shows_sum,
-        number=setup.number,
-        ciphertexts=ciphertexts_of(setup),
-        flaws=flaws_of(setup, total, len(members)),
-        consortium=len(setup.roster.clients),
     )
 
 

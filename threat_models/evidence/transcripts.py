@@ -25,18 +25,9 @@ from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import (
-    assign_cells,
-    blocks_of,
-    cell_names,
-    flaws_of,
-    keep_counted,
-    noise_of,
-    noisy_sum_of,
-)
+from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
-from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import (
     SOMEBODY,
     Blocks,
@@ -76,32 +67,20 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
     _require_whole(proved)
-    names = setup.context.names
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     opened = _opened(setup, path.parent, outcome)
-    uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
-    return Session(
-        plan=setup.plan,
-        clients=tuple(names[member] for member in setup.context.clients),
-        members=tuple(names[member] for member in outcome.members),
-        release={} if opened is None else blocks_of(setup, opened),
-        noise=noise_of(setup, len(outcome.members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+    uploads = _uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
+    return session_of(
+        setup,
+        outcome.members,
+        opened,
         head=_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
-        round=setup.round,
-        cells=cell_names(setup),
-        is_shown=setup.shows_sum,
-        number=setup.number,
-        ciphertexts=ciphertexts_of(setup),
-        flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
-        consortium=len(setup.roster.clients),
         noisy_sums=() if opened is None else (noisy_sum_of(setup, opened, len(outcome.members)),),
         sums=setup.rounds,
         role=role,
