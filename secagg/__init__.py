@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 if TYPE_CHECKING:
     from secagg.data import open_dataset

@@ -19,7 +19,7 @@ from secagg.data.encoding import parse_numbers
 from secagg.data.schema import GUIDE, Schema
 from secagg.data.table import THOUSANDS_REMEDY, Table
 from secagg.errors import BadInput
-from secagg.printable import escaped
+from secagg.system.printable import escaped
 
 ABSENT = (*MISSING, "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "-", "--", ".")
 """What stands for a missing value in many files; a draft declares those that its file has, and an empty cell."""

@@ -15,7 +15,7 @@ from secagg.data.encoding import encode_table
 from secagg.data.records import Dataset, Origin, Records
 from secagg.data.split import Split
 from secagg.data.table import Table
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 NAMES = ("breast-cancer", "digits", "wine")
 POSITIVE = {"breast-cancer": "malignant"}

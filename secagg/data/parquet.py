@@ -15,7 +15,7 @@ from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import Schema
 from secagg.data.table import header_of, needed_columns
 from secagg.errors import BadInput
-from secagg.reading import refuse_larger
+from secagg.system.reading import refuse_larger
 
 Cells = list[str]
 T = TypeVar("T", str, bytes)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg import plugins
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
@@ -24,6 +23,7 @@ from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS
 from secagg.errors import BadInput
+from secagg.system import plugins
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""

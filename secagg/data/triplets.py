@@ -32,7 +32,7 @@ from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatena
 from secagg.data.split import Split
 from secagg.data.table import read_table
 from secagg.errors import BadInput
-from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
 
 PICTURE, TEXT, ANSWER = "picture", "text", "answer"
 BYTES = "bytes"

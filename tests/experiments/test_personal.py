@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from secagg.data import Dataset, Origin, Records
+from secagg.encoding import Grid
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Measurable
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head.evaluation import clopper_pearson
-from secagg.statistics import Grid
+from secagg.heads.evaluation import clopper_pearson
 
 DOMAINS = np.array(["art", "photo"])
 SHORT = "rounds=3 width=16"

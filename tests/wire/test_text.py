@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.errors import MalformedMessage
-from secagg.plan import NoiseFrom, Plan
 from secagg.protection.masking.messages import Endorsement
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.wire import encode, from_json, plain, plain_fields, to_json
