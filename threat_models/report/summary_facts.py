@@ -12,14 +12,13 @@ from importlib.metadata import version
 from methods.own_models.own_projection import OwnProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
-from threat_models.attacks.unread import HALF_READ, READ
+from threat_models.attacks.targets import HALF_READ, READ
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
-from threat_models.estimation.chi_square import SHORT_LEVEL
+from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
-from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Session
 
 RELEASES = 20_000
