@@ -13,11 +13,12 @@ from methods.own_models.own_projection import OwnProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.targets import HALF_READ, READ
-from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
+from threat_models.estimation.one_run_audit import OneRunBound
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
+from threat_models.estimation.rerelease import EpsilonBound, audit_release
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Session
 

@@ -26,8 +26,8 @@ BLUR = 0.1
 def learn_decoder(targets: Floats, images: Floats, *, steps: int = 400, width: int = 32, seed: int = 0) -> Decoder:
     """Learn to map targets (n, d) to images (n, h, w, c) in [0, 1] by Adam on squared error; returns that map.
 
-    Three times upsampling and convolution; FedTC (App. C) leaves its own decoder open. The result depends on `seed` alone, up to
-    rounding. Raises BadInput for fewer than 2 public images.
+    Three times upsampling and convolution; FedTC (App. C) leaves its own decoder open. The result depends on `seed`
+    alone, up to rounding. Raises BadInput for fewer than 2 public images.
     """
     import torch
 
