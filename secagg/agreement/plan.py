@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from secagg.agreement.roster import MAX_CLIENTS
-from secagg.data import Schema
+from secagg.agreement.schema import Schema
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Unit

@@ -14,6 +14,7 @@ from methods.closed_form.refinement import AUTO, why_none
 from secagg.agreement.plan import NoiseFrom, Plan, read_plan, write_plan
 from secagg.agreement.policy import Policy, read_policy
 from secagg.agreement.roster import Roster, read_roster
+from secagg.agreement.schema import load_schema
 from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import (
     JsonOption,
@@ -57,7 +58,7 @@ from secagg.cli.options import (
 )
 from secagg.cli.plan_approval import approvals, sign
 from secagg.cli.plan_policy import write_limits, write_policy
-from secagg.data import load_schema, open_dataset
+from secagg.data import open_dataset
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Origin
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.system.reading import data_limit, refuse_larger
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from secagg.agreement.schema import Schema
 from secagg.data.faults import Tolerance
 from secagg.data.records import Dataset
-from secagg.data.schema import Schema
 from secagg.data.split import Split
 from secagg.system.extras import extra
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from secagg.agreement.schema import Schema
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
@@ -18,7 +19,6 @@ from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
 from secagg.data.parquet import PARQUET
 from secagg.data.records import Dataset, concatenate
-from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS

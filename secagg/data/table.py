@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.agreement.schema import Schema
 from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.format import TableFormat
-from secagg.data.records import DOMAIN, Origin
-from secagg.data.schema import Schema
+from secagg.data.records import DOMAIN
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 from secagg.system.reading import refuse_larger, resembling
 

@@ -13,7 +13,7 @@ from methods.gate import put_gate
 from methods.method import Fixed, SumSpec
 from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.agreement.roster import Roster
-from secagg.data import Schema
+from secagg.agreement.schema import Schema
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.columns import column_from_dict
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.data.columns import column_from_dict
 from secagg.plan_facts import SessionSetup
 from secagg.scoring.metrics import Metrics
 from secagg.session.outcome import HEAD_FILE

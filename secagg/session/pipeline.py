@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.agreement.plan import Plan
-from secagg.data import Dataset, Records, Schema, open_dataset
+from secagg.agreement.schema import Schema
+from secagg.data import Dataset, Records, open_dataset
 from secagg.data.memory import dataset_of
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.data.unlabelled import open_unlabelled

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secagg.data import Origin
 from secagg.encoding import Grid, quantise
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 from secagg.features import radius_of
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
 from secagg.encoding import Grid, Normalisation
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.features import Features

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
 from secagg.encoding import Grid
+from secagg.encoding.grid import Origin
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Measurable
 from secagg.experiments.settings import SimulationSettings

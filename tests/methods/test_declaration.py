@@ -20,8 +20,8 @@ from methods.closed_form.prototypes import Prototypes
 from methods.declaration import check_declaration, check_steps
 from methods.method import SumSpec
 from methods.round import Contribution, Examples, Local, Opened, Step
-from methods.slots.concept_sums import ConceptSums
 from methods.slots import concept_sums
+from methods.slots.concept_sums import ConceptSums
 from secagg.encoding import Grid, Integers, Kind, Normalisation
 from secagg.errors import BadInput
 from secagg.generation import ConceptTraining

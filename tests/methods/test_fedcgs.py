@@ -7,7 +7,8 @@ import pytest
 
 from methods import METHODS, method_named
 from methods.round import Examples
-from secagg.data import load_schema, open_dataset, partition
+from secagg.agreement.schema import load_schema
+from secagg.data import open_dataset, partition
 from secagg.encoding import Grid, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput

@@ -20,8 +20,8 @@ from methods import method as declared
 from methods.closed_form import refinement
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
 from secagg.encoding import softmax_gradient
+from secagg.encoding.grid import Origin
 from secagg.experiments import session
 from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import noise_plan, planning

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.data import load_schema
+from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan

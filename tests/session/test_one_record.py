@@ -17,9 +17,10 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import nn
 
-from secagg.data import Schema, open_dataset
+from secagg.agreement.columns import Hashed, Numeric
+from secagg.agreement.schema import Schema
+from secagg.data import open_dataset
 from secagg.data.archive import load_arrays
-from secagg.data.columns import Hashed, Numeric
 from secagg.data.delimited import LONGEST_LINE
 from secagg.data.faults import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of

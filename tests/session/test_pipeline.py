@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from secagg.agreement.plan import Plan
-from secagg.data import load_schema
+from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
 from secagg.plan_facts import SessionSetup

@@ -8,9 +8,10 @@ import numpy as np
 
 from methods.method import domains_of
 from secagg.agreement.plan import NoiseFrom
-from secagg.data import Origin, Records
+from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
+from secagg.encoding.grid import Origin
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency

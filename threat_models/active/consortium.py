@@ -13,8 +13,9 @@ import numpy as np
 from secagg.agreement.plan import Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import Roster
-from secagg.data import Origin, Records
+from secagg.data import Records
 from secagg.encoding import Normalisation
+from secagg.encoding.grid import Origin
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan

@@ -114,7 +114,7 @@ ENTRIES = (
     PlantedFault(
         "positive of three classes",
         "A schema of three classes may declare a positive one.",
-        "secagg.data.schema:Schema._refuse_odd_rules",
+        "secagg.agreement.schema:Schema._refuse_odd_rules",
         (("self.positive not in self.classes or len(self.classes) != 2", "self.positive not in self.classes"),),
         (CONTRADICTION,),
     ),
@@ -358,7 +358,7 @@ ENTRIES = (
     PlantedFault(
         "positive class that there is not",
         "A schema may declare a positive class that is none of its two.",
-        "secagg.data.schema:Schema._refuse_odd_rules",
+        "secagg.agreement.schema:Schema._refuse_odd_rules",
         (("(self.positive not in self.classes or len(self.classes) != 2)", "len(self.classes) != 2"),),
         (CONTRADICTION,),
     ),

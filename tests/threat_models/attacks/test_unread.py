@@ -15,8 +15,8 @@ from methods.method import SumSpec
 from methods.round import Contribution, Local
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
 from secagg.encoding import Kind
+from secagg.encoding.grid import Origin
 from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, BlockwiseSensitivity, Unit
