@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -87,38 +88,42 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
     with extra("audit"):
-        from threat_models.auditing import Question, Simulation, judged  # loads what no other command needs
+        from threat_models.auditing import AuditRequest, Simulation, run_audit  # loads what no other command needs
+    from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
+    from threat_models.report.sarif import as_sarif
     from threat_models.report.summary import as_text
 
-    asked = Question(
-        transcripts=tuple(transcripts or ()),
-        threat_models=tuple(threat_model or USUAL),
-        known=known,
-        public=public,
-        gate=gate,
-        html=html,
-        sarif=sarif,
-        canaries=canaries,
-        records=records,
-        attacks=tuple(attack or ()),
-        seed=options["seed"],
-        simulation=Simulation(
-            options["dataset"],
-            gather(SimulationSettings, options),
-            **{name: options[name] for name in ("label", "schema", "image_size", "test")},
-        )
-        if simulated
-        else None,
-        backbone=options["backbone"],
-        trust=Trust.in_files(plans or (), rosters or ()),
-        auditor=auditor,
-        against=against,
-        across_sessions=across_sessions,
+    simulation = None
+    if simulated:
+        read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
+        simulation = Simulation(options["dataset"], gather(SimulationSettings, options), **read)
+    asked = AuditRequest(
+        tuple(transcripts or ()),
+        tuple(threat_model or USUAL),
+        known,
+        public,
+        records,
+        canaries,
+        gate,
+        tuple(attack or ()),
+        options["seed"],
+        simulation,
+        options["backbone"],
+        Trust.in_files(plans or (), rosters or ()),
+        auditor,
+        against,
+        across_sessions,
     )
-    report, code = judged(asked, speaker)
-    speaker.text(as_json(report), as_text(report))
-    raise typer.Exit(code)
+    done = run_audit(asked, speaker)
+    if html is not None:
+        html.write_text(as_html(done.report), encoding="utf-8", errors="backslashreplace")
+    if sarif is not None:
+        sarif.write_text(as_sarif(done.report, version("secagg")), encoding="utf-8")
+    for written in filter(None, (html, sarif)):
+        speaker.say(f"wrote {written}")
+    speaker.text(as_json(done.report), as_text(done.report))
+    raise typer.Exit(done.exit_code)
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:

@@ -120,14 +120,17 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import Question, judged
+    from threat_models.auditing import AuditRequest, run_audit
     from threat_models.report.content import Outcome
+    from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
-    report, _ = judged(asked, speaker)
+    asked = AuditRequest(transcripts, adversaries, known, stage.data("public"), trust=_trust(stage))
+    report = run_audit(asked, speaker).report
+    page.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
+    speaker.say(f"wrote {page}")
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
