@@ -7,12 +7,12 @@ adapter A_c, its head and its answers stay with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from methods.adapter_work import AdapterUpdate, PrivateAdapterUpdate
 from methods.chain import MODEL, ChainRound, require_room
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Contribution, Local, Opened, Round
 from methods.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
 from secagg.errors import BadInput
@@ -64,14 +64,9 @@ class FedDAT(TrainedInRounds):
         return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
     @property
-    def reads_inputs(self) -> bool:
-        """Yes: adapters sit inside the encoder."""
-        return True
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Yes: its head tells answers apart."""
-        return True
+    def traits(self) -> Traits:
+        """Adapters sit inside the encoder; a member's head tells answers apart."""
+        return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for an adapter that does not fit messages."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
-from methods.method import SampledTraining, SimpleMethod, SumSpec, clipped
+from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
 from methods.private_projection import Kept
 from methods.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
@@ -144,14 +144,9 @@ class OwnProjection(SimpleMethod, ABC):
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Yes: the rate is for such records."""
-        return True
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members make their own models of it."""
-        return True
+    def traits(self) -> Traits:
+        """The rate is for records of length 1; members make their own models of the last sum."""
+        return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of every class; a projection is no longer than R_z = `levels`. Raises BadInput."""

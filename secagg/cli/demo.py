@@ -143,7 +143,7 @@ def _parameters(method: str, given: str, refine: str, epsilon: float) -> tuple[t
     """The method's parameters: those given, and beside them some by which few rounds of training get far on digits."""
     number = read_rounds(refine)
     shared = {"refine": AUTO if number is None else number}
-    if not method_named(method).trains:
+    if not method_named(method).traits.shares_one_model:
         return tuple(parameters_of(method, shared, given).items())
     usual = ON_DIGITS if math.isinf(epsilon) else ON_DIGITS_WITH_NOISE
     read = parameters_of(method, shared, given)
@@ -153,7 +153,7 @@ def _parameters(method: str, given: str, refine: str, epsilon: float) -> tuple[t
 def _choices(
     method: str, parameters: tuple[tuple[str, Any], ...], expand: int | None, protection: str, epsilon: float
 ) -> PlanChoices:
-    usual = 0 if method_named(method).trains else EXPAND
+    usual = 0 if method_named(method).traits.shares_one_model else EXPAND
     return PlanChoices(
         purpose="recognise handwritten digits",
         method=method,

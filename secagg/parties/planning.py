@@ -9,7 +9,7 @@ from typing import Any
 
 from methods import method_named, method_of, planned_method
 from methods.declaration import check_declaration
-from methods.gate import put_gate
+from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
@@ -116,7 +116,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         )
     refuse_drowned_scores(setup)
     method = method_of(plan)
-    check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
+    check_declaration(without_gate(method), plan.dimension, len(plan.classes), plan.grid)
     return plan
 
 
@@ -244,10 +244,10 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     method = method_named(choices.method, dict(choices.parameters))
     if choices.normalisation is not None:
         chosen = choices.normalisation
-    elif math.isinf(choices.epsilon) and not choices.as_under_noise and not method.needs_unit_length:
+    elif math.isinf(choices.epsilon) and not choices.as_under_noise and not method.traits.needs_unit_length:
         chosen = Normalisation.NONE
     else:
-        by_unit = choices.centre or method.keeps_mean
+        by_unit = choices.centre or method.traits.keeps_mean
         chosen = Normalisation.UNIT if by_unit else Normalisation.CENTRED_UNIT
     if chosen is Normalisation.NONE and math.isfinite(choices.epsilon):
         raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from methods import Method, method_of, sums_of
 from methods.fedcgs import FedCGS
+from methods.gate import without_gate
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from methods.round import Examples, Local, Opened, Round
@@ -119,7 +120,7 @@ class Recipe:
     @property
     def method(self) -> Method:
         """The plan's method, without a class gate."""
-        return method_of(self.plan).ungated
+        return without_gate(method_of(self.plan))
 
     @property
     def is_changed_by_record(self) -> bool:
