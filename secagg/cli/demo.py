@@ -146,7 +146,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
 
 def _with_training(choices: PlanChoices) -> PlanChoices:
     """The choices; where a method trains, with parameters by which few rounds get far on digits, unless given."""
-    if not method_named(choices.method).trains:
+    if not method_named(choices.method).traits.shares_one_model:
         return choices
     usual = ON_DIGITS if math.isinf(choices.epsilon) else ON_DIGITS_WITH_NOISE
     given = {**parameters_of(choices.method, {}, usual), **choices.method_parameters}
@@ -154,7 +154,7 @@ def _with_training(choices: PlanChoices) -> PlanChoices:
 
 
 def _choices(method: str, expand: int | None, protection: str, epsilon: float) -> PlanChoices:
-    usual = 0 if method_named(method).trains else EXPAND
+    usual = 0 if method_named(method).traits.shares_one_model else EXPAND
     return PlanChoices(
         purpose="recognise handwritten digits",
         method=method,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from methods.gate import without_gate
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -166,8 +167,10 @@ def _of_reference(result: SimulationResult) -> str:
     if result.federated is None:
         return "accuracy, pooled, no noise"
     plan, method = result.federated.setup.plan, result.federated.setup.method
-    is_pooled = all(kind.is_additive for kind in method.ungated.sums(plan.dimension, len(plan.classes), plan.levels))
-    without = "no gate or noise" if method.class_threshold else "no noise"
+    is_pooled = all(
+        kind.is_additive for kind in without_gate(method).sums(plan.dimension, len(plan.classes), plan.levels)
+    )
+    without = "no gate or noise" if method.traits.class_threshold else "no noise"
     return f"accuracy, {'pooled' if is_pooled else 'the same'}, {without}"
 
 
