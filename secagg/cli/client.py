@@ -26,7 +26,7 @@ from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
 from secagg.federation import Client, session_folder
 from secagg.files import keep_to_owner
-from secagg.parties import SessionSetup, look_at_own
+from secagg.parties import RoundSetup, look_at_own
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
@@ -100,7 +100,7 @@ def _named(given: list[str]) -> dict[str, str]:
     return found if len(found) == len(given) else {}
 
 
-def _take_part(speaker: Speaker, member: Client) -> list[tuple[SessionSetup, Outcome]]:
+def _take_part(speaker: Speaker, member: Client) -> list[tuple[RoundSetup, Outcome]]:
     """Carry the plan to its end; where it has none, say what it has cost."""
     try:
         return asyncio.run(member.sessions())
@@ -123,7 +123,7 @@ def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
         ("member", member.credentials.name),
         ("data set (ledger)", member.policy.data_name),
         ("records read", f"{len(records)}, of which {records.bad} count for nothing"),
-        *explain(setup),
+        *explain(setup.facts),
         *spent,
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
@@ -131,7 +131,7 @@ def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     speaker.result(content | budget | {"own_records": own.to_json()}, text, told_of(own))
 
 
-def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
+def _uploaded_content(setup: RoundSetup, state: Path) -> dict[str, Any]:
     """What has left, and where the receipts are."""
     transcript = session_folder(state, setup) / FILE_NAME
     sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
@@ -139,20 +139,20 @@ def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
         "uploaded": True,
         "round": setup.number,
         "rounds": setup.rounds,
-        "promise": setup.claim.sentence() if setup.claim else None,
+        "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": setup.context.upload_bytes,
         "sent_bytes": setup.context.upload_bytes + sum(len(record.content) for record in sent),
         "transcript": str(transcript),
     }
 
 
-def _what_next(setup: SessionSetup) -> str:
+def _what_next(setup: RoundSetup) -> str:
     """Which upload has left, and what a member does next."""
     said = f"Uploaded, round {setup.number} of {setup.rounds}; run the same command again, later, for the outcome"
     return said if setup.number == setup.rounds else f"{said} and the next round"
 
 
-def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
+def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> dict[str, Any]:
     """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
@@ -164,7 +164,7 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     names = [setup.roster.name(member) for member in outcome.members]
     return {
         **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
-        "promise": setup.claim.sentence() if setup.claim else None,
+        "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),
         "aggregate_sha256": outcome.aggregate_sha256.hex(),

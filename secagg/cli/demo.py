@@ -26,7 +26,7 @@ from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_as
 from secagg.models import files_in, parse_artifact
-from secagg.parties import Pipeline, SessionSetup, read_records
+from secagg.parties import Pipeline, RoundSetup, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
@@ -229,7 +229,7 @@ def _accuracy(stage: Stage, head: Path) -> Evaluation:
     return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
-def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
+def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
     """What all records in one place would have given without noise, and one member's first true counts.
 
     With cohorts: what theirs would have given, as the session `setup` tells who they were.

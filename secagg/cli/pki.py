@@ -178,7 +178,7 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
 
     Code of others that the limits list is not run here: of its plan nothing more is known.
     """
-    from secagg.parties import SessionSetup  # as above
+    from secagg.parties import RoundSetup  # as above
     from secagg.parties.consent import policy_within
     from secagg.plan import read_plan
     from secagg.plugins import is_planned
@@ -190,7 +190,7 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
         if is_planned(agreed.method):
             policy.require_method(agreed.method)
         else:
-            SessionSetup.of(agreed, roster).check(policy)
+            RoundSetup.of(agreed, roster).facts.check(policy)
     except PlanRefused as error:
         raise BadInput(
             f"every client under {limits} would refuse the plan: {error.listed}",

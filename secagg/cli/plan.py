@@ -57,11 +57,11 @@ from secagg.cli.plan_policy import write_limits, write_policy
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
-from secagg.parties import SessionSetup, read_records
+from secagg.parties import RoundSetup, read_records
 from secagg.parties.consent import admit_listed
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
-from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
+from secagg.plan import NoiseFrom, read_plan, write_plan
 from secagg.policy import Policy, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
@@ -170,7 +170,7 @@ def new(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [backbone], [parameters], [method])
-    setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
+    setup = RoundSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     _ask_for_rounds(setup, refine, parameters)
     write_plan(setup.plan, out)
     others = _compare(speaker, data, members, choices) if explain_all else []
@@ -204,12 +204,12 @@ def _rounds(method: str, refine: str) -> int | None:
     return read_rounds(refine)
 
 
-def _ask_for_rounds(setup: SessionSetup, refine: str, parameters: str) -> None:
+def _ask_for_rounds(setup: RoundSetup, refine: str, parameters: str) -> None:
     """Raise BadInput where the plan would have rounds that nobody asked for, with what they bring and cost."""
     rounds = setup.plan.method_parameters.get("refine", 0)
     if not rounds or refine != UNSAID or "refine=" in parameters:
         return
-    first, each = setup.uploads[-2:]
+    first, each = (kind.upload_bytes for kind in setup.facts.kinds[-2:])
     raise BadInput(
         f"rounds of refinement are not decided: {rounds} of them bring {GAIN} on public data, but every member stays "
         f"for, or comes back to, as many further sums ({first} bytes uploaded, then {each} for each) of "
@@ -219,9 +219,9 @@ def _ask_for_rounds(setup: SessionSetup, refine: str, parameters: str) -> None:
     )
 
 
-def _remark(speaker: Speaker, setup: SessionSetup, choices: PlanChoices) -> None:
+def _remark(speaker: Speaker, setup: RoundSetup, choices: PlanChoices) -> None:
     """Say what is doubtful about a plan, and what was asked for and is not in it."""
-    for doubt in doubts_of(setup):
+    for doubt in doubts_of(setup.facts):
         speaker.say(f"WARNING: {doubt}")
     if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
         speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
@@ -255,7 +255,7 @@ def show(
     quiet: QuietOption = False,
 ) -> None:
     """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
-    _explain(Speaker(quiet=quiet, json_to=json_to), SessionSetup.of(read_plan(plan), read_roster(roster)))
+    _explain(Speaker(quiet=quiet, json_to=json_to), RoundSetup.of(read_plan(plan), read_roster(roster)))
 
 
 @app.command("check")
@@ -278,8 +278,8 @@ def check(
     """Check a plan against a policy, a ledger and data; a refusal names every violated line."""
     chosen, own = read_plan(plan), read_policy(policy)
     admit_listed(model, chosen, own)
-    setup = SessionSetup.of(chosen, read_roster(roster))
-    setup.check(own)
+    setup = RoundSetup.of(chosen, read_roster(roster))
+    setup.facts.check(own)
     content: dict[str, Any] = {"plan": chosen.digest.hex(), "accepted": True}
     lines = ["the policy accepts the plan; the ledger was not asked: give --state"]
     if state is not None:
@@ -293,17 +293,17 @@ def check(
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
 
 
-def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
+def _ask_ledger(state: Path, setup: RoundSetup, policy: Policy) -> Account:
     """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
-    releases, release = releases_in(state), release_of(setup, policy.data_name)
+    releases, release = releases_in(state), release_of(setup.facts, policy.data_name)
     refuse_overspending(releases, release, policy.budget)
     return account_of(releases, release, policy.data_name, policy.budget)
 
 
-def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = ()) -> None:
-    rows = explain(setup)
-    plan: Plan = setup.plan
-    content = {"plan_sha256": plan.digest.hex(), "ring": setup.context.ring.bits, "vector_length": setup.layout.length}
+def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[Choice] = ()) -> None:
+    rows = explain(setup.facts)
+    context = setup.context
+    content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
     compared = {"protections": [asdict(each) for each in others]} if others else {}
     speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)

@@ -10,7 +10,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.approval import SUFFIX, Approvals, approve, gather_approvals
 from secagg.parties.consent import admit_listed
 from secagg.plan import read_plan
@@ -35,9 +35,9 @@ def sign(
     own = read_policy(policy) if policy is not None else None
     if own is not None:
         admit_listed(model, agreed, own)
-    setup = SessionSetup.of(agreed, credentials.roster)
+    setup = RoundSetup.of(agreed, credentials.roster)
     if own is not None:
-        setup.check(own)
+        setup.facts.check(own)
     path = out / f"{credentials.name}{SUFFIX}"
     make_folder(out)
     refuse_unwritable(path)
@@ -55,7 +55,7 @@ def approvals(
 ) -> None:
     """Show who has countersigned a plan."""
     agreed, members = read_plan(plan), read_roster(roster)
-    SessionSetup.of(agreed, members)
+    RoundSetup.of(agreed, members)
     found = gather_approvals(agreed, members, folder)
     rows = [("approved by", ", ".join(found.given) or "-"), ("not by", ", ".join(found.missing) or "-")]
     rows += [(f"{name} does not count", why) for name, why in found.refused.items()]

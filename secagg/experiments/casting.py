@@ -20,7 +20,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import LocalRecords, RoundSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.privacy import Unit
 from secagg.protection import protection_named
@@ -40,7 +40,7 @@ class Cast:
     """
 
     features: Features
-    setup: SessionSetup
+    setup: RoundSetup
     keys: Mapping[int, SigningKey] = field(repr=False)
     members: Mapping[int, LocalRecords] = field(repr=False)
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
@@ -83,7 +83,7 @@ def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
 
 def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
-) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
+) -> tuple[RoundSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
     protection = protection_named(settings.protection)
@@ -102,8 +102,8 @@ def _set_up(
     clients = settings.cohort or len(sizes)
     dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
-    setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
-    settings.refuse_dropouts(clients, clients - setup.fewest)
+    setup = RoundSetup.of(make_plan(data, roster, choices, source), roster)
+    settings.refuse_dropouts(clients, clients - setup.facts.fewest)
     drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
     return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
 

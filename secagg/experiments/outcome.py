@@ -21,7 +21,7 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation, save_safetensors
 from secagg.models import TunedModel
-from secagg.parties import SessionSetup, SumResult
+from secagg.parties import RoundSetup, SumResult
 from secagg.parties.outcome import HEAD_FILE, metadata_of
 from secagg.protection import UNPROTECTED
 from secagg.scoring import Metrics, card_of, write_card
@@ -39,7 +39,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 class Federated:
     """What only a federated run has: its last session, that session's sum, and what each client sent in all."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     result: SumResult
     upload_bytes: int
 
@@ -269,6 +269,6 @@ def _tell_federated(run: Federated) -> dict[str, Any]:
         run.setup.context.ring.bits,
         len(run.result.vector),
         run.upload_bytes,
-        run.setup.bytes_saved_by_grid,
+        run.setup.facts.bytes_saved_by_grid,
     )
     return dict(zip(FEDERATED_KEYS, values, strict=True))

@@ -8,7 +8,7 @@ from methods.baselines.paper_noise import PaperNoise
 from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import LocalRecords, RoundSetup
 from secagg.randomness import OperatingSystem, RandomSource
 
 DELTA = 1e-5
@@ -16,7 +16,7 @@ DELTA = 1e-5
 
 
 def noisy_contribution(
-    setup: SessionSetup, records: LocalRecords, mechanism: PaperNoise, source: RandomSource | None = None
+    setup: RoundSetup, records: LocalRecords, mechanism: PaperNoise, source: RandomSource | None = None
 ) -> Integers:
     """One client's counts, exact, and its prototypes p_j = A_j/N_j with the noise, times N_j again.
 
@@ -33,10 +33,10 @@ def noisy_contribution(
         sums[held] = np.rint(prototypes * unit * counts[held][:, None]).astype(np.int64)
     if np.abs(sums).max(initial=0) > plan.max_records * plan.levels:
         raise BadInput("noise of this size does not fit into the ring", remedy="give a larger max_records")
-    return setup.layout.flatten(tensors)
+    return setup.sum.layout.flatten(tensors)
 
 
-def amounts_to(setup: SessionSetup, members: list[LocalRecords], mechanism: PaperNoise, delta: float | None) -> str:
+def amounts_to(setup: RoundSetup, members: list[LocalRecords], mechanism: PaperNoise, delta: float | None) -> str:
     """What the noise is worth, in one line: ε for replacing a record by another of its label, the counts being public.
 
     The other record is of the same domain, too, where the method tells domains apart.

@@ -25,7 +25,7 @@ from secagg.experiments.session import Measured
 from secagg.experiments.settings import SimulationSettings
 from secagg.files import private_folder
 from secagg.head import Evaluation
-from secagg.parties import SessionSetup, SumResult
+from secagg.parties import RoundSetup, SumResult
 from secagg.parties.private_state import keep_state, recall_state
 from secagg.parties.rounds import opening_after
 from secagg.protection.messages import RoundOpening
@@ -47,15 +47,15 @@ class Reached:
     measured: Measured = field(default_factory=Measured)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, setup: SessionSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
+    def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
         """The openings once this round has ended, which is not the last."""
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")
         latest = (opening, result.broadcast)
-        return (latest,) if setup.opens_alone else (*self.openings, latest)
+        return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
-    def due(self, first: SessionSetup) -> SessionSetup:
+    def due(self, first: RoundSetup) -> RoundSetup:
         """The session that is due, of a plan of the same settings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
@@ -65,7 +65,7 @@ class Reached:
             if opening.number == setup.number + 1:
                 setup = setup.following(replace(opening, previous=setup.context.plan), broadcast)
             else:
-                setup = setup.opened_alone(opening, broadcast)
+                setup = setup.at(opening, broadcast)
         return setup
 
 

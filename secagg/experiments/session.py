@@ -19,7 +19,7 @@ import numpy as np
 from secagg.crypto.shared_work import once, shared_work, spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.parties import SessionSetup, opening_noise_of
+from secagg.parties import RoundSetup, opening_noise_of
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem, RandomSource
@@ -271,7 +271,7 @@ class InMemorySession:
 
 
 def run_session(
-    setup: SessionSetup,
+    setup: RoundSetup,
     identities: Mapping[int, SigningKey],
     vector_of: Callable[[int], Integers],
     leaves: Mapping[int, str],

@@ -23,7 +23,7 @@ from secagg.parties import (
     MemberSession,
     Prepared,
     Rounds,
-    SessionSetup,
+    RoundSetup,
     begin_transcript,
     contribution_of,
     note_plan,
@@ -56,7 +56,7 @@ class FederationClient:
     protection needs.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     me: LocalParty
     policy: Policy
     ledger: Ledger
@@ -71,7 +71,7 @@ class FederationClient:
 
     async def run(
         self, server: Connection, others: Mapping[int, Connection] | None = None
-    ) -> list[tuple[SessionSetup, Outcome]]:
+    ) -> list[tuple[RoundSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises.
 
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
@@ -79,9 +79,9 @@ class FederationClient:
         plan, for a client that was not in its last round.
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
-        missed: list[SessionSetup] = []
+        missed: list[RoundSetup] = []
         private = b""
-        await compute_aside(self.setup.load_libraries)
+        await compute_aside(self.setup.facts.load_libraries)
         for setup in rounds:
             if 1 < setup.number <= setup.rounds:
                 self.progress(f"round {setup.number} of {setup.rounds}")
@@ -108,7 +108,7 @@ class FederationClient:
     @property
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
-        return release_of(self.setup, self.policy.data_name)
+        return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
         """What the policy's budget says of the data set: spent before, this plan, left."""
@@ -116,12 +116,12 @@ class FederationClient:
 
     async def _return(
         self,
-        left: SessionSetup,
-        before: Sequence[SessionSetup],
+        left: RoundSetup,
+        before: Sequence[RoundSetup],
         why: LeftBehind,
         server: Connection,
         others: Mapping[int, Connection],
-    ) -> SessionSetup:
+    ) -> RoundSetup:
         """The session in which this client goes on, left behind in one after those `before`.
 
         Raises SessionAborted, with why it was left behind, for none.
@@ -138,7 +138,7 @@ class FederationClient:
             raise self._with_cost(LeftBehind(f"{why.reason}; {error.reason}"), [*before, left]) from None
 
     def _with_cost(
-        self, error: SessionAborted, seen: Sequence[SessionSetup], *, is_settled: bool = False
+        self, error: SessionAborted, seen: Sequence[RoundSetup], *, is_settled: bool = False
     ) -> SessionAborted:
         """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
         left, rounds, remedy = self._count_uploads(seen), self.setup.rounds, seen[-1].remedy
@@ -159,11 +159,11 @@ class FederationClient:
             opened = "nothing of the last sum was opened, as far as this client knows"
         return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
 
-    def _count_uploads(self, sessions: Sequence[SessionSetup]) -> int:
+    def _count_uploads(self, sessions: Sequence[RoundSetup]) -> int:
         """In how many of them a vector may have left."""
         return sum(self.ledger.has_uploaded(each.context.plan) for each in sessions)
 
-    def _settle(self, seen: Sequence[SessionSetup]) -> bool:
+    def _settle(self, seen: Sequence[RoundSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
 
         `seen` ends with the session that ended it, after those that led there: only who was told of all can count.
@@ -173,13 +173,13 @@ class FederationClient:
         if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.plan):
             return False
         sums = len(before) + self.ledger.has_uploaded(ended.context.plan)
-        came_to = release_until(self.setup, self.policy.data_name, sums)
+        came_to = release_until(self.setup.facts, self.policy.data_name, sums)
         if came_to is not None:
             self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
         return came_to is not None
 
     async def _part(
-        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
+        self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """Play a part in a session, or take the end of the plan as it was shown; return the draw too, if it is one.
 
@@ -195,7 +195,7 @@ class FederationClient:
             write_synced(session_folder(self.state, setup) / HEAD_FILE, head)
             return outcome, None
 
-    def _journal(self, setup: SessionSetup) -> Journal:
+    def _journal(self, setup: RoundSetup) -> Journal:
         """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
         folder, context = session_folder(self.state, setup), setup.context.plan
         note_plan(self.state, setup.plan)
@@ -215,7 +215,7 @@ class FederationClient:
         return journal
 
     async def _session(
-        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
+        self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """One session, `private` being what the one before left to this member."""
         folder, context = session_folder(self.state, setup), setup.context.plan

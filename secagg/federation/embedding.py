@@ -25,12 +25,12 @@ from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
 from secagg.files import write_synced
-from secagg.parties import SessionSetup, read_records
+from secagg.parties import RoundSetup, read_records
 from secagg.parties.approval import gather_approvals
 from secagg.parties.consent import admit_listed
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import following_setup
-from secagg.parties.setup import LEAST_PATIENCE
+from secagg.parties.setup import LEAST_PATIENCE, patience
 from secagg.plan import NoiseFrom, read_plan
 from secagg.plugins import admit
 from secagg.policy import read_policy
@@ -60,7 +60,7 @@ class Result:
     transcript: Path
 
     @classmethod
-    def of(cls, setup: SessionSetup, outcome: Outcome, folder: Path) -> Result:
+    def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
         """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
         head = folder / HEAD_FILE
         if head.exists():
@@ -111,7 +111,7 @@ class Server:
     ) -> None:
         admit_files(plugins)
         self._credentials = credentials_for("server", Path(tls), said)
-        setup = SessionSetup.of(read_plan(Path(plan)), self._credentials.roster)
+        setup = RoundSetup.of(read_plan(Path(plan)), self._credentials.roster)
         if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
             problem = "with this protection the server would open the exact sum"
             raise BadInput(problem, remedy="let the clients add noise")
@@ -200,19 +200,19 @@ class Client:
         self.credentials = credentials_for("client", Path(tls), said)
         agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
         admit_listed(model, agreed, self.policy)
-        self.setup = SessionSetup.of(agreed, self.credentials.roster)
+        self.setup = RoundSetup.of(agreed, self.credentials.roster)
         self._aggregators = addresses_of(self.setup, aggregators or {})
-        self.setup.check(self.policy)
+        self.setup.facts.check(self.policy)
         self.state = Path(state)
         session_folder(self.state, self.setup)
         ledger = open_ledger(self.state)
         self.setup.protection.check_machine()
-        ledger.check(release_of(self.setup, self.policy.data_name), self.policy.budget)
+        ledger.check(release_of(self.setup.facts, self.policy.data_name), self.policy.budget)
         with reading() as progress:
             source = str(data) if isinstance(data, Path) else data
             self.records = read_records(self.setup, source, backbone, progress)
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
-        self._link = Link(self.credentials, server, self.setup.patience)
+        self._link = Link(self.credentials, server, patience(self.setup.plan))
         known = ledger.has_uploaded(self.setup.context.plan)
         meet = partial(
             _meet, self._link, partial(greet, self.credentials, server, wait), None if known else agreed.digest
@@ -229,13 +229,13 @@ class Client:
         setup, outcome = sessions[-1]
         return Result.of(setup, outcome, session_folder(self.state, setup))
 
-    async def sessions(self) -> list[tuple[SessionSetup, Outcome]]:
+    async def sessions(self) -> list[tuple[RoundSetup, Outcome]]:
         """The same, and every session that this client was in, with its outcome."""
-        patience = self.setup.patience
+        seconds = patience(self.setup.plan)
         async with AsyncExitStack() as links:
             link = await links.enter_async_context(self._link)
             others = {
-                index: await links.enter_async_context(Link(self.credentials, address, patience, index))
+                index: await links.enter_async_context(Link(self.credentials, address, seconds, index))
                 for index, address in self._aggregators.items()
             }
             return await self.federation.run(link, others)
@@ -247,7 +247,7 @@ def admit_files(plugins: Sequence[Path | str]) -> None:
         admit(Path(file))
 
 
-def addresses_of(setup: SessionSetup, given: Mapping[str, str]) -> dict[int, str]:
+def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:
     """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
     asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}

@@ -18,7 +18,7 @@ from secagg.parties import (
     Hooks,
     MemberSession,
     Rounds,
-    SessionSetup,
+    RoundSetup,
     begin_transcript,
     note_plan,
 )
@@ -42,7 +42,7 @@ class FederationSecond:
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     me: LocalParty
     state: Path
     progress: Callable[[str], None]
@@ -54,9 +54,9 @@ class FederationSecond:
         self._rounds = Rounds(self.setup)
         self.setup.protection.check_machine()
 
-    async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
+    async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
-        await asyncio.to_thread(self.setup.load_libraries)
+        await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
                 outcome, draw = await self._session(setup, server, self._rounds.gone)
@@ -67,7 +67,7 @@ class FederationSecond:
         return self._rounds.done
 
     async def _session(
-        self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]
+        self, setup: RoundSetup, server: Connection, gone: AbstractSet[int]
     ) -> tuple[Outcome, Draw | None]:
         """One session's outcome, and what was drawn in it, if that is what it is."""
         folder = session_folder(self.state, setup)
@@ -104,7 +104,7 @@ class FederationSecond:
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
-        if step == Return.__name__ and may_return(self.setup) and member in self.setup.context.clients:
+        if step == Return.__name__ and may_return(self.setup.facts) and member in self.setup.context.clients:
             self._rounds.knock(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

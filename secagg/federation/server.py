@@ -13,12 +13,13 @@ from secagg.cohorts import Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
+from secagg.parties import Rounds, RoundSetup, ServerSession, SumResult, note_plan, write_result
 from secagg.parties.attachments import drop_openings, read_opening
 from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.returning import may_return, show_end
 from secagg.parties.rounds import end_after, opening_after
+from secagg.parties.setup import patience
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.wire import encode
@@ -28,7 +29,7 @@ from secagg.wire import encode
 class Stage:
     """One session of the plan: what it is derived from, where it lies, and who runs it."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     folder: Path
     session: ServerSession
 
@@ -39,7 +40,7 @@ class FederationServer:
     A round's session begins before the outcome that opens it leaves, so that no client can come too early.
     """
 
-    def __init__(self, setup: SessionSetup, identity: SigningKey, state: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, setup: RoundSetup, identity: SigningKey, state: Path, warn: Callable[[str], None]) -> None:
         self._identity = identity
         self._state = state
         self._warn = warn
@@ -80,7 +81,7 @@ class FederationServer:
 
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
-        await asyncio.to_thread(self.stages[0].setup.load_libraries)
+        await asyncio.to_thread(self.stages[0].setup.facts.load_libraries)
         done = 0
         while done < len(self._stages):
             await self.stages[done].session.decide()
@@ -136,7 +137,7 @@ class FederationServer:
     async def farewell(self) -> None:
         """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
         last = self.stages[-1]
-        await last.session.farewell(last.setup.patience)
+        await last.session.farewell(patience(last.setup.plan))
 
     def _note_call(self, member: int) -> None:
         """Note that a member is connected, in the session that is open now."""
@@ -154,7 +155,7 @@ class FederationServer:
         first = self.stages[0].setup
         if plan != first.context.plan:
             raise OtherPlan(first.plan.digest, plan)
-        if not may_return(first) or member not in first.context.clients:
+        if not may_return(first.facts) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
         self._rounds.knock(member)
         if len(self._stages) < 2:
@@ -188,7 +189,7 @@ class FederationServer:
                 broadcast = read_opening(self._state, opening_after(setup, outcome))
                 self._rounds.ended(outcome, broadcast, session.draw)
 
-    def _begin(self, setup: SessionSetup) -> ServerSession:
+    def _begin(self, setup: RoundSetup) -> ServerSession:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))

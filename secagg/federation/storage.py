@@ -6,11 +6,11 @@ from pathlib import Path
 
 from secagg.errors import BadInput
 from secagg.files import private_folder
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.attachments import folder_name
 
 
-def session_folder(state: Path, setup: SessionSetup) -> Path:
+def session_folder(state: Path, setup: RoundSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
     folder = state / folder_name(setup.context.plan)
     try:

@@ -15,7 +15,7 @@ from secagg.parties.outcome import SumResult, conclude, write_result
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import Rounds
 from secagg.parties.server_session import ServerSession
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.transcripts import begin_transcript
 from secagg.parties.vouching import note_plan
 
@@ -27,9 +27,9 @@ __all__ = [
     "MemberSession",
     "Pipeline",
     "Prepared",
+    "RoundSetup",
     "Rounds",
     "ServerSession",
-    "SessionSetup",
     "SumResult",
     "begin_transcript",
     "conclude",

@@ -17,7 +17,7 @@ from typing import Any
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.parties.contribution import opening_noise_of
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
@@ -34,7 +34,7 @@ class AggregatorWork:
     """
 
     def __init__(
-        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
+        self, setup: RoundSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
     ) -> None:
         parts = {part.receiver: part for part in setup.protection.deliveries(setup.context)}
         if setup.protection.handover is None or me.member not in parts:

@@ -17,7 +17,7 @@ from typing import Any
 from secagg.errors import BadInput, ServerAway
 from secagg.files import open_private, private_folder, sync_folder, write_synced
 from secagg.parties.hearing import Connection, Hearing
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.roster import SERVER_INDEX
 
@@ -69,7 +69,7 @@ def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
         raise BadInput(f"cannot write {file} ({error.strerror})", remedy="free the disk and start again") from None
 
 
-def drop_openings(state: Path, done: list[tuple[SessionSetup, Any]]) -> None:
+def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
     """Let go of what opened the latest session that is not among the newest, where what stays tells all.
 
     `done` are the sessions that have ended, the one that follows them is open. To be asked after each session.
@@ -77,7 +77,7 @@ def drop_openings(state: Path, done: list[tuple[SessionSetup, Any]]) -> None:
     if len(done) < KEPT_OPENINGS:
         return
     setup, _ = done[-KEPT_OPENINGS]
-    if setup.opening is not None and setup.shown is None and setup.opens_alone:
+    if setup.opening is not None and setup.shown is None and setup.facts.opens_alone:
         opening_file(state, setup.opening).unlink(missing_ok=True)
 
 

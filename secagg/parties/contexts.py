@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from methods import Method
 from methods.method import SumSpec
-from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
+from secagg.encoding import LARGEST_RING, Ring
 from secagg.errors import BadInput
-from secagg.plan import NoiseFrom, Plan
-from secagg.privacy import Calibration, Claim, PrivacyClaim, Unit
+from secagg.plan import Plan
+from secagg.privacy import Calibration, Claim, PrivacyClaim
 from secagg.protection import SessionContext, protection_named
 from secagg.protection.messages import MAX_ATTACHED
 from secagg.roster import SERVER_INDEX, Roster
@@ -113,22 +112,6 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
             security=plan.security,
         )
     )
-
-
-def in_ring(
-    context: SessionContext, plan: Plan, kind: SumSpec, layout: Layout, calibration: Calibration | None
-) -> tuple[Capacity, SessionContext]:
-    """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
-
-    Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
-    """
-    noise = 0
-    if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
-        noise = calibration.largest
-    records = 1 if kind.per is Unit.SILO else plan.max_records
-    capacity = Capacity(len(context.clients), records, layout.bound, noise)
-    placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
-    return capacity, placed
 
 
 def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]:

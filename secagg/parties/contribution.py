@@ -22,7 +22,7 @@ from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
 from secagg.features.program import first_line
 from secagg.parties.pipeline import Pipeline, Source, name_of
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import RandomSource
@@ -94,7 +94,7 @@ class LocalRecords:
         examples, counted = Examples(self.integers, self.labels, self.domains), self.labels != BAD
         return examples if counted.all() else examples.take(counted)
 
-    def at(self, setup: SessionSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
+    def at(self, setup: RoundSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
         """What the member with this index has in a session's round, `state` being left from the round before."""
         inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
         classes, grid, sigma = len(setup.plan.classes), setup.plan.grid, setup.plan.training_sigma
@@ -120,7 +120,7 @@ def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool
 
 
 def read_records(
-    setup: SessionSetup, source: Source, backbone_path: str | None = None, progress: Progress | None = None
+    setup: RoundSetup, source: Source, backbone_path: str | None = None, progress: Progress | None = None
 ) -> LocalRecords:
     """Read, extract and quantise.
 
@@ -164,7 +164,7 @@ def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -
         return np.full((len(records), feature_map.dimension), np.nan)
 
 
-def look_at_own(setup: SessionSetup, source: str) -> Profile:
+def look_at_own(setup: RoundSetup, source: str) -> Profile:
     """What a member's records look like beside what the plan declares: for the member's own eyes, and in no message.
 
     Raises what `read_records` raises.
@@ -186,25 +186,25 @@ class Prepared:
 
 
 def contribution_of(
-    setup: SessionSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+    setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> Prepared:
     """Contribute to the session's round, plus this client's share of the noise where the plan says so.
 
     `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
     touched: how long that takes then says nothing of them.
     """
-    plan, calibration = setup.plan, setup.calibration
+    plan, calibration = setup.plan, setup.sum.calibration
     noise = None
     if calibration is not None and plan.noise == NoiseFrom.CLIENT:
         noise = discrete_gaussian(calibration.segments, randomness)
     made = setup.round.contribute(records.at(setup, randomness, member, state))
-    vector = setup.layout.flatten(made.blocks)
+    vector = setup.sum.layout.flatten(made.blocks)
     return Prepared(vector if noise is None else vector + noise, made.state)
 
 
-def opening_noise_of(setup: SessionSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
     """What draws the noise of one party that opens the session's sum; None where the plan has it add none."""
-    calibration = setup.calibration
+    calibration = setup.sum.calibration
     if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
         return None
     return partial(rounded_gaussian, calibration.segments, randomness)

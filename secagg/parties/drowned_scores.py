@@ -6,17 +6,17 @@ import math
 
 from secagg.encoding import Kind
 from secagg.errors import BadInput
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import PlanFacts
 from secagg.privacy import Adjacency, Unit
 
 DROWNED = 0.2
 """Of the largest loss: a noise on a mean score that tells settings apart no more."""
 
 
-def refuse_drowned_scores(setup: SessionSetup) -> None:
+def refuse_drowned_scores(facts: PlanFacts) -> None:
     """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
-    clients, spec = len(setup.context.clients), setup.spec
-    noise = setup.opened_noise(clients)
+    clients, spec = len(facts.roster.clients), facts.kinds[0].spec
+    noise = facts.kinds[0].opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
     if noise is None or spec.per is not Unit.SILO or not scores:
         return

@@ -40,7 +40,7 @@ from secagg.parties.member_transcript import MemberTranscript
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import acknowledgement_of, opening_after
 from secagg.parties.sealed_state import Memory
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.told import Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
@@ -79,7 +79,7 @@ class MemberSession:
     """
 
     def __init__(
-        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, hooks: Hooks, stays: bool = True
+        self, setup: RoundSetup, me: LocalParty, folder: Path, journal: Journal, hooks: Hooks, stays: bool = True
     ) -> None:
         self._setup = setup
         self._context = setup.context
@@ -365,7 +365,7 @@ class _NothingYet(Exception):
     """The server has no frame of the step."""
 
 
-def _script(setup: SessionSetup, me: LocalParty) -> Script:
+def _script(setup: RoundSetup, me: LocalParty) -> Script:
     """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
     protection = setup.protocol
     if me.member in setup.context.identities:

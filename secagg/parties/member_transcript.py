@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from secagg.errors import LeftBehind, SessionAborted
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
@@ -31,7 +31,7 @@ class MemberTranscript:
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
     """
 
-    def __init__(self, setup: SessionSetup, me: LocalParty, journal: Journal, announcement: type) -> None:
+    def __init__(self, setup: RoundSetup, me: LocalParty, journal: Journal, announcement: type) -> None:
         self._setup = setup
         self._me = me
         self._journal = journal

@@ -9,7 +9,7 @@ from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.parties.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.told import follows
 from secagg.protection import Handover, Script
@@ -24,7 +24,7 @@ class MemberVerifier:
     None is a client that has sent nothing yet: it cannot be told which.
     """
 
-    def __init__(self, setup: SessionSetup, author: int | None, folder: Path) -> None:
+    def __init__(self, setup: RoundSetup, author: int | None, folder: Path) -> None:
         self._setup = setup
         self._folder = folder
         self.author = author

@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.crypto.signatures import SigningKey
 from secagg.parties.server_protocol import ServerProtocol
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import EVERYONE, NOT_SEEN, Journal, chain, make_body, peek, sign_frame
 
@@ -17,7 +17,7 @@ class Outbox:
 
     def __init__(
         self,
-        setup: SessionSetup,
+        setup: RoundSetup,
         identity: SigningKey,
         journal: Journal,
         protocol: ServerProtocol,

@@ -16,7 +16,7 @@ from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.parties.drowned_scores import refuse_drowned_scores
 from secagg.parties.noise_plan import NoiseParties, charged, noises_for, sensitivities
-from secagg.parties.setup import FINE_LEVELS, SessionSetup
+from secagg.parties.setup import FINE_LEVELS, PlanFacts
 from secagg.parties.training_noise import refuse_training_alone, training_noise
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.privacy import Adjacency, Unit
@@ -104,8 +104,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), ruling, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        setup = SessionSetup.of(plan, roster)
-        claim = setup.sum_claim
+        facts = PlanFacts.of(plan, roster)
+        claim = facts.sum_claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}", remedy="choose smaller numbers") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
@@ -114,7 +114,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             "would not hold against the members: each knows its own share",
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
-    refuse_drowned_scores(setup)
+    refuse_drowned_scores(facts)
     method = method_of(plan)
     check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan

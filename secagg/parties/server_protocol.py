@@ -11,7 +11,7 @@ from typing import Any
 
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.rounds import acknowledgement_of
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
@@ -22,7 +22,7 @@ from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, pa
 class ServerProtocol:
     """Where the session stands, who has said what, and which messages are due."""
 
-    def __init__(self, setup: SessionSetup) -> None:
+    def __init__(self, setup: RoundSetup) -> None:
         self._setup = setup
         self._step: ServerState | None = setup.protocol.begin_server(setup.context)
         self._taken: dict[tuple[int, str], bytes] = {}

@@ -23,7 +23,7 @@ from secagg.parties.outbox import Outbox
 from secagg.parties.outcome import HEAD_FILE, SumResult, open_sum
 from secagg.parties.returning import show_return
 from secagg.parties.server_protocol import ServerProtocol
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript
 from secagg.protection import SumToDeclare, SumToOpen
@@ -47,7 +47,7 @@ class ServerSession:
 
     def __init__(
         self,
-        setup: SessionSetup,
+        setup: RoundSetup,
         identity: SigningKey,
         folder: Path,
         journal: Journal,

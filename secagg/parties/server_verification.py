@@ -11,7 +11,7 @@ from secagg.parties.doubt import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, re
 from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.told import follows
 from secagg.protection import SumToDeclare, SumToOpen
@@ -27,7 +27,7 @@ class ServerVerifier:
     role = "server"
     author = SERVER_INDEX
 
-    def __init__(self, setup: SessionSetup, folder: Path) -> None:
+    def __init__(self, setup: RoundSetup, folder: Path) -> None:
         self._setup = setup
         self._folder = folder
         self._protocol = ServerProtocol(setup)

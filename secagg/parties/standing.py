@@ -8,7 +8,7 @@ from pathlib import Path
 from secagg.errors import BadInput
 from secagg.parties.deadline import read_closing
 from secagg.parties.server_protocol import ServerProtocol
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.transcripts import setup_of
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, peek, read_transcript
@@ -22,7 +22,7 @@ class Standing:
     """
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     step: str
     heard: tuple[str, ...]
     waiting_for: tuple[str, ...]

@@ -14,7 +14,7 @@ from secagg.parties.doubt import IMPOSSIBLE_SUM, SUM_GONE, Doubt
 from secagg.parties.drawing import check_outcome_of_draw
 from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.parties.rounds import opening_after
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.protection.messages import Attachment, Outcome
 from secagg.roster import SERVER_INDEX
 
@@ -50,7 +50,7 @@ class Files:
     the outcome names only where it has.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     outcome: Outcome
     folder: Path
 
@@ -101,7 +101,7 @@ class Files:
         return content
 
 
-def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
+def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless the outcome names what the plan says, and the sum in the plan's length."""
     if setup.is_draw:
         check_outcome_of_draw(outcome)
@@ -114,7 +114,7 @@ def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
 
 
-def require_lengths(setup: SessionSetup, outcome: Outcome, own: SumResult) -> None:
+def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None:
     """Raise ProtocolViolation where what an outcome names is longer than what follows from the sum, before it is read.
 
     What is as long is compared once it is there (`check_outcome`); numbers of other machines may be written longer.
@@ -125,7 +125,7 @@ def require_lengths(setup: SessionSetup, outcome: Outcome, own: SumResult) -> No
             raise ProtocolViolation(SERVER_INDEX, problem)
 
 
-def check_outcome(setup: SessionSetup, told: Told, own: SumResult | None = None) -> None:
+def check_outcome(setup: RoundSetup, told: Told, own: SumResult | None = None) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
@@ -157,7 +157,7 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
     """Check an outcome against what lies in its session's folder; return what that leaves open.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
@@ -171,7 +171,7 @@ def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> tuple[Doubt,
     return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()
 
 
-def recompute(setup: SessionSetup, outcome: Outcome, release: bytes) -> SumResult:
+def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
@@ -182,7 +182,7 @@ def recompute(setup: SessionSetup, outcome: Outcome, release: bytes) -> SumResul
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
-def _told_artifact(setup: SessionSetup, told: Told) -> Artifact | None:
+def _told_artifact(setup: RoundSetup, told: Told) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(told.head) != (setup.plan.result == "members"):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")

@@ -12,7 +12,7 @@ from typing import Any
 
 from secagg.data.columns import column_from_dict
 from secagg.files import write_synced
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.outcome import HEAD_FILE
 from secagg.printable import escaped
 from secagg.roster import SERVER_INDEX
@@ -26,7 +26,7 @@ MEASURED = "measured on held-out records without noise: no ε covers it"
 
 
 def card_of(
-    setup: SessionSetup,
+    setup: RoundSetup,
     head_sha256: str,
     members: Sequence[int],
     *,
@@ -71,7 +71,7 @@ def card_of(
             "delta": plan.delta or None,
             "adjacency": plan.adjacency or None,
             "unit": plan.unit,
-            "promise": setup.claim.sentence() if setup.claim and not known_noise else None,
+            "promise": setup.facts.claim.sentence() if setup.facts.claim and not known_noise else None,
             "reproducible_noise": known_noise,
         },
         "signed_by": signers,

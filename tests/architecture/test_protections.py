@@ -12,7 +12,7 @@ from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
@@ -133,8 +133,8 @@ def test_one_more_protection_is_planned_and_explained(fourth: str) -> None:
     if PROTECTIONS[fourth].second_role:
         return
     plan = make_plan(data, roster, replace(choices, protection="veiled"), OperatingSystem())
-    setup = SessionSetup.of(plan, roster)
-    assert dict(explain(setup))["protection"] == "veiled"
+    setup = RoundSetup.of(plan, roster)
+    assert dict(explain(setup.facts))["protection"] == "veiled"
     policy = policy_accepting(plan, "records")
     assert ("veiled" in policy.protections) is PROTECTIONS[fourth].hides_vectors
     text = DEFAULT.read_text(encoding="utf-8")

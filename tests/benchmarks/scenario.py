@@ -13,7 +13,7 @@ import numpy as np
 
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.parties import Hooks, MemberSession, SessionSetup, begin_transcript
+from secagg.parties import Hooks, MemberSession, RoundSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
@@ -42,7 +42,7 @@ class Members:
     server: Credentials
     clients: tuple[Credentials, ...]
     seconds: tuple[Credentials, ...]
-    setup: SessionSetup
+    setup: RoundSetup
 
 
 def say(text: str) -> None:
@@ -71,11 +71,11 @@ def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) 
     return Members(server, tuple(others[:count]), tuple(others[count:]), setup)
 
 
-def setup_of(roster: Roster, **choices: Any) -> SessionSetup:
+def setup_of(roster: Roster, **choices: Any) -> RoundSetup:
     """The first session of a plan of 512 features in 10 classes."""
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
     chosen = PlanChoices(radius=1.0, join_seconds=STEP_SECONDS, step_seconds=STEP_SECONDS, **choices)
-    return SessionSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
 
 
 def random_vectors(length: int = LENGTH) -> Mapping[int, Integers]:
@@ -90,7 +90,7 @@ def placed(context: SessionContext, length: int) -> SessionContext:
     return replace(context, ring=RING, length=length, largest=2 ** (RING.bits - 1) - 1)
 
 
-def resized(setup: SessionSetup, method: Method) -> SessionSetup:
+def resized(setup: RoundSetup, method: Method) -> RoundSetup:
     """The same session over the vector of another method, in the measured ring."""
     layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
     context = placed(setup.context, layout.length)
@@ -99,7 +99,7 @@ def resized(setup: SessionSetup, method: Method) -> SessionSetup:
 
 @contextmanager
 def client_session(
-    setup: SessionSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
+    setup: RoundSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
 ) -> Iterator[MemberSession]:
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)

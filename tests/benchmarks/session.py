@@ -23,7 +23,7 @@ from methods.round import Contribution, Local, Opened, Step
 from secagg.encoding import Block, Kind
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
-from secagg.parties import ServerSession, SessionSetup, SumResult
+from secagg.parties import RoundSetup, ServerSession, SumResult
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.statistics.moments import Integers
@@ -102,7 +102,7 @@ class _Stage:
     """
 
     server: ServerSession
-    setup: SessionSetup
+    setup: RoundSetup
     clients: dict[int, Account] = field(default_factory=dict)
     sent: dict[int, defaultdict[str, float]] = field(default_factory=dict)
     serving: Account = field(default_factory=Account)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
@@ -89,7 +89,7 @@ def promises(system: System) -> str:
     return ", ".join(["exact", *found])
 
 
-def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, parameters: Mapping[str, Any]) -> SessionSetup:
+def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, parameters: Mapping[str, Any]) -> RoundSetup:
     """A plan at ε = 8. Raises BadInput where there can be none."""
     roster, _ = make_roster(MEMBERS, protection)
     dimension = leaving.TOKEN if method == "feddat" else leaving.FEATURES
@@ -105,7 +105,7 @@ def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, paramete
         normalisation=normalisation,
         **PRIVATE,
     )
-    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
 
 
 SYSTEMS = (

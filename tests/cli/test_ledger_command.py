@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from secagg.ledger import FILE_NAME, Ledger
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.plan import read_plan
 from secagg.policy import Budget
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
@@ -175,7 +175,7 @@ def test_damaged_ledger_is_not_shown(secagg: Command, state: Path) -> None:
 def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) -> None:
     """Without its ledger a member that has released is refused before anything is sent, told how, and then goes on."""
     alice = federation / "alice"
-    setup = SessionSetup.of(read_plan(federation / "plan.json"), read_roster(alice / "roster.json"))
+    setup = RoundSetup.of(read_plan(federation / "plan.json"), read_roster(alice / "roster.json"))
     entry = charge(alice / "state", setup, "alice")
     (alice / "state" / FILE_NAME).unlink()
     asked = ("client", "--plan", federation / "plan.json", "--server", "localhost:1", "--data", alice / "records.npz",

@@ -219,7 +219,7 @@ def test_every_round_is_bound_to_the_seed(number: int, other: bytes) -> None:
     first, second = (setup.seeded(seed) for seed in (bytes(32), other))
     if number == 2:
         opening = RoundOpening(2, bytes(32), bytes(32), Attachment(1, bytes(32)))
-        first, second = (each.later(replace(opening, previous=each.context.plan), None) for each in (first, second))
+        first, second = (each.at(replace(opening, previous=each.context.plan)) for each in (first, second))
     assert first.context.plan != second.context.plan
     assert first.context.session != second.context.session
 

@@ -100,8 +100,8 @@ def test_census_leaves_with_its_noise(unit: Unit, adjacency: Adjacency) -> None:
     )
     other = {Adjacency.ADD_REMOVE: empty, Adjacency.REPLACE_ONE: one}[adjacency]
     pair = (zero, other) if unit is Unit.RECORD else (every, empty)
-    assert setup.calibration is not None
-    assert distance(setup, *pair) == pytest.approx(setup.calibration.mu(honest(setup)))
+    assert setup.sum.calibration is not None
+    assert distance(setup, *pair) == pytest.approx(setup.sum.calibration.mu(honest(setup)))
 
 
 def test_fewer_than_two_classes_are_refused() -> None:

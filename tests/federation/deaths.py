@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secagg.parties import SessionSetup, SumResult, conclude, contribution_of, read_records
+from secagg.parties import RoundSetup, SumResult, conclude, contribution_of, read_records
 from secagg.parties.rounds import following_setup
 from secagg.randomness import OperatingSystem
 from secagg.transcript import peek
@@ -229,7 +229,7 @@ def said_twice(federation: Processes) -> dict[str, set[str]]:
 
 def expected_results(federation: Processes) -> list[SumResult]:
     """What every round comes to by the exact sums of all members' contributions, in one process without any party."""
-    setup: SessionSetup | None = SessionSetup.of(federation.plan, federation.roster)
+    setup: RoundSetup | None = RoundSetup.of(federation.plan, federation.roster)
     assert setup is not None
     records = [read_records(setup, str(federation.folder / name / "records.npz")) for name in federation.names]
     results = []

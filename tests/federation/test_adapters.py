@@ -11,7 +11,7 @@ import pytest
 from methods.adapter_work import Kept
 from methods.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.contribution import read_records
 from secagg.parties.links import verify_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
@@ -44,7 +44,7 @@ def world_of(folder: Path) -> SimulatedFederation:
         join_seconds=30,
         step_seconds=30,
     )
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     records = {}
     for member in EVERYONE:
         source = save_triplets(folder / f"{member}.triplets", COUNTS[member], (DOMAINS[member],), seed=member)
@@ -64,9 +64,9 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
     world, ended = finished
     first = world.setup.round
     assert isinstance(first, AdapterRound)
-    size, padded = first.program.size, world.setup.layout.length
+    size, padded = first.program.size, world.setup.sum.layout.length
     assert size <= padded <= max(1.02 * size, size + 64)
-    assert [block.name for block in world.setup.layout.blocks] == ["update"]
+    assert [block.name for block in world.setup.sum.layout.blocks] == ["update"]
     packed = -(-padded * world.setup.context.ring.bits // 8)
     sizes = set()
     for member in EVERYONE:

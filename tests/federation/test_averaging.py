@@ -105,7 +105,7 @@ def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
     setup = make_setup(4, method="averaging", parameters=(), **EXACT)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(policy)
+        setup.facts.check(policy)
     assert [line.split(":")[0] for line in refusal.value.violations] == ["refinement_without_noise"]
 
 
@@ -115,7 +115,7 @@ def test_an_update_is_not_charged_per_record(tmp_path: Path) -> None:
         make_setup(4, method="averaging", parameters=(), max_records=each, **EXACT) for each in (1, 1 << 16)
     )
     assert small.context.ring == large.context.ring
-    assert small.capacity.largest == large.capacity.largest
+    assert small.sum.capacity.largest == large.sum.capacity.largest
 
 
 def test_state_is_private_and_carried(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_sums_are_in_ring_width(played: tuple[Finished, list[tuple[int, int]]]) 
     for stage in ended.stages:
         contents = {(session_folder(world.state(party), stage) / SUM_FILE).read_bytes() for party in PARTIES}
         (content,) = contents
-        assert len(content) == stage.layout.length * stage.context.ring.entry_bytes < 8 * stage.layout.length
+        assert len(content) == stage.sum.layout.length * stage.context.ring.entry_bytes < 8 * stage.sum.layout.length
         assert opened(world, stage).any()
 
 
@@ -109,7 +109,7 @@ def test_every_round_verifies_without_the_states_between(over: Finished) -> None
 def test_plan_states_how_much_is_kept(played: tuple[Finished, list[tuple[int, int]]]) -> None:
     """The bytes of sums and uploads that the plan states are those that lie there, at members and at the server."""
     (world, _), _ = played
-    said = dict(explain(world.setup))["kept on disk"]
+    said = dict(explain(world.setup.facts))["kept on disk"]
     sums, clients, uploads = re.search(r"sums, (\d+) bytes in all.*uploads, (\d+) × (\d+) bytes", said).groups()  # type: ignore[union-attr]
     for party in PARTIES:
         assert sum(path.stat().st_size for path in kept(world, party, SUM_FILE)) == int(sums)

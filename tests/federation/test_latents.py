@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from secagg.models import SlotMeans
-from secagg.parties import SessionSetup, conclude
+from secagg.parties import RoundSetup, conclude
 from secagg.parties.consent import policy_accepting
 from secagg.parties.contribution import read_records
 from secagg.parties.links import verify_transcript
@@ -45,7 +45,7 @@ def world_of(folder: Path, protection: str = "masked") -> SimulatedFederation:
         dropouts=0,
         **PATIENCE,
     )
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     records = {}
     for member in EVERYONE:
         source = folder / f"{member}.npz"

@@ -15,7 +15,7 @@ from secagg.errors import TranscriptInvalid
 from secagg.parties.attachments import SUM_FILE
 from secagg.parties.links import Series, verify_together
 from secagg.parties.outcome import conclude, open_sum, pack_sum
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import RoundSetup
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
@@ -71,13 +71,13 @@ def test_rounds_given_together_verify_in_any_order(finished: Finished, member: i
 def test_each_opening_is_followed_once(finished: Finished, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """However many transcripts of a plan are given, in whichever order, each round is derived once."""
     derived: list[int] = []
-    following = SessionSetup.following
+    following = RoundSetup.following
 
-    def counting(setup: SessionSetup, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
+    def counting(setup: RoundSetup, opening: RoundOpening, broadcast: bytes = b"") -> RoundSetup:
         derived.append(opening.number)
         return following(setup, opening, broadcast)
 
-    monkeypatch.setattr(SessionSetup, "following", counting)
+    monkeypatch.setattr(RoundSetup, "following", counting)
     assert set(verdicts(paths(finished, SERVER, *EVERYONE)[::step])) == {"verifies"}
     assert derived == [2, 3]
 

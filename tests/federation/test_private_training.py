@@ -9,6 +9,7 @@ import pytest
 
 from secagg.ledger import Ledger
 from secagg.parties.links import verify_transcript
+from secagg.parties.setup import plan_cost
 from secagg.plan import NoiseFrom
 from secagg.privacy import TrainingCost
 from tests.worlds.federation import SimulatedFederation, run_federation
@@ -73,6 +74,6 @@ def test_training_beside_noisy_sums_is_charged_once(
         assert isinstance(spent.cost, TrainingCost)
         assert spent.cost.steps.steps == 3
         assert spent.cost.squared_mu > 0
-        assert spent == world.setup.spent()[0]
+        assert spent == plan_cost(world.setup.facts)[0]
     for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)

@@ -67,7 +67,7 @@ def test_survivors_shares_are_in_the_sum() -> None:
     rows = partition(LABELS, {}, "iid", 10, 0)
     kept = np.concatenate([rows[member - 1] for member in members])
     check_noise(setup, run.federated.result.vector - exact(setup, local(setup, FEATURES[kept], LABELS[kept])), 8)
-    opened = setup.opened_noise(8)
+    opened = setup.sum.opened_noise(8)
     assert opened["class_sums"].sigma == pytest.approx(math.sqrt(8) * setup.plan.noises[1].sigma)
 
 

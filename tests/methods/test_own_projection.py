@@ -19,7 +19,7 @@ from secagg.encoding import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import to_safetensors
 from secagg.models import read_model
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import SeededRandomness
 from secagg.statistics import Grid, Normalisation, quantise
@@ -182,7 +182,7 @@ def test_a_finite_epsilon_takes_a_cap(name):
     promise = {"method": name, "epsilon": 4.0, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
     with pytest.raises(BadInput, match="one of them can move the sum of every class; with the parameter cap"):
         make_setup(parameters=(), **promise)
-    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.SILO, **promise), SessionSetup)
+    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.SILO, **promise), RoundSetup)
     with pytest.raises(BadInput, match="with cap 1 a member of all 3 classes would send nothing"):
         make_setup(parameters=(("cap", 1),), unit=Unit.SILO, **promise)
 

@@ -13,7 +13,7 @@ from methods.round import Examples
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import predict
-from secagg.parties import SessionSetup, contribution_of
+from secagg.parties import RoundSetup, contribution_of
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
@@ -243,10 +243,10 @@ def test_claim_by_hand(factor, noise):
 
 def test_noise_is_that_of_the_plan():
     """Five members' noise on both blocks has the planned variance (χ², false failures 10⁻⁹)."""
-    setup: SessionSetup = make_setup(dimension=128, epsilon=4.0, **TWO_BLOCKS)
-    noise = np.zeros(setup.layout.length, dtype=np.int64)
+    setup: RoundSetup = make_setup(dimension=128, epsilon=4.0, **TWO_BLOCKS)
+    noise = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)
         tensors = contribute(METHOD, Examples.of(records.integers, records.labels), 3, setup.plan.levels)
-        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.layout.flatten(tensors)
+        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.sum.layout.flatten(tensors)
     check_noise(setup, noise, 5)

@@ -18,7 +18,8 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.ledger import Entry, Ledger
-from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
+from secagg.parties import conclude, contribution, hearing, member_transcript, planning, server_session
+from secagg.parties.setup import PlanFacts
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
@@ -374,7 +375,7 @@ TRANSPORT = [
     ),
 ]
 POLICY = [
-    Fault("policy", "policy not checked", always(SessionSetup, "check", None), probe("no protection")),
+    Fault("policy", "policy not checked", always(PlanFacts, "check", None), probe("no protection")),
     Fault("policy", "backbone not checked", without_line("backbones"), probe("other backbone")),
     Fault("policy", "roster not checked", without_line("roster"), probe("Sybil roster")),
     Fault(

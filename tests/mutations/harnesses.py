@@ -95,7 +95,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
     """Re-releases of a worst-case record with the members' own sampler."""
 
     def score(folder: Path) -> int:
-        claim = make_setup(**choices).claim
+        claim = make_setup(**choices).facts.claim
         assert claim is not None
         release = draw_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
         bound = audit_release(claim, releases=RELEASES, spread=spread, release=release, level=FALSE_ALARM)

@@ -24,7 +24,7 @@ from secagg.data.delimited import LONGEST_LINE
 from secagg.data.faults import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
 from secagg.errors import BadInput
-from secagg.parties import SessionSetup, read_records
+from secagg.parties import RoundSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
@@ -57,16 +57,16 @@ WORST_LINES = {
 
 
 @cache
-def setup_of(data: PublicData, epsilon: float = 1.0, **choices: Any) -> SessionSetup:
+def setup_of(data: PublicData, epsilon: float = 1.0, **choices: Any) -> RoundSetup:
     """A session whose plan allows MOST records."""
     private = {"delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE} if epsilon < np.inf else {}
     plan = make_plan(
         data, ROSTER, PlanChoices(epsilon=epsilon, max_records=MOST, **private, **choices), OperatingSystem()
     )
-    return SessionSetup.of(plan, ROSTER)
+    return RoundSetup.of(plan, ROSTER)
 
 
-def check_one_more(setup: SessionSetup, good: Any, more: Any, backbone: str | None = None, place: int = PLACE) -> int:
+def check_one_more(setup: RoundSetup, good: Any, more: Any, backbone: str | None = None, place: int = PLACE) -> int:
     """Compare what a member has with one record more, at `place`, and without; return the label of that record."""
     alone, beside = (read_records(setup, source, backbone) for source in (good, more))
     assert (len(alone), len(beside)) == (N, N + 1)
@@ -77,7 +77,7 @@ def check_one_more(setup: SessionSetup, good: Any, more: Any, backbone: str | No
     return int(beside.labels[place])
 
 
-def check_refused_alike(setup: SessionSetup, monkeypatch: pytest.MonkeyPatch, most: int, *sources: str | Path) -> None:
+def check_refused_alike(setup: RoundSetup, monkeypatch: pytest.MonkeyPatch, most: int, *sources: str | Path) -> None:
     """Compare refusals where the good records would fit into `most` bytes, and the plan's most records would not."""
     limited(monkeypatch, most)
     for source in sources:

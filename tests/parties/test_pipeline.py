@@ -9,7 +9,7 @@ from PIL import Image
 from secagg.data import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
-from secagg.parties import Pipeline, SessionSetup, pipeline, read_records
+from secagg.parties import Pipeline, RoundSetup, pipeline, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
@@ -30,7 +30,7 @@ def test_labels_of_a_file_are_those_of_its_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, features=np.eye(2)[[0, 1, 1]], labels=np.array([0, 1, 1]), classes=np.array(["yes", "no"]))
     for choices in ({}, {"radius": None, "epsilon": 1.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}):
-        setup = SessionSetup.of(small_plan(ROSTER, **choices), ROSTER)
+        setup = RoundSetup.of(small_plan(ROSTER, **choices), ROSTER)
         assert setup.plan.classes == ("no", "yes")
         assert Pipeline.of_plan(setup.plan).records(str(path), tolerant=True).labels.tolist() == [1, 0, 0]
     np.savez(path, features=np.eye(2), labels=np.array([0, 1]), classes=np.array(["no", "maybe"]))
@@ -62,7 +62,7 @@ def test_nothing_is_fetched_or_run_on_a_heads_word(monkeypatch: pytest.MonkeyPat
 def test_neighbours_with_one_record_and_none_both_join(tmp_path: Path, kind: str) -> None:
     """Under noise a member that loses its only record takes part like before, whatever kind of file it was in."""
     plan, (one, none) = neighbours(tmp_path, kind)
-    setup = SessionSetup.of(plan, ROSTER)
+    setup = RoundSetup.of(plan, ROSTER)
     assert [len(read_records(setup, str(source))) for source in (one, none)] == [1, 0]
 
 

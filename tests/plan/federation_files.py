@@ -3,7 +3,7 @@
 import math
 
 from secagg.crypto.signatures import SigningKey
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
 from secagg.policy import Policy
@@ -36,4 +36,4 @@ def policy_for(plan: Plan, **changes: object) -> Policy:
 
 def fewest(plan: Plan, roster: Roster) -> int:
     """The smallest set whose sum the plan lets be opened."""
-    return SessionSetup.of(plan, roster).fewest
+    return RoundSetup.of(plan, roster).facts.fewest

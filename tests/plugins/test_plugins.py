@@ -14,7 +14,7 @@ from methods import kind_named, method_named, planned_method
 from secagg import plugins
 from secagg.data import open_dataset, sources
 from secagg.errors import BadInput, PlanRefused
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.consent import admit_listed, policy_accepting
 from secagg.plan import Plan, canonical_json
 from tests.plugins.sources import FORMAT, METHOD, install, leaving, write_method
@@ -192,7 +192,7 @@ def test_a_plan_names_code_by_its_digest_alone(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
             admit_listed(None, plan, policy)
         with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
-            SessionSetup.of(plan, setup.roster)
+            RoundSetup.of(plan, setup.roster)
     assert not mark.exists()
 
 

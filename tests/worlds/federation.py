@@ -19,7 +19,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import LocalRecords, RoundSetup
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.consent import policy_accepting
 from secagg.parties.outcome import HEAD_FILE, unpack_sum
@@ -43,7 +43,7 @@ class SimulatedFederation:
     """A plan, and each member's folder and records."""
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     records: Mapping[int, LocalRecords]
 
     @classmethod
@@ -68,7 +68,7 @@ class SimulatedFederation:
         """What a member accepts: this plan."""
         return policy_accepting(self.setup.plan, self.setup.roster.name(member))
 
-    def transcripts(self, member: int, stages: tuple[SessionSetup, ...]) -> list[Path]:
+    def transcripts(self, member: int, stages: tuple[RoundSetup, ...]) -> list[Path]:
         """A party's transcripts of some sessions."""
         return [session_folder(self.state(member), stage) / FILE_NAME for stage in stages]
 
@@ -84,7 +84,7 @@ class Ending:
     server: Any
     clients: dict[int, Any]
     seconds: dict[int, Any]
-    stages: tuple[SessionSetup, ...]
+    stages: tuple[RoundSetup, ...]
     restarts: int
 
 
@@ -134,12 +134,12 @@ class FederationRun:
     def _begin_second(self, member: int) -> Life:
         second = FederationSecond(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
 
-        async def work() -> tuple[SessionSetup, Outcome]:
+        async def work() -> tuple[RoundSetup, Outcome]:
             return (await second.run(Wire(self, member)))[-1]
 
         return Life(second, work(), lambda: None)
 
-    async def _client(self, member: int) -> tuple[SessionSetup, Outcome]:
+    async def _client(self, member: int) -> tuple[RoundSetup, Outcome]:
         client = FederationClient(
             self.world.setup,
             self._me(member),
@@ -292,6 +292,6 @@ def _text(record: Any) -> str:
     return str(record.content.decode(errors="replace"))
 
 
-def opened(world: SimulatedFederation, stage: SessionSetup) -> np.ndarray:
+def opened(world: SimulatedFederation, stage: RoundSetup) -> np.ndarray:
     """The sum that the server opened in a session."""
     return unpack_sum(stage, (session_folder(world.state(SERVER_INDEX), stage) / SUM_FILE).read_bytes())

@@ -17,7 +17,7 @@ import numpy as np
 
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.parties import SessionSetup, contribution_of, read_records
+from secagg.parties import RoundSetup, contribution_of, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, write_plan
@@ -158,7 +158,7 @@ class Processes:
 
     def expected(self, names: Iterable[str] | None = None) -> Integers:
         """The exact sum of these members' records; of all members' by default."""
-        setup = SessionSetup.of(self.plan, self.roster)
+        setup = RoundSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
         records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
         return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
@@ -166,7 +166,7 @@ class Processes:
     def opened(self) -> Integers:
         """The sum that the server opened."""
         with np.load(self.session(SERVER) / "aggregate.npz") as blocks:
-            names = [block.name for block in SessionSetup.of(self.plan, self.roster).layout.blocks]
+            names = [block.name for block in RoundSetup.of(self.plan, self.roster).sum.layout.blocks]
             return np.concatenate([blocks[name].reshape(-1) for name in names])
 
 

@@ -24,8 +24,8 @@ from secagg.parties import (
     AggregatorWork,
     Hooks,
     MemberSession,
+    RoundSetup,
     ServerSession,
-    SessionSetup,
     SumResult,
     begin_transcript,
     write_result,
@@ -49,7 +49,7 @@ class SimulatedSession:
     """Plan, keys (index 0 is the server's) and vectors of one session under `folder`."""
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     keys: tuple[SigningKey, ...]
     vectors: dict[int, Integers]
     choices: PlanChoices
@@ -85,12 +85,12 @@ def make_session(folder: Path, clients: int = 3, seconds: int | None = None, **c
 
 def _planned(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices) -> SimulatedSession:
     data = PublicData("features", (3,), ("no", "yes"), None, None)
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     generator = np.random.default_rng(len(roster.clients))
     vectors = {}
     for member in roster.clients:
         examples = Examples.of(generator.integers(-400, 400, size=(20, 3)), np.arange(20) % 2)
-        vectors[member] = setup.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
+        vectors[member] = setup.sum.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
     return SimulatedSession(folder, setup, keys, vectors, choices)
 
 

@@ -10,7 +10,7 @@ from methods.method import domains_of
 from secagg.data import Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import LocalRecords, RoundSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency
@@ -24,16 +24,16 @@ WIDE = 128
 """Features of the plans whose noise is measured: 8 643 coordinates tell n shares from n − 1 = 4."""
 
 
-def make_setup(clients: int = 5, dimension: int = 4, classes: int = 3, refine: int = 0, **choices: Any) -> SessionSetup:
+def make_setup(clients: int = 5, dimension: int = 4, classes: int = 3, refine: int = 0, **choices: Any) -> RoundSetup:
     """The first session of a plan, ε = 1 unless said otherwise."""
     data = PublicData("features", (dimension,), tuple(f"class {number}" for number in range(classes)), None, None)
     fixed: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "max_records": 64}
     given = PlanChoices(**{**fixed, "parameters": (("refine", refine),), **choices})
     roster, _ = make_roster(clients, given.protection)
-    return SessionSetup.of(make_plan(data, roster, given, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, given, OperatingSystem()), roster)
 
 
-def some_records(setup: SessionSetup, count: int = 20, seed: int = 0) -> LocalRecords:
+def some_records(setup: RoundSetup, count: int = 20, seed: int = 0) -> LocalRecords:
     """Records of the plan's grid with labels of all classes."""
     generator = np.random.default_rng(seed)
     labels = np.arange(count) % len(setup.plan.classes)
@@ -41,7 +41,7 @@ def some_records(setup: SessionSetup, count: int = 20, seed: int = 0) -> LocalRe
     return local(setup, features, labels)
 
 
-def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> LocalRecords:
+def local(setup: RoundSetup, features: np.ndarray, labels: np.ndarray) -> LocalRecords:
     """Features and labels as a member has them; where the plan has domains, records of all of them in turn."""
     origin, names = Origin.of("features", np.arange(1, len(labels) + 1)), domains_of(setup.plan.method_parameters)
     turns = np.arange(len(labels)) // len(setup.plan.classes)
@@ -49,7 +49,7 @@ def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> Loca
     return LocalRecords.of(setup.plan, features, Records(features, labels.astype(np.int64), columns, origin))
 
 
-def exact(setup: SessionSetup, records: LocalRecords) -> Integers:
+def exact(setup: RoundSetup, records: LocalRecords) -> Integers:
     """The flat vector without noise, multipliers included."""
     tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
-    return setup.layout.flatten(tensors)
+    return setup.sum.layout.flatten(tensors)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from secagg.data import Origin, Records
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import LocalRecords, RoundSetup
 from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
@@ -54,9 +54,9 @@ class Consortium:
         return cls(folder, roster, plan, policy_accepting(plan, "records"))
 
     @property
-    def setup(self) -> SessionSetup:
+    def setup(self) -> RoundSetup:
         """The first session of the plan. Raises BadInput for a plan that cannot be."""
-        return SessionSetup.of(self.plan, self.roster)
+        return RoundSetup.of(self.plan, self.roster)
 
     def again(self, **choices: Any) -> Consortium:
         """The same members with the plan of another session."""

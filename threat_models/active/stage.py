@@ -11,7 +11,7 @@ from typing import Any
 from secagg.errors import NotNow, SecaggError
 from secagg.federation import FederationClient, FederationSecond, FederationServer
 from secagg.ledger import Ledger
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.parties.attachments import read_opening
 from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.roster import SERVER_INDEX
@@ -240,8 +240,8 @@ async def at_once() -> None:
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
     """What a client does with a plan before it connects, in the order of the command. Raises what it refuses with."""
-    setup = SessionSetup.of(consortium.plan, consortium.credentials(member).roster)
-    setup.check(consortium.policy)
+    setup = RoundSetup.of(consortium.plan, consortium.credentials(member).roster)
+    setup.facts.check(consortium.policy)
     ledger, state = Ledger(consortium.state(member)), consortium.state(member)
     records = consortium.records(member)
     client = FederationClient(

@@ -24,7 +24,7 @@ from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
 from secagg.models import SlotMeans, TrainedModel
-from secagg.parties import LocalRecords, SessionSetup, SumResult
+from secagg.parties import LocalRecords, RoundSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import Adjacency
@@ -89,23 +89,23 @@ def rehearse(
     return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
 
 
-def _refusals(setup: SessionSetup) -> tuple[str, ...]:
+def _refusals(setup: RoundSetup) -> tuple[str, ...]:
     """Which lines of a member's policy the plan breaks: the defaults, but for what reading a plan concedes."""
     try:
-        setup.check(policy_accepting(setup.plan, "records"))
+        setup.facts.check(policy_accepting(setup.plan, "records"))
     except PlanRefused as refused:
         return tuple(refused.violations)
     return ()
 
 
-def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSetup, Session]:
+def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
     after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
     noise is then the least that the plan allows.
     """
-    sums = [kind for kind in cast.setup.sums for _ in range(kind.times)]
+    sums = [kind for kind in cast.setup.facts.sums for _ in range(kind.times)]
     counted = [place for place, kind in enumerate(sums) if kind.has(Kind.COUNTS)]
     found = counted or [place for place, kind in enumerate(sums) if kind.is_about_records]
     sessions: list[Session] = []
@@ -139,7 +139,7 @@ def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blo
 
 
 def _session(
-    setup: SessionSetup,
+    setup: RoundSetup,
     members: tuple[int, ...],
     total: Integers,
     vectors: Mapping[int, Integers],
@@ -153,8 +153,8 @@ def _session(
         members=tuple(names[member] for member in members),
         release=blocks_of(setup, total),
         noise=noise_of(setup, len(members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+        claim=setup.facts.sum_claim,
+        calibration=setup.sum.calibration,
         head=head,
         messages=tuple(
             Message(names[member], "server", "all that it sends", size, place)
@@ -178,7 +178,7 @@ def _head(result: SumResult) -> Released | None:
     return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
 
 
-def _without_last(cast: Cast, setup: SessionSetup) -> Session:
+def _without_last(cast: Cast, setup: RoundSetup) -> Session:
     """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
@@ -191,7 +191,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 
 def _knowledge(
     cast: Cast,
-    setup: SessionSetup,
+    setup: RoundSetup,
     session: Session,
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
@@ -230,7 +230,7 @@ def _knowledge(
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
-def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records) -> Blocks | None:
+def _others(cast: Cast, setup: RoundSetup, session: Session, members: Records) -> Blocks | None:
     """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
@@ -242,13 +242,13 @@ def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records)
         for own in clients:
             found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
         return _added(found, members, session, -1)
-    if not setup.spec.is_additive or setup.method.reads_inputs:
+    if not setup.sum.spec.is_additive or setup.method.reads_inputs:
         return None
     grid, classes = setup.plan.grid, len(setup.plan.classes)
     parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]
-    total = np.zeros(setup.layout.length, dtype=np.int64)
+    total = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for examples, sign in parts:
-        total += sign * setup.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
+        total += sign * setup.sum.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
     return blocks_of(setup, total)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
-from secagg.parties import SessionSetup
+from secagg.parties import RoundSetup
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client
@@ -218,7 +218,7 @@ def _session(
     return SplitSession(prime, (one, other), seen, truth)
 
 
-def ciphertexts_of(setup: SessionSetup) -> SplitSessions | None:
+def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
     """What makes a session's ciphertexts anew; None where nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

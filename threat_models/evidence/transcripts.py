@@ -13,7 +13,7 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.head import load_as
 from secagg.models import parse_artifact
-from secagg.parties import Pipeline, SessionSetup
+from secagg.parties import Pipeline, RoundSetup
 from secagg.parties.attachments import SUM_FILE
 from secagg.parties.doubt import PURGED, SUM_GONE
 from secagg.parties.links import verify_together
@@ -89,8 +89,8 @@ def _session(proved: Verified) -> Session:
         members=tuple(names[member] for member in outcome.members),
         release={} if opened is None else blocks_of(setup, opened),
         noise=noise_of(setup, len(outcome.members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+        claim=setup.facts.sum_claim,
+        calibration=setup.sum.calibration,
         head=_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
@@ -201,7 +201,7 @@ def _nothing(session: Session) -> Records:
     return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
-def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
+def _opened(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | None:
     """The opened sum, from beside the transcript; None where this party has none."""
     file = folder / SUM_FILE
     if not file.exists():
@@ -232,7 +232,7 @@ def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> 
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
-def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
+def _in_clear(setup: RoundSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
     """Clients' blocks, where the protection does not hide them."""
     if setup.protection.hides_vectors:
         return {}
@@ -240,7 +240,7 @@ def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Block
     return {name: blocks_of(setup, ring.decode(ring.unpack(upload, length))) for name, upload in uploads.items()}
 
 
-def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
+def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
     """Every frame with its bytes, and those that it announces or names."""
     roster, found = setup.roster, []
     for record in frames:

@@ -94,7 +94,7 @@ ENTRIES = (
         "bounds of one round",
         "False alarms of a plan's rounds add up beyond what is stated.",
         "secagg.parties.sum_bounds:broken_bounds",
-        (("2 * len(setup.layout.blocks) * setup.rounds", "2 * len(setup.layout.blocks)"),),
+        (("2 * len(setup.sum.layout.blocks) * setup.rounds", "2 * len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
     PlantedFault(
@@ -225,7 +225,7 @@ ENTRIES = (
     PlantedFault(
         "rounds as long as without extensions",
         "A party waits for a round as if no step were extended.",
-        "secagg.parties.setup:SessionSetup.longest_round",
+        "secagg.parties.setup:longest_round",
         (("return 2.0 * (", "return 1.0 * ("),),
         (LONGEST,),
     ),
@@ -247,7 +247,7 @@ ENTRIES = (
         "limits are not checked",
         "Kits are written with limits that refuse their plan.",
         "secagg.cli.pki",
-        (("SessionSetup.of(agreed, roster).check(policy)", "policy.require_method(agreed.method)"),),
+        (("RoundSetup.of(agreed, roster).facts.check(policy)", "policy.require_method(agreed.method)"),),
         ("cli/test_join_command.py::test_limits_that_refuse_the_plan_make_no_kits",),
     ),
     PlantedFault(
@@ -338,14 +338,14 @@ ENTRIES = (
         "bounds of one record",
         "An opened count is held against one record of each client.",
         "secagg.parties.sum_bounds:broken_bounds",
-        (("block.multiplier * clients * setup.capacity.records", "block.multiplier * clients"),),
+        (("block.multiplier * clients * setup.sum.capacity.records", "block.multiplier * clients"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one test of two",
         "False alarms of both tests of a block add up beyond what is stated.",
         "secagg.parties.sum_bounds:broken_bounds",
-        (("2 * len(setup.layout.blocks)", "len(setup.layout.blocks)"),),
+        (("2 * len(setup.sum.layout.blocks)", "len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
     PlantedFault(
@@ -407,7 +407,7 @@ ENTRIES = (
     PlantedFault(
         "rounds of one step",
         "A party waits for a round as if it had one step.",
-        "secagg.parties.setup:SessionSetup.longest_round",
+        "secagg.parties.setup:longest_round",
         (("_MOST_STEPS * plan.step_seconds", "plan.step_seconds"),),
         (LONGEST,),
     ),
