@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from secagg.cohorts import Draw
+from secagg.encoding import Integers
 from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
 from secagg.federation.returning import learn_draw, way_back
@@ -18,7 +19,6 @@ from secagg.files import write_synced
 from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
-    Hooks,
     LocalRecords,
     MemberSession,
     Prepared,
@@ -218,27 +218,45 @@ class FederationClient:
         self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """One session, `private` being what the one before left to this member."""
-        folder, context = session_folder(self.state, setup), setup.context.plan
+        folder = session_folder(self.state, setup)
         with closing(self._journal(setup)) as journal:
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
-            me = self.me
-
-            @functools.cache
-            def prepare() -> Prepared:
-                return contribution_of(setup, self.records, me.randomness, me.member, private)
-
-            def before_upload() -> None:
-                keep_state(folder, prepare().state, context, me.randomness)
-                entry = self.ledger.record(self.release, self.policy.budget, datetime.datetime.now(datetime.UTC))
-                self.ledger.begin_upload(context)
-                journal.append("ledger", entry.digest)
-
             stays = self.stays or bool(setup.plan.cohort) or not setup.protection.speaks_once
-            hooks = Hooks(self.progress, lambda: prepare().vector, before_upload)
-            session = MemberSession(setup, self.me, folder, journal, hooks, stays)
+            own = _RoundContributor(self, setup, private, folder, journal)
+            session = MemberSession(setup, self.me, folder, journal, self.progress, own, stays=stays)
             if session.outcome is None:
                 if not setup.is_draw and not session.is_protected:
-                    await compute_aside(prepare)
+                    await compute_aside(own.vector)
                 await self.greet()
             return await session.run(server, others), session.draw
+
+
+@dataclass
+class _RoundContributor:
+    """A client's vector for one round, computed once, and what must be on its disk before the vector leaves.
+
+    `private` is what the round before left to it.
+    """
+
+    client: FederationClient
+    setup: RoundSetup
+    private: bytes
+    folder: Path
+    journal: Journal
+
+    def vector(self) -> Integers:
+        return self._prepared.vector
+
+    def before_upload(self) -> None:
+        """Write down what the round leaves to this member, charge the ledger, and note both."""
+        client, context = self.client, self.setup.context.plan
+        keep_state(self.folder, self._prepared.state, context, client.me.randomness)
+        entry = client.ledger.record(client.release, client.policy.budget, datetime.datetime.now(datetime.UTC))
+        client.ledger.begin_upload(context)
+        self.journal.append("ledger", entry.digest)
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        me = self.client.me
+        return contribution_of(self.setup, self.client.records, me.randomness, me.member, self.private)

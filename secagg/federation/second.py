@@ -15,7 +15,6 @@ from secagg.federation.storage import session_folder
 from secagg.parties import (
     AggregatorWork,
     Connection,
-    Hooks,
     MemberSession,
     Rounds,
     RoundSetup,
@@ -74,12 +73,11 @@ class FederationSecond:
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
-            hooks = Hooks(self.progress)
+            session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
-                hooks = Hooks(self.progress, work=uploads.work)
-            session = MemberSession(setup, self.me, folder, journal, hooks)
+                session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
                 await self.greet()
             outcome = await session.run(server)

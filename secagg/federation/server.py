@@ -13,9 +13,8 @@ from secagg.cohorts import Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.parties import Rounds, RoundSetup, ServerSession, SumResult, note_plan, write_result
+from secagg.parties import Rounds, RoundSetup, ServerSession, note_plan
 from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.returning import may_return, show_end
 from secagg.parties.rounds import end_after, opening_after
@@ -84,7 +83,13 @@ class FederationServer:
         await asyncio.to_thread(self.stages[0].setup.facts.load_libraries)
         done = 0
         while done < len(self._stages):
-            await self.stages[done].session.decide()
+            stage = self.stages[done]
+            if (outcome := stage.session.outcome) is None:
+                outcome = await stage.session.find_outcome()
+                for doubt in stage.session.doubts:
+                    self._warn(f"the sum is implausible: {doubt}")
+                await asyncio.to_thread(self._end, stage, outcome)
+            await stage.session.announce(outcome)
             done += 1
         await self.stages[-1].session.run()
         await self._hand_out()
@@ -184,30 +189,29 @@ class FederationServer:
         Who was not in the sum before it is told of a round only when it asks, and where it may (`may_return`).
         """
         for setup in self._rounds:
-            session = self._begin(setup)
-            if (outcome := session.outcome) is not None:
-                broadcast = read_opening(self._state, opening_after(setup, outcome))
-                self._rounds.ended(outcome, broadcast, session.draw)
+            stage = self._begin(setup)
+            if (outcome := stage.session.outcome) is not None:
+                self._note_end(stage, outcome)
 
-    def _begin(self, setup: RoundSetup) -> ServerSession:
+    def _end(self, stage: Stage, outcome: Outcome) -> None:
+        """Open the session that follows an outcome that nobody has been told yet."""
+        self._note_end(stage, outcome)
+        self._go_on()
+
+    def _note_end(self, stage: Stage, outcome: Outcome) -> None:
+        """Let the next round be due.
+
+        Its state is decoded from the bytes that were written, though `find_outcome` has computed it: every party begins
+        at these bytes, and so does this one after a restart, so that what is wrong with them shows at once.
+        """
+        broadcast = read_opening(self._state, opening_after(stage.setup, outcome))
+        self._rounds.ended(outcome, broadcast, stage.session.draw)
+
+    def _begin(self, setup: RoundSetup) -> Stage:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-
-        def finish(result: SumResult | Drawn) -> Outcome:
-            if isinstance(result, Drawn):
-                drawn = outcome_of_draw(result.members, result.seed)
-                self._rounds.ended(drawn, draw=result.draw)
-                self._go_on()
-                return drawn
-            for doubt in result.doubts:
-                self._warn(f"the sum is implausible: {doubt}")
-            outcome = write_result(setup, result, folder)
-            self._rounds.ended(outcome, result.broadcast)
-            self._go_on()
-            return outcome
-
-        session = ServerSession(setup, self._identity, folder, journal, finish, self._rounds.gone)
+        session = ServerSession(setup, self._identity, folder, journal, self._rounds.gone)
         drop_openings(self._state, self._rounds.done)
-        self._stages[setup.context.plan] = Stage(setup, folder, session)
-        return session
+        stage = self._stages[setup.context.plan] = Stage(setup, folder, session)
+        return stage

@@ -10,7 +10,7 @@ from secagg.parties.contribution import (
     read_records,
 )
 from secagg.parties.hearing import Connection
-from secagg.parties.member_session import Hooks, MemberSession
+from secagg.parties.member_session import Contributor, MemberSession
 from secagg.parties.outcome import SumResult, conclude, write_result
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import Rounds
@@ -22,7 +22,7 @@ from secagg.parties.vouching import note_plan
 __all__ = [
     "AggregatorWork",
     "Connection",
-    "Hooks",
+    "Contributor",
     "LocalRecords",
     "MemberSession",
     "Pipeline",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,8 +19,9 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
+from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outbox import Outbox
-from secagg.parties.outcome import HEAD_FILE, SumResult, open_sum
+from secagg.parties.outcome import HEAD_FILE, SumResult, open_sum, write_result
 from secagg.parties.returning import show_return
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import RoundSetup
@@ -35,11 +36,10 @@ _SHORT = 1 << 13
 """Bytes of a frame that is checked at once: longer ones hold many signatures."""
 _NAMED = 8
 """Of those that are waited for, how many a line of the log names."""
-Finish = Callable[[SumResult | Drawn], Outcome]
 
 
 class ServerSession:
-    """One session, as the endpoint's coordinator. `finish` turns sum or draw into files and outcome.
+    """One session, as the endpoint's coordinator.
 
     `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
     the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
@@ -51,14 +51,12 @@ class ServerSession:
         identity: SigningKey,
         folder: Path,
         journal: Journal,
-        finish: Finish,
         gone: AbstractSet[int] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
         self._folder = folder
         self._journal = journal
-        self._finish = finish
         self._gone = gone
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
@@ -69,6 +67,8 @@ class ServerSession:
         self._told: set[int] = set()
         self._calls: dict[int, str] = {}
         self._steps_seconds: dict[str, float] = {}
+        self.doubts: tuple[str, ...] = ()
+        """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
             self._relive(record)
@@ -115,12 +115,25 @@ class ServerSession:
         return outcome
 
     async def decide(self) -> Outcome:
-        """Carry the session to its outcome.
+        """Carry the session to its outcome, and say it to everybody. Raises what `find_outcome` raises."""
+        outcome = await self.find_outcome()
+        await self.announce(outcome)
+        return outcome
+
+    async def announce(self, outcome: Outcome) -> None:
+        """Let the members have the outcome."""
+        async with self._turn:
+            if self._protocol.outcome is None:
+                self._protocol.conclude(outcome)
+            self._publish()
+
+    async def find_outcome(self) -> Outcome:
+        """Carry the session to its outcome, whose files are written and which nobody is told yet.
 
         Raises SessionAborted, or BadInput when the disk fails (start again to go on).
         """
-        clock = asyncio.get_running_loop().time
-        while self._protocol.outcome is None:
+        clock, outcome = asyncio.get_running_loop().time, self._protocol.outcome
+        while outcome is None:
             begun, name = clock(), self._protocol.awaits
             if self._protocol.failure is not None:
                 async with self._turn:
@@ -129,19 +142,15 @@ class ServerSession:
                 name = "adding up"
                 await self._declare(sum_to_declare)
             elif isinstance(ready := self._protocol.sum_to_open, Drawn):
-                name = "drawing"
-                async with self._turn:
-                    self._protocol.conclude(self._finish(ready))
+                name, outcome = "drawing", outcome_of_draw(ready.members, ready.seed)
             elif ready is not None:
-                name = "opening the sum"
-                await self._open_sum(ready)
+                name, outcome = "opening the sum", await self._open_sum(ready)
             else:
                 await self._until_complete()
                 async with self._turn:
                     self._close_step()
             self._steps_seconds[name] = clock() - begun
-        self._publish()
-        return self._protocol.outcome
+        return outcome
 
     async def farewell(self, seconds: float) -> None:
         """Wait until everybody who took part has been told that the session is over, for so many seconds at most."""
@@ -292,20 +301,20 @@ class ServerSession:
             self._protocol.declare(request)
             self._publish()
 
-    async def _open_sum(self, ready: SumToOpen) -> None:
-        """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
-
-        def work() -> Outcome:
-            return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
-
+    async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
+        """Add up, unmask, build the head; all of it follows from transcript and uploads. None where it cannot be."""
+        uploads = self._protocol.uploads
         try:
-            outcome = await asyncio.to_thread(work)
+            result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, uploads)
         except SessionAborted as error:
             self._protocol.failure = error.reason
-            return
-        async with self._turn:
-            self._protocol.conclude(outcome)
-            self._publish()
+            return None
+        self.doubts = result.doubts
+        return await asyncio.to_thread(self.write, result)
+
+    def write(self, result: SumResult) -> Outcome:
+        """Write the files of an opened sum; return the outcome that names them."""
+        return write_result(self._setup, result, self._folder)
 
     def _publish(self) -> None:
         """Say all that is due, and wake whoever waits for it."""

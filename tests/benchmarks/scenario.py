@@ -13,7 +13,7 @@ import numpy as np
 
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.parties import Hooks, MemberSession, RoundSetup, begin_transcript
+from secagg.parties import MemberSession, RoundSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
@@ -92,9 +92,21 @@ def placed(context: SessionContext, length: int) -> SessionContext:
 
 def resized(setup: RoundSetup, method: Method) -> RoundSetup:
     """The same session over the vector of another method, in the measured ring."""
-    layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
+    spec = method.sums(DIMENSION, CLASSES, setup.plan.levels)[0]
+    layout = Layout(spec.blocks)
     context = placed(setup.context, layout.length)
-    return replace(setup, method=method, known_round=method, layout=layout, context=context)
+    kind = replace(setup.sum, spec=spec, layout=layout, context=context)
+    return replace(setup, facts=replace(setup.facts, method=method, kinds=(kind,)), known_round=method, context=context)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A client's contributor that has nothing to do but to compute its vector."""
+
+    vector: Callable[[], Integers]
+
+    def before_upload(self) -> None:
+        """Nothing is charged."""
 
 
 @contextmanager
@@ -105,6 +117,5 @@ def client_session(
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Journal(folder / FILE_NAME)) as journal:
         begin_transcript(journal, setup)
-        hooks = Hooks(lambda _: None, vector)
         me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-        yield MemberSession(setup, me, folder, journal, hooks)
+        yield MemberSession(setup, me, folder, journal, lambda _: None, Computed(vector))

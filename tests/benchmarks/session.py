@@ -233,14 +233,15 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], 
     home = folder / "server" / "session"
     home.mkdir(parents=True)
 
-    def finish(result: SumResult) -> Outcome:
-        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
+    class WithoutFiles(ServerSession):
+        def write(self, result: SumResult) -> Outcome:
+            return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, MeteredLoop)
     began, cpu, queue = time.perf_counter(), time.process_time(), queue_seconds()
     with closing(Journal(home / FILE_NAME)) as journal:
-        stage = _Stage(ServerSession(setup, members.server.identity, home, journal, finish), setup)
+        stage = _Stage(WithoutFiles(setup, members.server.identity, home, journal), setup)
         serving = asyncio.create_task(on_account(stage.serving, stage.server.run()))
         homes = ((each, folder / each.name / "session") for each in members.clients)
         await asyncio.gather(serving, *(_take_part(stage, meter, each, at, vectors[each.index]) for each, at in homes))

@@ -22,13 +22,11 @@ from secagg.encoding import Integers
 from secagg.errors import ServerAway
 from secagg.parties import (
     AggregatorWork,
-    Hooks,
     MemberSession,
     RoundSetup,
     ServerSession,
     SumResult,
     begin_transcript,
-    write_result,
 )
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
@@ -102,6 +100,20 @@ class Ending:
     clients: dict[int, Any]
     seconds: dict[int, Any]
     total: Integers | None
+
+
+@dataclass
+class Fixed:
+    """A client's contributor whose vector is known beforehand."""
+
+    flat: Integers
+    burn: Callable[[str], None]
+    before_upload: Callable[[], Any] = lambda: None
+
+    def vector(self) -> Integers:
+        """The vector, unless the fuse burns before it."""
+        self.burn("before the vector")
+        return self.flat
 
 
 class SessionRun:
@@ -193,15 +205,17 @@ class SessionRun:
     def new_server(self, journal: Journal) -> ServerSession:
         """A server's session from its folder."""
         home, setup, fuse = self.world.home(SERVER_INDEX), self.world.setup, self.fuses[SERVER_INDEX]
+        totals = self.totals
 
-        def finish(result: SumResult) -> Outcome:
-            fuse.burn("before the result")
-            outcome = write_result(setup, result, home)
-            self.totals.append(result.vector)
-            fuse.burn("after the result")
-            return outcome
+        class Fused(ServerSession):
+            def write(self, result: SumResult) -> Outcome:
+                fuse.burn("before the result")
+                outcome = super().write(result)
+                totals.append(result.vector)
+                fuse.burn("after the result")
+                return outcome
 
-        return ServerSession(setup, self.world.keys[SERVER_INDEX], home, journal, finish)
+        return Fused(setup, self.world.keys[SERVER_INDEX], home, journal)
 
     def new_work(self, member: int, journal: Journal) -> AggregatorWork:
         """An aggregator's uploads, from its folder."""
@@ -211,10 +225,8 @@ class SessionRun:
 
     def new_second(self, member: int, journal: Journal, work: AggregatorWork | None = None) -> MemberSession:
         """The session of an aggregator or a key holder from its folder."""
-        fuse = self.fuses[member]
         begin_transcript(journal, self.world.setup)
-        hooks = Hooks(fuse.burn) if work is None else Hooks(fuse.burn, work=work.work)
-        return self._session(member, journal, hooks)
+        return self._session(member, journal) if work is None else self._session(member, journal, work=work.work)
 
     async def second(self, member: int) -> Outcome:
         """An aggregator or the key holder, started again whenever it was killed."""
@@ -245,21 +257,20 @@ class SessionRun:
         """A client's session from its folder."""
         fuse, world = self.fuses[member], self.world
         begin_transcript(journal, world.setup)
-
-        def vector() -> Integers:
-            fuse.burn("before the vector")
-            return world.vectors[member]
-
-        return self._session(member, journal, Hooks(fuse.burn, vector, lambda: journal.append("ledger", bytes(32))))
+        own = Fixed(world.vectors[member], fuse.burn, lambda: journal.append("ledger", bytes(32)))
+        return self._session(member, journal, own)
 
     def me(self, member: int) -> LocalParty:
         """A party's identity."""
         return LocalParty(member, self.world.keys[member], OperatingSystem())
 
-    def _session(self, member: int, journal: Journal, hooks: Hooks) -> MemberSession:
+    def _session(self, member: int, journal: Journal, own: Fixed | None = None, **work: Any) -> MemberSession:
         world = self.world
         stays = self.stays or member not in world.setup.roster.clients
-        session = MemberSession(world.setup, self.me(member), world.home(member), journal, hooks, stays)
+        burn = self.fuses[member].burn
+        session = MemberSession(
+            world.setup, self.me(member), world.home(member), journal, burn, own, stays=stays, **work
+        )
         return _fused(session, "_memory", self.fuses[member], "keep", "erase")
 
     async def call(self, member: int, make: Callable[[ServerSession], Awaitable[Any]]) -> Any:

@@ -80,13 +80,8 @@ ENTRIES = (
     PlantedFault(
         "state of an earlier try stays",
         "The private state of a vector that never left stays beside the vector that leaves.",
-        "secagg.federation.client:FederationClient._session.before_upload",
-        (
-            (
-                "keep_state(folder, prepare().state, context, me.randomness)",
-                '(folder / "private.state").exists() or keep_state(folder, prepare().state, context, me.randomness)',
-            ),
-        ),
+        "secagg.federation.client:_RoundContributor.before_upload",
+        (("keep_state(self.folder", '(self.folder / "private.state").exists() or keep_state(self.folder'),),
         (STALE,),
     ),
     PlantedFault(
