@@ -15,7 +15,7 @@ from datetime import date, datetime
 from typing import Any, ClassVar, Literal
 
 from secagg.errors import BadInput
-from secagg.reading import resembling
+from secagg.system.reading import resembling
 
 GUIDE = 'secagg/data/README.md, "The schema"'
 """Where people read how a schema is written."""

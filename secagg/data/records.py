@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.schema import Schema
+from secagg.agreement.schema import Schema
 from secagg.errors import BadInput, BadRecord
 
 Kind = Literal["features", "images", "table", "triplets"]

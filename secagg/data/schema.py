@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from secagg.data.columns import (
+from secagg.agreement.columns import (
     GUIDE,
     MISSING_RULES,
     Boolean,
@@ -34,8 +34,8 @@ from secagg.data.columns import (
     texts_of,
 )
 from secagg.errors import BadInput, why
-from secagg.printable import first_unprintable
-from secagg.reading import parse_json, parse_toml, read_document, utf8_remedy
+from secagg.system.printable import first_unprintable
+from secagg.system.reading import parse_json, parse_toml, read_document, utf8_remedy
 
 DECIMALS = (".", ",")
 DELIMITERS = (",", ";", "\t")

@@ -9,18 +9,20 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.cohorts import Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.parties import Rounds, RoundSetup, ServerSession, note_plan
-from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.returning import may_return, show_end
-from secagg.parties.rounds import end_after, opening_after
-from secagg.parties.setup import patience
+from secagg.plan_facts import RoundSetup
+from secagg.plan_facts.setup import patience
+from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
+from secagg.session import Rounds, ServerSession
+from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.returning import may_return, show_end
+from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
+from secagg.verification import note_plan
 from secagg.wire import encode
 
 

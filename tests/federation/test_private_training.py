@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.ledger import Ledger
-from secagg.parties.links import verify_transcript
-from secagg.parties.setup import plan_cost
-from secagg.plan import NoiseFrom
+from secagg.plan_facts.setup import plan_cost
 from secagg.privacy import TrainingCost
+from secagg.verification.links import verify_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
