@@ -25,8 +25,8 @@ from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
 from secagg.federation import Client, session_folder
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import LEAST_PATIENCE
+from secagg.session import RoundSetup
+from secagg.plan_facts.timing import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
 from secagg.session import look_at_own

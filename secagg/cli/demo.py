@@ -28,7 +28,7 @@ from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.heads import Evaluation, load_as
 from secagg.networks import files_in, parse_artifact
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency

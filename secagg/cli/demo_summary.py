@@ -11,7 +11,7 @@ from secagg.cli.processes import Stage
 from secagg.encoding import Kind
 from secagg.experiments.outcome import in_the_sum
 from secagg.heads import Evaluation
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.session.reference import is_pooled
 from secagg.session.staging import vector_path
 

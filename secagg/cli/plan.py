@@ -63,7 +63,7 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import Account, account_of, refuse_overspending
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import admit_listed
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.privacy import Adjacency, Unit, read_shares

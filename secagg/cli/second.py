@@ -14,8 +14,8 @@ from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import patience
+from secagg.session import RoundSetup
+from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem

@@ -12,7 +12,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 
 MAX_LEVELS = 1 << 26
@@ -22,6 +21,31 @@ FLAT = 1e-9
 """A vector whose entries differ by less than this part of the largest has no direction."""
 MEND = "mend or remove the record"
 RAISE = f"raise the public radius, or {MEND}"
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Which row of which file each record is, so that a refusal can name it.
+
+    `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
+    """
+
+    files: tuple[str, ...]
+    file: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
+        """Origin of records that all come from one file."""
+        return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
+
+    def take(self, indices: NDArray[np.int64]) -> Origin:
+        """Origin of the records at `indices`, in that order."""
+        return Origin(self.files, self.file[indices], self.row[indices])
+
+    def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
+        """Return (not raise) the error that names the file and row of record `index`."""
+        return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
 
 
 class Normalisation(StrEnum):

@@ -22,7 +22,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.privacy import Unit
 from secagg.protection import protection_named

@@ -12,7 +12,7 @@ from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.experiments.session import Measured, run_session
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem

@@ -8,7 +8,7 @@ from methods.baselines.paper_noise import PaperNoise
 from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import LocalRecords
 

@@ -24,7 +24,7 @@ from secagg.experiments.rounds import RoundReport
 from secagg.experiments.session import Measured
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session import SumResult

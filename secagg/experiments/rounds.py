@@ -13,7 +13,7 @@ from methods.training.chain import ChainRound
 from secagg.experiments.features import Features
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.session import SumResult
 
 POINTS = 20

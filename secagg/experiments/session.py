@@ -20,7 +20,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.shared_work import once, shared_work, spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem, RandomSource

@@ -38,7 +38,7 @@ from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.randomness import OperatingSystem
 from secagg.session import LocalRecords, Prepared, Rounds, SumResult, conclude, contribution_of
 from secagg.session.reference import is_own_reference, is_pooled, pooled_result, reference_key

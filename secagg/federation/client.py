@@ -21,16 +21,8 @@ from secagg.privacy.claim import shown
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
-from secagg.session import (
-    Connection,
-    LocalRecords,
-    MemberSession,
-    Prepared,
-    Rounds,
-    RoundSetup,
-    begin_transcript,
-    contribution_of,
-)
+from secagg.session import Connection, LocalRecords, MemberSession, Prepared, Rounds, begin_transcript, contribution_of
+from secagg.session import RoundSetup
 from secagg.session.attachments import drop_openings, read_opening
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.private_state import erase_state, keep_state, recall_state

@@ -27,10 +27,11 @@ from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.approval import gather_approvals
 from secagg.plan_facts.consent import admit_listed
-from secagg.plan_facts.setup import LEAST_PATIENCE, patience
+from secagg.plan_facts.timing import LEAST_PATIENCE
+from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem

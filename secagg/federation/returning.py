@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import longest_round
+from secagg.session import RoundSetup
+from secagg.plan_facts.timing import longest_round
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
 from secagg.session import Connection

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from secagg.errors import NotNow, ProtocolViolation, SessionAborted
 from secagg.federation.storage import session_folder
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return

@@ -12,8 +12,8 @@ from pathlib import Path
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import patience
+from secagg.session import RoundSetup
+from secagg.plan_facts.timing import patience
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, ServerSession

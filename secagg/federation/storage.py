@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.session.attachments import folder_name
 from secagg.system.files import private_folder
 

@@ -6,7 +6,7 @@ import math
 
 from secagg.encoding import Kind
 from secagg.errors import BadInput
-from secagg.plan_facts.setup import PlanFacts
+from secagg.plan_facts.facts import PlanFacts
 from secagg.privacy import Adjacency, Unit
 
 DROWNED = 0.2

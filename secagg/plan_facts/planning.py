@@ -19,7 +19,8 @@ from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.plan_facts.drowned_scores import refuse_drowned_scores
 from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
-from secagg.plan_facts.setup import FINE_LEVELS, PlanFacts
+from secagg.plan_facts.facts import FINE_LEVELS
+from secagg.plan_facts.facts import PlanFacts
 from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import refuse_delta

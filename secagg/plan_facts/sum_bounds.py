@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from secagg.encoding import Integers, Kind
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.privacy import Mechanism
 
 FALSE_ALARM_BITS = 40

@@ -13,6 +13,7 @@ from secagg.session.hearing import Connection
 from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
 from secagg.session.pipeline import Pipeline
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.session.server_session import ServerSession
 from secagg.session.transcripts import begin_transcript
@@ -25,6 +26,7 @@ __all__ = [
     "MemberSession",
     "Pipeline",
     "Prepared",
+    "RoundSetup",
     "Rounds",
     "ServerSession",
     "SumResult",

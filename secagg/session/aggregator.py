@@ -16,7 +16,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
 from secagg.session.contribution import opening_noise_of

@@ -16,7 +16,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.session.hearing import Connection, Hearing
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced

@@ -22,7 +22,7 @@ from secagg.encoding import Integers, quantise
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
 from secagg.features.program import first_line
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import RandomSource
 from secagg.session.pipeline import Pipeline, Source, name_of

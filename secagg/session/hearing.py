@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from secagg.errors import MalformedMessage, ProtocolViolation, ServerAway
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FrameBody, open_frame
 
 _AGAIN_SECONDS = 0.5

@@ -32,7 +32,7 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState

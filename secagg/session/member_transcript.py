@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, SessionAborted
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.transcript import (

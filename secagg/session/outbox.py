@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.session.server_protocol import ServerProtocol
 from secagg.transcript import EVERYONE, NOT_SEEN, Journal, chain, make_body, peek, sign_frame
 

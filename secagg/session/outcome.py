@@ -17,7 +17,7 @@ from secagg.encoding import Integers, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.heads import Artifact, to_safetensors
 from secagg.networks import TrainedModel
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.plan_facts.sum_bounds import broken_bounds
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome

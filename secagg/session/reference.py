@@ -10,7 +10,7 @@ from secagg.agreement.plan import Plan, canonical_json
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
 from secagg.features import Progress
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource

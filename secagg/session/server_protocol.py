@@ -11,7 +11,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome

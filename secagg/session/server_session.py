@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
 from secagg.plan_facts.drawing import outcome_of_draw
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.session.deadline import read_closing
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.transcripts import setup_of

@@ -11,7 +11,7 @@ from secagg.encoding import sum_digest
 from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.plan_facts.drawing import check_outcome_of_draw
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
 from secagg.session.doubt import IMPOSSIBLE_SUM, SUM_GONE, Doubt

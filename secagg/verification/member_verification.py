@@ -9,7 +9,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.session.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require

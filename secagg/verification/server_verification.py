@@ -8,7 +8,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.plan_facts.drawing import outcome_of_draw
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt

@@ -16,7 +16,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Outcome, Return
 from secagg.session.doubt import Doubt, require
 from secagg.session.returning import follow_return

@@ -17,7 +17,7 @@ from pathlib import Path
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.roster import read_roster
 from secagg.errors import BadInput
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.system.files import write_synced
 
 

@@ -6,7 +6,7 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
 

@@ -12,7 +12,7 @@ from secagg.agreement.plan import Plan, canonical_json, read_plan, write_plan
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.experiments.settings import SimulationSettings
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency
 from secagg.session.explanation import explain
 from secagg.wire import decode, encode

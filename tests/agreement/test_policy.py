@@ -17,7 +17,7 @@ from methods.closed_form.prototypes import Prototypes
 from methods.method import Parameters, SumSpec, effort_of
 from secagg.agreement.policy import Budget, Effort, Policy, data_set, read_policy
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import fewest, small_plan, small_roster
 from tests.agreement.federation_files import policy_for as policy_in_part
 

@@ -13,7 +13,7 @@ from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from secagg.agreement.schema import load_schema
 
+from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
 from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, student_interval

@@ -15,7 +15,7 @@ from typing import Any
 from methods import METHODS
 from methods.training.feddat import FedDAT
 from secagg.encoding import Block, Kind
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
 from tests.architecture.source import ROOT

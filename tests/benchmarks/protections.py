@@ -18,7 +18,7 @@ from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
 from secagg.experiments.session import InMemorySession, Measured
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
 from tests.benchmarks.metering import Balance

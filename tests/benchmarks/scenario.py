@@ -15,7 +15,7 @@ from methods import Method
 from secagg.agreement.roster import Roster
 from secagg.encoding import Layout, Ring
 from secagg.encoding.moments import Integers
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem

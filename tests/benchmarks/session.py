@@ -24,7 +24,7 @@ from secagg.encoding import Block, Kind
 from secagg.encoding.moments import Integers
 from secagg.errors import ServerAway
 from secagg.heads import LinearHead
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.session import ServerSession, SumResult

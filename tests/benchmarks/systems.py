@@ -13,7 +13,7 @@ from typing import Any
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Normalisation
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS

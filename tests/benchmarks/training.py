@@ -29,7 +29,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem

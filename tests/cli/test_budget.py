@@ -11,7 +11,7 @@ from secagg.agreement.policy import Budget
 from secagg.agreement.roster import read_roster
 from secagg.federation import release_of
 from secagg.ledger import Ledger
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from tests.cli.command import Command
 
 NOISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--refine", "0")

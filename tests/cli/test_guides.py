@@ -11,6 +11,7 @@ import pytest
 import typer
 from secagg.agreement.schema import Column, Numeric, load_schema
 
+from secagg.agreement.schema import Column, Numeric, load_schema
 from secagg.cli.main import app
 from tests.architecture.source import ROOT
 from tests.cli.forks import forked_command

@@ -15,7 +15,7 @@ from secagg.agreement.policy import Budget
 from secagg.agreement.roster import read_roster
 from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import Release, Spent, total_epsilon
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS, RdpCurve

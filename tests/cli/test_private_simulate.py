@@ -9,7 +9,7 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom, read_plan, write_plan
 from secagg.agreement.policy import read_policy
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
 
+from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
 from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 

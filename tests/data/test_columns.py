@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+
 from secagg.agreement.columns import Boolean, Dated, Hashed, Numeric, column_from_dict, column_to_dict
 from secagg.agreement.schema import Schema
-
 from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 

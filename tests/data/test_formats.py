@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from secagg.agreement.schema import Schema
 
+from secagg.agreement.schema import Schema
 from secagg.cli.options import DatasetOption
 from secagg.data import open_dataset, sources
 from secagg.data.format import LabelledFormat, Lines, TableFormat

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from secagg.agreement.schema import Numeric, Schema
 
+from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
 from secagg.data.delimited import MOST_LINES, line_breaks_in, write_without_line_breaks
 from secagg.data.drafting import draft_schema

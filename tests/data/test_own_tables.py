@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from secagg.agreement.columns import Boolean, Categorical, Dated, Hashed, Numeric
 from secagg.agreement.schema import Schema, load_schema
-
 from secagg.data import open_dataset
 from secagg.data.drafting import draft_schema
 from secagg.data.profile import profile_of

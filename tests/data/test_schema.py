@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from secagg.agreement.schema import GUIDE, Categorical, Numeric, Schema, canonical, load_schema
 
+from secagg.agreement.schema import GUIDE, Categorical, Numeric, Schema, canonical, load_schema
 from secagg.errors import BadInput
 from secagg.system.printable import is_printable
 from tests.architecture.source import ROOT

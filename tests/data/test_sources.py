@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from secagg.agreement.schema import Numeric, Schema
 
+from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
 from secagg.data.split import held_out
 from secagg.errors import BadInput

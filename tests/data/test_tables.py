@@ -4,8 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
-from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
 
+from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
 from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 

@@ -4,9 +4,9 @@
 from pathlib import Path
 
 import numpy as np
-from secagg.agreement.schema import load_schema
 
 import secagg
+from secagg.agreement.schema import load_schema
 
 draw = np.random.default_rng(0)
 ill = np.arange(400) % 2

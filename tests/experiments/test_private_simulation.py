@@ -10,7 +10,7 @@ import pytest
 
 import secagg
 from secagg.errors import BadInput
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Mechanism
 from tests.cli.test_simulate import KEYS
 from tests.experiments.test_simulation import FEATURES, LABELS

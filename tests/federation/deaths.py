@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.randomness import OperatingSystem
 from secagg.session import SumResult, conclude, contribution_of, read_records
 from secagg.session.rounds import following_setup

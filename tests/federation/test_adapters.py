@@ -11,7 +11,7 @@ import pytest
 from methods.training.adapter_work import Kept
 from methods.training.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
 from secagg.session.contribution import read_records

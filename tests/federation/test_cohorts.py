@@ -16,7 +16,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal

@@ -14,7 +14,7 @@ import pytest
 
 from secagg.errors import SessionAborted
 from secagg.federation import returning
-from secagg.plan_facts.setup import longest_round
+from secagg.plan_facts.timing import longest_round
 from secagg.privacy import Unit
 from secagg.transcript import peek
 from secagg.transport import Link

@@ -19,8 +19,8 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.federation import release_of
 from secagg.heads import parse_safetensors
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import plan_cost
+from secagg.session import RoundSetup
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, Unit
 from secagg.session import LocalRecords, conclude
 from secagg.session.explanation import explain

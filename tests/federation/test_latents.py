@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from secagg.networks import SlotMeans
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem

@@ -12,7 +12,7 @@ import pytest
 
 import secagg.session.server_session
 from secagg.errors import TranscriptInvalid
-from secagg.plan_facts.setup import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum

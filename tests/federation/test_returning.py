@@ -22,7 +22,7 @@ from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning, session_folder
 from secagg.heads import LinearHead
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
 from secagg.session.attachments import opening_file

@@ -24,8 +24,8 @@ from secagg.errors import (
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.plan_facts import RoundSetup
-from secagg.plan_facts.setup import plan_cost
+from secagg.session import RoundSetup
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, Outcome, RoundOpening

@@ -9,7 +9,7 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.federation import client
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.session import contribution_of
 from secagg.verification.links import verify_transcript
 from tests.session.noise_checks import check_noise

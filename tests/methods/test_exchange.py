@@ -19,7 +19,7 @@ from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks.programs import named_parameters
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session.explanation import explain

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from secagg.agreement.schema import load_schema
 
 from methods import METHODS, method_named
 from methods.round import Examples
+from secagg.agreement.schema import load_schema
 from secagg.data import open_dataset, partition
 from secagg.encoding import Grid, quantise
 from secagg.encoding.layout import Layout

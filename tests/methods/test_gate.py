@@ -18,7 +18,7 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import LinearHead, predict
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of

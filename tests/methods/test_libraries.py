@@ -29,7 +29,7 @@ def test_party_loads_what_its_training_needs_beforehand(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from secagg.plan_facts import RoundSetup
+        from secagg.session import RoundSetup
         from secagg.session import contribution_of
         from secagg.agreement.plan import read_plan
         from secagg.randomness import OperatingSystem

@@ -19,7 +19,7 @@ from secagg.encoding import Grid, Layout, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
 from secagg.networks import read_model
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

@@ -15,7 +15,7 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import predict
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import contribution_of

@@ -20,7 +20,7 @@ from secagg.crypto.stream import MaskStream
 from secagg.encoding import moments
 from secagg.ledger import Entry, Ledger, ledger
 from secagg.plan_facts import planning
-from secagg.plan_facts.setup import PlanFacts
+from secagg.plan_facts.facts import PlanFacts
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost

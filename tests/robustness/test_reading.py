@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.policy import read_policy
+from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.system.reading import DATA_BYTES, DEEPEST, data_limit, parse_json, parse_toml, read_limited, refuse_larger
 from secagg.transport.enrolment import create_authority, issue

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from secagg.agreement.schema import Categorical, Numeric, Schema
 
+from secagg.agreement.schema import Categorical, Numeric, Schema
 from secagg.data import open_dataset
 from secagg.errors import BadInput
 from tests.cli.command import Command, command, found

@@ -22,7 +22,7 @@ from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
 from secagg.experiments.session import run_session
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness

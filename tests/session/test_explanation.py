@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.plan import NoiseFrom
+from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown

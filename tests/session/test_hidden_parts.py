@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from tests.worlds.setups import make_setup
 
 DOMAINS = ("domains", "art+photo")

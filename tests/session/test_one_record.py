@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, PngImagePlugin
-from secagg.agreement.columns import Hashed, Numeric
-from secagg.agreement.schema import Schema
 from torch import nn
 
+from secagg.agreement.columns import Hashed, Numeric
+from secagg.agreement.schema import Schema
 from secagg.data import open_dataset
 from secagg.data.archive import load_arrays
 from secagg.data.delimited import LONGEST_LINE
@@ -26,7 +26,7 @@ from secagg.data.faults import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem

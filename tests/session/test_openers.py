@@ -8,7 +8,7 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, CapacityExceeded, PlanRefused
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.noise_plan import NoiseParties
 from secagg.privacy import Mechanism

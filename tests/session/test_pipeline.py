@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.plan import Plan
+from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem

@@ -13,9 +13,9 @@ from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.noise_plan import NoiseParties
-from secagg.plan_facts.setup import plan_cost
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, RoundOpening

@@ -1,6 +1,6 @@
 """The walk through a plan's rounds that all parties share."""
 
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.session import LocalRecords, Rounds, SumResult, conclude
 from tests.worlds.setups import exact, make_setup, some_records
 

@@ -10,7 +10,7 @@ from scipy.stats import chi2, norm
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import SessionAborted
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem

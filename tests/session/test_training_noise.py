@@ -11,9 +11,9 @@ import pytest
 from secagg.agreement.plan import NoiseFrom, PlannedNoise
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks import program_named
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
-from secagg.plan_facts.setup import plan_cost
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
 from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem

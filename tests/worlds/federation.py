@@ -21,7 +21,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.protection import LocalParty
 from secagg.protection.messages import Attachment, Outcome

@@ -19,7 +19,7 @@ from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import protection_named

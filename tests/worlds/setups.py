@@ -12,7 +12,7 @@ from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.encoding.grid import Origin
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem

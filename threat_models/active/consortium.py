@@ -16,7 +16,7 @@ from secagg.agreement.roster import Roster
 from secagg.data import Records
 from secagg.encoding import Normalisation
 from secagg.encoding.grid import Origin
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency

@@ -20,7 +20,7 @@ from secagg.encoding import Integers
 from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
 from secagg.experiments.simulation import PlayedRound, prepare
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.privacy import Unit
 from secagg.session import LocalRecords, Prepared
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts

@@ -25,7 +25,7 @@ from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency
 from secagg.session import LocalRecords, SumResult

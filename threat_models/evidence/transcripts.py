@@ -14,7 +14,7 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.heads import load_as
 from secagg.networks import parse_artifact
-from secagg.plan_facts import RoundSetup
+from secagg.session import RoundSetup
 from secagg.protection.messages import Outcome
 from secagg.session import Pipeline
 from secagg.session.attachments import SUM_FILE

@@ -11,14 +11,14 @@ ENTRIES = (
     PlantedFault(
         "rounds without the seed",
         "The first round's digest does not bind the seed of the cohorts.",
-        "secagg.plan_facts.setup:RoundSetup.seeded",
+        "secagg.session.round_setup:RoundSetup.seeded",
         (('digest("cohorts", self.plan.digest, seed)', 'digest("cohorts", self.plan.digest)'),),
         (BOUND,),
     ),
     PlantedFault(
         "rounds by half of the seed",
         "The first round's digest binds the second half of the seed alone.",
-        "secagg.plan_facts.setup:RoundSetup.seeded",
+        "secagg.session.round_setup:RoundSetup.seeded",
         (('digest("cohorts", self.plan.digest, seed)', 'digest("cohorts", self.plan.digest, seed[16:])'),),
         (BOUND,),
     ),

@@ -225,7 +225,7 @@ ENTRIES = (
     PlantedFault(
         "rounds as long as without extensions",
         "A party waits for a round as if no step were extended.",
-        "secagg.plan_facts.setup:longest_round",
+        "secagg.plan_facts.timing:longest_round",
         (("return 2.0 * (", "return 1.0 * ("),),
         (LONGEST,),
     ),
@@ -407,7 +407,7 @@ ENTRIES = (
     PlantedFault(
         "rounds of one step",
         "A party waits for a round as if it had one step.",
-        "secagg.plan_facts.setup:longest_round",
+        "secagg.plan_facts.timing:longest_round",
         (("_MOST_STEPS * plan.step_seconds", "plan.step_seconds"),),
         (LONGEST,),
     ),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from secagg.agreement.schema import load_schema
 from sklearn.datasets import load_breast_cancer
 
+from secagg.agreement.schema import load_schema
 from secagg.data import open_dataset
 from secagg.encoding import Normalisation
 from secagg.privacy import OpenedNoise

@@ -194,7 +194,7 @@ _OPTIONAL = {"missing", "missing_rule", "fields", "decimal", "delimiter", "posit
 
 def load_schema(source: str) -> Schema:
     """Read a schema from a TOML file, or a packaged one by name (`heart-disease`). Raises BadInput."""
-    packaged = resources.files("secagg.data") / "schemas"
+    packaged = resources.files("secagg.agreement") / "schemas"
     names = sorted(entry.name.removesuffix(".toml") for entry in packaged.iterdir() if entry.name.endswith(".toml"))
     try:
         if source in names:
