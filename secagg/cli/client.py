@@ -24,13 +24,13 @@ from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
 from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
+from secagg.features.local_records import look_at_own
 from secagg.federation import Client, session_folder
-from secagg.session import RoundSetup
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.timing import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
-from secagg.session import look_at_own
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
 from secagg.session.private_state import recall_state
 from secagg.session.rounds import following_setup
@@ -119,7 +119,7 @@ def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
 
 def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     setup, records, (budget, spent) = member.setup, member.records, _budget(member)
-    own = look_at_own(setup, data)
+    own = look_at_own(setup.plan, data)
     rows = [
         ("member", member.credentials.name),
         ("data set (ledger)", member.policy.data_name),

@@ -26,16 +26,17 @@ from secagg.cli.options import CohortOption, MethodOption, ParametersOption, Pro
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
+from secagg.experiments.reference import pooled_result
+from secagg.features.pipeline import Pipeline
 from secagg.heads import Evaluation, load_as
 from secagg.networks import files_in, parse_artifact
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline, read_records
-from secagg.session.reference import pooled_result
+from secagg.session import RoundSetup
 from secagg.transport.enrolment import create_authority, create_request, issue
 from secagg.verification.links import verify_together
 from secagg.verification.verification import Verified
@@ -235,7 +236,7 @@ def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
 
     With cohorts: what theirs would have given, as the session `setup` tells who they were.
     """
-    records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
+    records = {index: read_records(setup.plan, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
     counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
     artifact = pooled_result(setup, records).require_artifact()

@@ -10,9 +10,9 @@ from secagg.cli.console import percent, two_columns
 from secagg.cli.processes import Stage
 from secagg.encoding import Kind
 from secagg.experiments.outcome import in_the_sum
+from secagg.experiments.reference import is_pooled
 from secagg.heads import Evaluation
 from secagg.session import RoundSetup
-from secagg.session.reference import is_pooled
 from secagg.session.staging import vector_path
 
 if TYPE_CHECKING:

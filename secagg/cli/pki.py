@@ -180,8 +180,8 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
     """
     from secagg.agreement.plan import read_plan
     from secagg.agreement.policy import read_limits
-    from secagg.session import RoundSetup  # as above
     from secagg.plan_facts.consent import policy_within
+    from secagg.session import RoundSetup  # as above
     from secagg.system.plugins import is_planned
 
     agreed = read_plan(plan)

@@ -63,14 +63,14 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import Account, account_of, refuse_overspending
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
-from secagg.session import read_records
-from secagg.session.explanation import doubts_of, explain
+from secagg.session import RoundSetup
 from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def check(
         lines = ["policy and ledger accept the plan", two_columns("Budget", budget_rows(account, own.data_name))]
         content["budget"] = budget_content(account, own.data_name)
     if data is not None:
-        records = read_records(setup, data, backbone)
+        records = read_records(setup.plan, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines)

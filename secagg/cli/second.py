@@ -14,11 +14,11 @@ from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
-from secagg.session import RoundSetup
 from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, Link, greet, serve

@@ -22,11 +22,12 @@ from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.session import RoundSetup
+from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import protection_named
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
@@ -54,7 +55,7 @@ class Cast:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
-        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
+        records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
         leaves = _leaves(settings, len(members))
         return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)

@@ -12,10 +12,10 @@ from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.experiments.session import Measured, run_session
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 
 MOST_MEASURED = 12
 """Clients in the session that is measured; what a masked client does grows with their number."""

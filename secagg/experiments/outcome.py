@@ -21,10 +21,9 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks import TunedModel
-from secagg.session import RoundSetup
 from secagg.protection import UNPROTECTED
 from secagg.scoring import Metrics, card_of, write_card
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import HEAD_FILE, metadata_of
 
 

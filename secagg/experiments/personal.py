@@ -13,8 +13,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
 from secagg.heads.evaluation import clopper_pearson
 from secagg.networks import TrainedModel
-from secagg.session import RoundSetup
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import personal_models
 
 

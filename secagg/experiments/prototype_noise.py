@@ -8,9 +8,10 @@ from methods.baselines.paper_noise import PaperNoise
 from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.session import RoundSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
+from secagg.session.contribution import local_of
 
 DELTA = 1e-5
 """The δ at which ε is stated where the settings give none."""
@@ -25,7 +26,7 @@ def noisy_contribution(
     a class in a domain. Raises BadInput for noise that does not fit into the plan's ring.
     """
     plan = setup.plan
-    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
+    tensors = setup.round.contribute(local_of(setup, records, OperatingSystem())).blocks
     counts, sums = tensors.values()
     held = np.nonzero(counts)
     unit = plan.grid.unit(plan.dimension) / plan.radius
@@ -45,7 +46,9 @@ def amounts_to(setup: RoundSetup, members: list[LocalRecords], mechanism: PaperN
     decides. Where records are not clipped no ε holds.
     """
     source = OperatingSystem()
-    counts = np.stack([next(iter(setup.round.contribute(each.at(setup, source)).blocks.values())) for each in members])
+    counts = np.stack(
+        [next(iter(setup.round.contribute(local_of(setup, each, source)).blocks.values())) for each in members]
+    )
     smallest = int(counts[counts > 0].min())
     grid, dimension = setup.plan.grid, setup.plan.dimension
     longest = grid.levels / grid.unit(dimension)

@@ -16,9 +16,9 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.networks import TrainedModel
+from secagg.plan_facts.explanation import doubts_of_updates
 from secagg.privacy import Unit
 from secagg.privacy.claim import weak_delta
-from secagg.session.explanation import doubts_of_updates
 
 MOST_CLASSES = 10_000
 """Of a plan."""

@@ -24,10 +24,9 @@ from secagg.experiments.rounds import RoundReport
 from secagg.experiments.session import Measured
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
-from secagg.session import RoundSetup
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 from secagg.session.private_state import keep_state, recall_state
 from secagg.session.rounds import opening_after
 from secagg.system.files import private_folder

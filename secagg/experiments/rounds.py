@@ -13,8 +13,7 @@ from methods.training.chain import ChainRound
 from secagg.experiments.features import Features
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
-from secagg.session import RoundSetup
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 
 POINTS = 20
 """About how often accuracy is measured in all, where nothing else is asked for."""

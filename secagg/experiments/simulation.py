@@ -29,6 +29,7 @@ from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
+from secagg.experiments.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
 from secagg.experiments.resuming import KeptRounds, Reached
@@ -38,10 +39,9 @@ from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
-from secagg.session import RoundSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords, Prepared, Rounds, SumResult, conclude, contribution_of
-from secagg.session.reference import is_own_reference, is_pooled, pooled_result, reference_key
+from secagg.session import Prepared, Rounds, RoundSetup, SumResult, conclude, contribution_of
 from secagg.system.engines import Engine
 from secagg.system.threads import one_blas_thread
 

@@ -17,12 +17,12 @@ from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy.claim import shown
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
-from secagg.session import Connection, LocalRecords, MemberSession, Prepared, Rounds, begin_transcript, contribution_of
-from secagg.session import RoundSetup
+from secagg.session import Connection, MemberSession, Prepared, Rounds, RoundSetup, begin_transcript, contribution_of
 from secagg.session.attachments import drop_openings, read_opening
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.private_state import erase_state, keep_state, recall_state

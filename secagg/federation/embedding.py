@@ -13,30 +13,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
 from secagg.agreement.plan import NoiseFrom, read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.data import Dataset
 from secagg.errors import BadInput, SessionAborted
-from secagg.features import Progress
 from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
-from secagg.session import RoundSetup
 from secagg.plan_facts.approval import gather_approvals
 from secagg.plan_facts.consent import admit_listed
-from secagg.plan_facts.timing import LEAST_PATIENCE
-from secagg.plan_facts.timing import patience
+from secagg.plan_facts.records import Progress, Source, read_records, write_model_card
+from secagg.plan_facts.timing import LEAST_PATIENCE, patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.scoring import card_of, write_card
-from secagg.session import read_records
+from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import following_setup
 from secagg.system.files import write_synced
@@ -66,7 +62,7 @@ class Result:
         """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
         head = folder / HEAD_FILE
         if head.exists():
-            write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+            write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)
         return cls(
             tuple(setup.roster.name(member) for member in outcome.members),
             outcome.aggregate_sha256.hex(),
@@ -185,7 +181,7 @@ class Client:
         plan: Path | str,
         *,
         server: str,
-        data: Path | str | Dataset | tuple[Any, Any],
+        data: Path | Source,
         policy: Path | str,
         state: Path | str,
         tls: Path | str,
@@ -212,7 +208,7 @@ class Client:
         ledger.check(release_of(self.setup.facts, self.policy.data_name), self.policy.budget)
         with reading() as progress:
             source = str(data) if isinstance(data, Path) else data
-            self.records = read_records(self.setup, source, backbone, progress)
+            self.records = read_records(agreed, source, backbone, progress)
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
         self._link = Link(self.credentials, server, patience(self.setup.plan))
         known = ledger.has_uploaded(self.setup.context.plan)

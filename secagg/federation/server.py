@@ -12,11 +12,10 @@ from pathlib import Path
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.session import RoundSetup
 from secagg.plan_facts.timing import patience
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
-from secagg.session import Rounds, ServerSession
+from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.returning import may_return, show_end

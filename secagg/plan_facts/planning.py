@@ -15,12 +15,12 @@ from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, c
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
 from secagg.encoding import Normalisation
+from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
-from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.plan_facts.drowned_scores import refuse_drowned_scores
+from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
 from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
-from secagg.plan_facts.facts import FINE_LEVELS
-from secagg.plan_facts.facts import PlanFacts
+from secagg.plan_facts.records import PlannedFeatures, plan_features
 from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import refuse_delta
@@ -123,7 +123,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
-    features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
+    features = plan_features(spec, data.input_shape, choices.expand, data.bound)
     clients = choices.cohort or len(roster.clients)
     colluders, dropouts = _find_tolerated(clients, choices)
     normalised = normalisation_for(choices)
@@ -136,12 +136,12 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
-        backbone=planned_name(spec),
-        backbone_digest=bytes.fromhex(features.backbone.digest),
+        backbone=features.name,
+        backbone_digest=bytes.fromhex(features.digest),
         input_shape=data.input_shape,
         expand=choices.expand,
         dimension=features.dimension,
-        radius=1.0 if normalised is not Normalisation.NONE else _radius(data, features, choices),
+        radius=1.0 if normalised is not Normalisation.NONE else _radius(features, choices),
         levels=choices.levels or FINE_LEVELS,
         centre=float(choices.centre),
         max_records=choices.max_records,
@@ -310,11 +310,10 @@ def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
     return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
 
 
-def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:
+def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:
     """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
     if choices.radius is not None:
         return float(choices.radius)
-    bound = features.bound(data.bound)
-    if bound is None:
+    if features.bound is None:
         raise BadInput("these features have no public bound", remedy="give a radius, a length that no record exceeds")
-    return round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))
+    return round_up(features.bound + abs(choices.centre) * math.sqrt(features.dimension))

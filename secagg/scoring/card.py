@@ -12,8 +12,8 @@ from typing import Any
 
 from secagg.agreement.columns import column_from_dict
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.session import RoundSetup
 from secagg.scoring.metrics import Metrics
+from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.files import write_synced
 from secagg.system.printable import escaped

@@ -1,18 +1,10 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.session.aggregator import AggregatorWork
-from secagg.session.contribution import (
-    LocalRecords,
-    Prepared,
-    contribution_of,
-    look_at_own,
-    opening_noise_of,
-    read_records,
-)
+from secagg.session.contribution import Prepared, contribution_of, opening_noise_of
 from secagg.session.hearing import Connection
 from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
-from secagg.session.pipeline import Pipeline
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.session.server_session import ServerSession
@@ -22,9 +14,7 @@ __all__ = [
     "AggregatorWork",
     "Connection",
     "Contributor",
-    "LocalRecords",
     "MemberSession",
-    "Pipeline",
     "Prepared",
     "RoundSetup",
     "Rounds",
@@ -33,8 +23,6 @@ __all__ = [
     "begin_transcript",
     "conclude",
     "contribution_of",
-    "look_at_own",
     "opening_noise_of",
-    "read_records",
     "write_result",
 ]

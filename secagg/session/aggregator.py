@@ -16,11 +16,11 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
-from secagg.session.round_setup import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
 from secagg.session.contribution import opening_noise_of
 from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import Staging, read_vector
 from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 

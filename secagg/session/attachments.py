@@ -16,9 +16,9 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
-from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.session.hearing import Connection, Hearing
+from secagg.session.round_setup import RoundSetup
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced
 
 SUM_FILE = "sum.bin"

@@ -32,7 +32,6 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
-from secagg.session.round_setup import RoundSetup
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
@@ -41,6 +40,7 @@ from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, re
 from secagg.session.hearing import Connection, Hearing
 from secagg.session.member_transcript import MemberTranscript
 from secagg.session.outcome import HEAD_FILE
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
 from secagg.session.told import Files, check_outcome, require_lengths, require_possible, require_shape

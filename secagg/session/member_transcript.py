@@ -7,9 +7,9 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, SessionAborted
-from secagg.session.round_setup import RoundSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.session.round_setup import RoundSetup
 from secagg.transcript import (
     EVERYONE,
     NOT_SEEN,

@@ -17,14 +17,14 @@ from secagg.encoding import Integers, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.heads import Artifact, to_safetensors
 from secagg.networks import TrainedModel
-from secagg.session.round_setup import RoundSetup
-from secagg.plan_facts.sum_bounds import broken_bounds
+from secagg.plan_facts.records import FeatureRecipe
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, keep_opening
-from secagg.session.pipeline import Pipeline
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import opening_after
 from secagg.session.staging import add_up
+from secagg.session.sum_bounds import broken_bounds
 from secagg.system.files import write_synced
 
 HEAD_FILE = "head.safetensors"
@@ -176,7 +176,7 @@ def head_file(setup: RoundSetup, result: SumResult) -> bytes:
 
 def metadata_of(plan: Plan) -> dict[str, str]:
     """What the head's file says of where it belongs."""
-    return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
+    return FeatureRecipe.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
 
 def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.plan_facts.facts import PlanFacts
-from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Acknowledgement, Outcome, Return, RoundOpening
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import end_after
 from secagg.transcript import open_frame, payload_of, peek
 

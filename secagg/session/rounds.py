@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from secagg.session.round_setup import RoundSetup
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
+from secagg.session.round_setup import RoundSetup
 
 LAST = bytes(32)
 """What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.session.round_setup import RoundSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 

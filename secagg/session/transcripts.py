@@ -21,10 +21,10 @@ from typing import TypeVar
 from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
-from secagg.session.round_setup import RoundSetup
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return, RoundOpening
 from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
+from secagg.session.round_setup import RoundSetup
 from secagg.session.told import Files
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
 from secagg.wire import decode, encode

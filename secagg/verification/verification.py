@@ -16,10 +16,10 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
-from secagg.session.round_setup import RoundSetup
 from secagg.protection.messages import Outcome, Return
 from secagg.session.doubt import Doubt, require
 from secagg.session.returning import follow_return
+from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of
 from secagg.transcript import Record, peek, read_transcript
 from secagg.verification.member_verification import MemberVerifier

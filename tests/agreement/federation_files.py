@@ -6,9 +6,9 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 
 
 def member(name: str, role: str = "client") -> Member:

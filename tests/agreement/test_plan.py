@@ -12,9 +12,9 @@ from secagg.agreement.plan import Plan, canonical_json, read_plan, write_plan
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.experiments.settings import SimulationSettings
-from secagg.session import RoundSetup
+from secagg.plan_facts.explanation import explain
 from secagg.privacy import Adjacency
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from secagg.wire import decode, encode
 from tests.agreement.federation_files import small_plan, small_roster
 

@@ -13,12 +13,12 @@ from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.architecture.source import Module, installed, within
 from threat_models.report.gate import DEFAULT, Gate
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from secagg.agreement.schema import load_schema
 
 from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset

@@ -15,9 +15,9 @@ from typing import Any
 from methods import METHODS
 from methods.training.feddat import FedDAT
 from secagg.encoding import Block, Kind
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.architecture.source import ROOT
 from tests.worlds.rosters import make_roster
 

@@ -18,8 +18,8 @@ from secagg.agreement.plan import write_plan
 from secagg.encoding import accumulate
 from secagg.encoding.moments import Integers
 from secagg.federation import session_folder
-from secagg.session import RoundSetup
 from secagg.protection.messages import Acknowledgement
+from secagg.session import RoundSetup
 from secagg.transcript import FILE_NAME, peek
 from secagg.transport import Credentials, Link
 from tests.benchmarks.protections import PROTECTIONS

@@ -18,9 +18,9 @@ from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
 from secagg.experiments.session import InMemorySession, Measured
-from secagg.session import RoundSetup
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.metering import Balance
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, placed, random_vectors, roles, say, setup_of
 

@@ -15,11 +15,10 @@ from methods import Method
 from secagg.agreement.roster import Roster
 from secagg.encoding import Layout, Ring
 from secagg.encoding.moments import Integers
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import MemberSession, begin_transcript
+from secagg.session import MemberSession, RoundSetup, begin_transcript
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue

@@ -24,10 +24,9 @@ from secagg.encoding import Block, Kind
 from secagg.encoding.moments import Integers
 from secagg.errors import ServerAway
 from secagg.heads import LinearHead
-from secagg.session import RoundSetup
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.session import ServerSession, SumResult
+from secagg.session import RoundSetup, ServerSession, SumResult
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
 from secagg.transport.limits import CHUNK_BYTES

@@ -13,11 +13,11 @@ from typing import Any
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Normalisation
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.architecture.source import ROOT
 from tests.benchmarks import leaving
 from tests.worlds.rosters import make_roster

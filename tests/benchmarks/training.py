@@ -29,10 +29,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, open_task, say
 from tests.benchmarks.cpu import user_seconds
 from tests.benchmarks.fashion_mnist import DATA

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from secagg.agreement.schema import Column, Numeric, load_schema
 
 from secagg.agreement.schema import Column, Numeric, load_schema
 from secagg.cli.main import app

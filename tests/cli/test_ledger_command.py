@@ -15,10 +15,10 @@ from secagg.agreement.policy import Budget
 from secagg.agreement.roster import read_roster
 from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import Release, Spent, total_epsilon
-from secagg.session import RoundSetup
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS, RdpCurve
+from secagg.session import RoundSetup
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 

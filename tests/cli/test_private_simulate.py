@@ -9,10 +9,10 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom, read_plan, write_plan
 from secagg.agreement.policy import read_policy
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.transport import read_credentials
 from tests.cli.command import MEMBERS, SERVER, Command
 from tests.cli.test_simulate import DIGITS, KEYS, simulated

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from secagg.agreement.schema import Schema
 
 from secagg.agreement.schema import Schema
 from secagg.cli.options import DatasetOption

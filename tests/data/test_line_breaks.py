@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 
 import pytest
-from secagg.agreement.schema import Numeric, Schema
 
 from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from secagg.agreement.schema import Numeric, Schema
 
 from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset

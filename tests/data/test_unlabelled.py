@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from secagg.agreement.schema import Categorical, Numeric, Schema
 
 from secagg.agreement.schema import Categorical, Numeric, Schema
 from secagg.data.records import BAD, UNLABELLED, Dataset

@@ -16,9 +16,9 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.privacy import Adjacency, TrainingClaim, Unit
 from secagg.protection.draw import most_rounds
-from secagg.session.explanation import explain
 from tests.worlds.setups import make_setup
 from threat_models.estimation.recomputation import honest_shares, second_opinion
 

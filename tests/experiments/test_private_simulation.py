@@ -10,8 +10,8 @@ import pytest
 
 import secagg
 from secagg.errors import BadInput
-from secagg.session import RoundSetup
 from secagg.privacy import Mechanism
+from secagg.session import RoundSetup
 from tests.cli.test_simulate import KEYS
 from tests.experiments.test_simulation import FEATURES, LABELS
 from tests.session.noise_checks import check_neighbours, check_noise, check_promise, check_stated, delta_by_hand

@@ -22,12 +22,11 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import GaussianCost, TrainingCost, Unit
-from secagg.session import contribution_of
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, contribution_of
 
 PROMISE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 SEARCH = "rounds=3 population=2 interval=1 validation=0.4"

@@ -11,10 +11,10 @@ import pytest
 from methods.training.adapter_work import Kept
 from methods.training.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.session import RoundSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session.contribution import read_records
+from secagg.session import RoundSetup
 from secagg.session.private_state import recall_state
 from secagg.transcript import peek, read_transcript
 from secagg.verification.links import verify_transcript
@@ -48,7 +48,7 @@ def world_of(folder: Path) -> SimulatedFederation:
     records = {}
     for member in EVERYONE:
         source = save_triplets(folder / f"{member}.triplets", COUNTS[member], (DOMAINS[member],), seed=member)
-        records[member] = read_records(setup, str(source), backbone)
+        records[member] = read_records(setup.plan, str(source), backbone)
     return SimulatedFederation(folder / "parties", setup, records)
 
 

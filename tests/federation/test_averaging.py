@@ -16,6 +16,7 @@ from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Round, Step
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import BadInput, PlanRefused
+from secagg.experiments.reference import pooled_result
 from secagg.federation import session_folder
 from secagg.heads import LinearHead
 from secagg.plan_facts.consent import policy_accepting
@@ -23,7 +24,6 @@ from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import conclude, contribution_of
 from secagg.session.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
-from secagg.session.reference import pooled_result
 from secagg.verification.links import verify_transcript
 from tests.methods.readme import readme_method
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation

@@ -13,8 +13,8 @@ from methods.slots.slots import Centres
 from secagg.encoding import Normalisation
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.heads import parse_safetensors
-from secagg.session import LocalRecords
-from secagg.session.explanation import explain
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.records import LocalRecords
 from secagg.session.told import Told, check_outcome
 from secagg.verification.links import verify_transcript
 from secagg.wire import decode, encode

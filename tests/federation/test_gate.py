@@ -17,15 +17,15 @@ import pytest
 from methods.gate import KeptClasses
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.experiments.reference import pooled_result
 from secagg.federation import release_of
 from secagg.heads import parse_safetensors
-from secagg.session import RoundSetup
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
-from secagg.session import LocalRecords, conclude
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.session.reference import pooled_result
 from secagg.session.told import Told, check_outcome
 from secagg.verification.links import verify_transcript
 from secagg.wire import encode

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from secagg.networks import SlotMeans
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session import conclude
-from secagg.session.contribution import read_records
+from secagg.session import RoundSetup, conclude
 from secagg.verification.links import verify_transcript
 from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
@@ -51,7 +50,7 @@ def world_of(folder: Path, protection: str = "masked") -> SimulatedFederation:
     for member in EVERYONE:
         source = folder / f"{member}.npz"
         np.savez(source, **pictures(per_cell=6, domains=2, seed=member))
-        records[member] = read_records(setup, str(source), model)
+        records[member] = read_records(setup.plan, str(source), model)
     return SimulatedFederation(folder / "parties", setup, records)
 
 

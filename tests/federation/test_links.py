@@ -12,8 +12,8 @@ import pytest
 
 import secagg.session.server_session
 from secagg.errors import TranscriptInvalid
-from secagg.session import RoundSetup
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
+from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame

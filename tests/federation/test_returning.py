@@ -22,9 +22,9 @@ from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning, session_folder
 from secagg.heads import LinearHead
-from secagg.session import RoundSetup
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
+from secagg.session import RoundSetup
 from secagg.session.attachments import opening_file
 from secagg.session.private_state import recall_state
 from secagg.session.returning import follow_return, may_return, show_return, witnesses_of

@@ -21,18 +21,17 @@ from secagg.errors import (
     SessionAborted,
     TranscriptInvalid,
 )
+from secagg.experiments.reference import pooled_result
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.session import RoundSetup
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
-from secagg.session import conclude, transcripts
+from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
-from secagg.session.reference import pooled_result
 from secagg.session.rounds import following_setup
 from secagg.session.told import Told, check_outcome
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame

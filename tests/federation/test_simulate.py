@@ -14,9 +14,9 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.data import partition
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
+from secagg.experiments.reference import pooled_result
 from secagg.heads import head_digest
 from secagg.privacy import Unit
-from secagg.session.reference import pooled_result
 from tests.session.noise_checks import check_neighbours, check_noise, check_promise
 from tests.worlds.setups import exact, local, make_setup, some_records
 

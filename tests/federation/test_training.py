@@ -13,12 +13,12 @@ import pytest
 from methods.training.chain import MODEL, ChainRound, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted
+from secagg.experiments.reference import pooled_result
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, parse_artifact, read_model
 from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import conclude
-from secagg.session.reference import pooled_result
 from secagg.session.told import Told, check_outcome
 from secagg.verification.links import verify_together
 from secagg.verification.verification import Verified

@@ -19,10 +19,10 @@ from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks.programs import named_parameters
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.privacy import Adjacency, Unit
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.worlds.setups import make_setup
 
 CLASSES, DIMENSION, WIDTH, GROUPS = 4, 5, 6, 3

@@ -20,8 +20,8 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
 from secagg.heads import to_safetensors
 from secagg.networks import GENERATOR, read_model
-from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, Unit
+from secagg.session import RoundSetup
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 from tests.worlds.setups import make_setup
 

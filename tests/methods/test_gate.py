@@ -18,8 +18,8 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import LinearHead, predict
-from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
+from secagg.session import RoundSetup
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.worlds.setups import make_setup

@@ -19,9 +19,9 @@ from secagg.encoding import Grid, Layout, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
 from secagg.networks import read_model
-from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import SeededRandomness
+from secagg.session import RoundSetup
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.worlds.setups import make_setup

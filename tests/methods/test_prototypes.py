@@ -15,10 +15,9 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import predict
-from secagg.session import RoundSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
-from secagg.session import contribution_of
+from secagg.session import RoundSetup, contribution_of
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.session.noise_checks import check_noise, check_promise, delta_by_hand
 from tests.worlds.setups import IN_SUMS, make_setup, some_records

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from secagg.agreement.schema import Categorical, Numeric, Schema
 
 from secagg.agreement.schema import Categorical, Numeric, Schema
 from secagg.data import open_dataset

@@ -22,11 +22,11 @@ from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
 from secagg.experiments.session import run_session
-from secagg.session import RoundSetup
+from secagg.plan_facts.records import LocalRecords, read_records
 from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
-from secagg.session import LocalRecords, contribution_of, read_records
+from secagg.session import RoundSetup, contribution_of
 from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import Rehearsal
 from tests.worlds.rosters import make_roster
@@ -183,7 +183,7 @@ def check_bad_record_is_silent(setup: RoundSetup, folder: Path, value: float, la
         own, classes = features.copy(), labels.copy()
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
-        records = read_records(setup, str(folder / f"{name}.npz"))
+        records = read_records(setup.plan, str(folder / f"{name}.npz"))
         vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN)).vector)
     assert vectors[0].tobytes() == vectors[1].tobytes()
 

@@ -10,12 +10,12 @@ import pytest
 from secagg.agreement.plan import NoiseFrom
 from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
-from secagg.session import RoundSetup
+from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
 from secagg.randomness import OperatingSystem
-from secagg.session.explanation import doubts_of, explain
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import small_roster
 from tests.worlds.setups import IN_SUMS, make_setup
 

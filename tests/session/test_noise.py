@@ -14,9 +14,10 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Normalisation
 from secagg.errors import BadRecord
 from secagg.experiments.session import run_session
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.session import LocalRecords, conclude, contribution_of
+from secagg.session import conclude, contribution_of
 from secagg.session.rounds import following_setup
 from secagg.unsafe_for_tests import TOKEN
 from tests.session.noise_checks import (

@@ -8,13 +8,13 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, CapacityExceeded, PlanRefused
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.noise_plan import NoiseParties
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.session.noise_checks import check_promise, reported
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import make_setup

@@ -10,11 +10,12 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
-from secagg.session import RoundSetup
+from secagg.features.pipeline import Pipeline
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline, pipeline, read_records
+from secagg.session import RoundSetup, pipeline
 from tests.agreement.federation_files import small_plan, small_roster
 
 ROSTER = small_roster()
@@ -64,7 +65,7 @@ def test_neighbours_with_one_record_and_none_both_join(tmp_path: Path, kind: str
     """Under noise a member that loses its only record takes part like before, whatever kind of file it was in."""
     plan, (one, none) = neighbours(tmp_path, kind)
     setup = RoundSetup.of(plan, ROSTER)
-    assert [len(read_records(setup, str(source))) for source in (one, none)] == [1, 0]
+    assert [len(read_records(setup.plan, str(source))) for source in (one, none)] == [1, 0]
 
 
 def neighbours(folder: Path, kind: str) -> tuple[Plan, tuple[Path, Path]]:

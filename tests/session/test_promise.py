@@ -13,15 +13,15 @@ from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
-from secagg.session import RoundSetup
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.noise_plan import NoiseParties
 from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords, conclude, contribution_of
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, conclude, contribution_of
 from secagg.session.rounds import opening_after
 from tests.session.noise_checks import (
     check_neighbours,

@@ -1,7 +1,7 @@
 """The walk through a plan's rounds that all parties share."""
 
-from secagg.session import RoundSetup
-from secagg.session import LocalRecords, Rounds, SumResult, conclude
+from secagg.plan_facts.records import LocalRecords
+from secagg.session import Rounds, RoundSetup, SumResult, conclude
 from tests.worlds.setups import exact, make_setup, some_records
 
 

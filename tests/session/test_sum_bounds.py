@@ -10,12 +10,12 @@ from scipy.stats import chi2, norm
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import SessionAborted
-from secagg.session import RoundSetup
-from secagg.plan_facts.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.session.contribution import contribution_of
 from secagg.session.outcome import conclude
+from secagg.session.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.transcript import peek, read_transcript
 from secagg.verification.links import verify_transcript
 from tests.worlds.session import SessionRun, make_session

@@ -13,12 +13,12 @@ from scipy.stats import norm
 import secagg
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, PlanRefused
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain, noise_in_records
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, PrivacyClaim, TrainingCost, Unit
 from secagg.privacy.gaussian import mu_of
-from secagg.session.explanation import explain, noise_in_records
+from secagg.session import RoundSetup
 from tests.experiments.test_sweep import dataset
 from tests.worlds.setups import DELTA, IN_SUMS, make_setup
 from threat_models.estimation import second_opinion

@@ -11,14 +11,13 @@ import pytest
 from secagg.agreement.plan import NoiseFrom, PlannedNoise
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks import program_named
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
 from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem
-from secagg.session import contribution_of
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, contribution_of
 from tests.worlds.setups import DELTA, make_setup, some_records
 
 PARAMETERS = {"rounds": 3, "sampling": 0.2, "steps": 4, "batch": 5, "clip": 20.0}

@@ -21,12 +21,12 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.records import LocalRecords
 from secagg.protection import LocalParty
 from secagg.protection.messages import Attachment, Outcome
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
 from secagg.session.told import Told

@@ -19,12 +19,12 @@ from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import contribution_of, read_records
+from secagg.session import RoundSetup, contribution_of
 from secagg.transcript import FILE_NAME, peek, read_transcript
 from tests.worlds.rosters import SERVER, enrol
 
@@ -161,7 +161,7 @@ class Processes:
         """The exact sum of these members' records; of all members' by default."""
         setup = RoundSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
-        records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
+        records = [read_records(setup.plan, str(self.folder / name / "records.npz")) for name in names]
         return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
 
     def opened(self) -> Integers:

@@ -25,8 +25,7 @@ from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.session import AggregatorWork, MemberSession, ServerSession, SumResult, begin_transcript
-from secagg.session import RoundSetup
+from secagg.session import AggregatorWork, MemberSession, RoundSetup, ServerSession, SumResult, begin_transcript
 from secagg.transcript import FILE_NAME, Journal, peek
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of

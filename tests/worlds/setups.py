@@ -12,11 +12,13 @@ from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.encoding.grid import Origin
-from secagg.session import RoundSetup
+from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
+from secagg.session.contribution import local_of
 from tests.worlds.rosters import make_roster
 
 DELTA = 1e-5
@@ -48,10 +50,10 @@ def local(setup: RoundSetup, features: np.ndarray, labels: np.ndarray) -> LocalR
     origin, names = Origin.of("features", np.arange(1, len(labels) + 1)), domains_of(setup.plan.method_parameters)
     turns = np.arange(len(labels)) // len(setup.plan.classes)
     columns = {DOMAIN: np.array(names)[turns % len(names)]} if names else {}
-    return LocalRecords.of(setup.plan, features, Records(features, labels.astype(np.int64), columns, origin))
+    return quantised_records(setup.plan, features, Records(features, labels.astype(np.int64), columns, origin))
 
 
 def exact(setup: RoundSetup, records: LocalRecords) -> Integers:
     """The flat vector without noise, multipliers included."""
-    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
+    tensors = setup.round.contribute(local_of(setup, records, OperatingSystem())).blocks
     return setup.sum.layout.flatten(tensors)

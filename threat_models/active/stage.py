@@ -12,8 +12,8 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import NotNow, SecaggError
 from secagg.federation import FederationClient, FederationSecond, FederationServer
 from secagg.ledger import Ledger
-from secagg.session import RoundSetup
 from secagg.protection.messages import Abort, Attachment, Outcome
+from secagg.session import RoundSetup
 from secagg.session.attachments import read_opening
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve

@@ -11,8 +11,8 @@ import numpy as np
 from methods.method import domains_of
 from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Block, Integers, Kind, Normalisation
-from secagg.session import RoundSetup
 from secagg.privacy import OpenedNoise
+from secagg.session import RoundSetup
 from threat_models.estimation.noise_tests import chance_of_multiples
 from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
 

@@ -20,9 +20,9 @@ from secagg.encoding import Integers
 from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
 from secagg.experiments.simulation import PlayedRound, prepare
-from secagg.session import RoundSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
-from secagg.session import LocalRecords, Prepared
+from secagg.session import Prepared, RoundSetup
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
 from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
@@ -146,7 +146,7 @@ class NoiseWatch:
             found = longest_of(made, spec)
         if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
             domains = domain_count(plan.method_parameters)
-            at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
+            at_hand: list[Examples] = [own.counted for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
             found = {name: max(length, tried[name]) for name, length in found.items()}
         for name, length in found.items():

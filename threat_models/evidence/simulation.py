@@ -22,13 +22,14 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap
+from secagg.features.local_records import quantised_records
 from secagg.features.program import Program
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.session import RoundSetup
 from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
-from secagg.session import LocalRecords, SumResult
+from secagg.session import RoundSetup, SumResult
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
@@ -293,7 +294,7 @@ def records_of(
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
-    local = LocalRecords.of(plan, features[rows], records.take(rows))
+    local = quantised_records(plan, features[rows], records.take(rows))
     images = images_of(records.inputs[rows]) if plan.data_kind == "images" else None
     found = _of_local(local, features[rows], plan, images)
     return found if encoder is None else replace(found, prepared=encoder.prepare(records.inputs[rows]))

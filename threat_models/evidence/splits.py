@@ -16,7 +16,6 @@ import numpy as np
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
-from secagg.session import RoundSetup
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client
@@ -27,6 +26,7 @@ from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, add, multiples, pack, subtract
 from secagg.protection.interface import LocalParty
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from threat_models.session import Encoding, SplitSession
 
 LIMB = 20

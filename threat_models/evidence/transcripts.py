@@ -12,11 +12,11 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
+from secagg.features.pipeline import Pipeline
 from secagg.heads import load_as
 from secagg.networks import parse_artifact
-from secagg.session import RoundSetup
 from secagg.protection.messages import Outcome
-from secagg.session import Pipeline
+from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
 from secagg.session.doubt import PURGED, SUM_GONE
 from secagg.session.outcome import HEAD_FILE, unpack_sum

@@ -86,14 +86,14 @@ ENTRIES = (
     PlantedFault(
         "bounds without the multiplier",
         "An opened count is held against a bound without the block's multiplier.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("block.multiplier * clients *", "clients *"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one round",
         "False alarms of a plan's rounds add up beyond what is stated.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("2 * len(setup.sum.layout.blocks) * setup.rounds", "2 * len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -295,7 +295,7 @@ ENTRIES = (
     PlantedFault(
         "delta of unstated records",
         "A δ is not doubted where nobody states how many records there are.",
-        "secagg.session.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "plan.at_least"),),
         (DOUBTED,),
     ),
@@ -337,14 +337,14 @@ ENTRIES = (
     PlantedFault(
         "bounds of one record",
         "An opened count is held against one record of each client.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("block.multiplier * clients * setup.sum.capacity.records", "block.multiplier * clients"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one test of two",
         "False alarms of both tests of a block add up beyond what is stated.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("2 * len(setup.sum.layout.blocks)", "len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -435,7 +435,7 @@ ENTRIES = (
     PlantedFault(
         "delta of the larger number",
         "A δ is doubted by one client's most records though fewer of all are stated.",
-        "secagg.session.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "max(plan.at_least, plan.max_records)"),),
         (DOUBTED,),
     ),

@@ -10,12 +10,13 @@ from secagg.agreement.plan import Plan, canonical_json
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
 from secagg.features import Progress
-from secagg.session.round_setup import RoundSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session.contribution import LocalRecords, contribution_of
+from secagg.session.contribution import contribution_of
 from secagg.session.outcome import SumResult, conclude
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.wire import encode
 

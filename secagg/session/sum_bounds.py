@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from secagg.encoding import Integers, Kind
-from secagg.session.round_setup import RoundSetup
 from secagg.privacy import Mechanism
+from secagg.session.round_setup import RoundSetup
 
 FALSE_ALARM_BITS = 40
 """Honest sums break a bound with probability at most 2⁻⁴⁰, over all blocks and rounds of a plan."""

@@ -10,8 +10,7 @@ from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Kind
 from secagg.plan_facts.contexts import group_least
-from secagg.plan_facts.facts import PlanFacts
-from secagg.plan_facts.facts import SumFacts
+from secagg.plan_facts.facts import PlanFacts, SumFacts
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
