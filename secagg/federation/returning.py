@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.plan_facts.timing import longest_round
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
 from secagg.session.hearing import Hearing
-from secagg.session.returning import follow_return, may_return, witnesses_of
+from secagg.session.returning import follow_return
 from secagg.session.transcripts import next_return
 from secagg.wire import decode
 

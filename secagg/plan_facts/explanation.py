@@ -10,12 +10,10 @@ from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Kind
 from secagg.plan_facts.contexts import group_least
-from secagg.plan_facts.facts import PlanFacts, SumFacts
+from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
-from secagg.session.attachments import KEPT_OPENINGS
-from secagg.session.returning import may_return, witnesses_of
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""

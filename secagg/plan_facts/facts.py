@@ -19,12 +19,12 @@ from secagg.plan_facts.contexts import (
     calibrations_of,
     context_of,
     group_sizes,
+    require_cohorts,
     require_groups,
     require_hidden_parts,
     require_room,
     require_shown,
 )
-from secagg.plan_facts.drawing import require_cohorts
 from secagg.plan_facts.noise_plan import charged, claim_of, layout_of
 from secagg.privacy import Calibration, Claim, Mechanism, PrivacyClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
@@ -229,3 +229,22 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
     for is_broken, problem, remedy in refusals:
         if is_broken:
             raise BadInput(problem, remedy=remedy)
+
+
+def witnesses_of(facts: PlanFacts) -> int:
+    """How many other clients must have signed what opened a round for one that was away: t, with 2t > n + c.
+
+    n is how many may be in a sum: of cohorts their size.
+    """
+    return (facts.cohort_size + facts.plan.colluders) // 2 + 1
+
+
+def may_return(facts: PlanFacts) -> bool:
+    """Whether clients that were away may return in a later round: it is decided here, for all parties.
+
+    Each broadcast must tell all of its round, and there must be enough others to sign.
+    """
+    return facts.rounds > 1 and facts.opens_alone and witnesses_of(facts) < facts.cohort_size
+
+
+KEPT_OPENINGS = 2

@@ -14,10 +14,9 @@ from methods.method import Fixed, SumSpec
 from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
-from secagg.encoding import Normalisation
+from secagg.encoding import Kind, Normalisation
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
-from secagg.plan_facts.drowned_scores import refuse_drowned_scores
 from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
 from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
 from secagg.plan_facts.records import PlannedFeatures, plan_features
@@ -317,3 +316,25 @@ def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:
     if features.bound is None:
         raise BadInput("these features have no public bound", remedy="give a radius, a length that no record exceeds")
     return round_up(features.bound + abs(choices.centre) * math.sqrt(features.dimension))
+
+
+DROWNED = 0.2
+"""Of the largest loss: a noise on a mean score that tells settings apart no more."""
+
+
+def refuse_drowned_scores(facts: PlanFacts) -> None:
+    """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
+    clients, spec = len(facts.roster.clients), facts.kinds[0].spec
+    noise = facts.kinds[0].opened_noise(clients)
+    scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
+    if noise is None or spec.per is not Unit.SILO or not scores:
+        return
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    losses = scores[0]
+    needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
+    if clients < needed:
+        raise BadInput(
+            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be "
+            f"{DROWNED:g} of the largest loss on each of {losses.size} mean scores",
+            remedy="take so many members, fewer settings or rounds, or a promise about records (gradients=1, say)",
+        )

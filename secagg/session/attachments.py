@@ -16,6 +16,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
+from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.session.hearing import Connection, Hearing
 from secagg.session.round_setup import RoundSetup
@@ -25,7 +26,6 @@ SUM_FILE = "sum.bin"
 """The opened sum, packed in the session's ring."""
 OPENING_FILE = "opening.bin"
 """What opened the session, but for a plan's first."""
-KEPT_OPENINGS = 2
 _AGAIN_SECONDS = 0.5
 _BLOCK = 1 << 20
 

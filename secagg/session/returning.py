@@ -16,27 +16,11 @@ from collections.abc import Mapping
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.plan_facts.facts import PlanFacts
+from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.protection.messages import Acknowledgement, Outcome, Return, RoundOpening
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import end_after
 from secagg.transcript import open_frame, payload_of, peek
-
-
-def witnesses_of(facts: PlanFacts) -> int:
-    """How many other clients must have signed what opened a round for one that was away: t, with 2t > n + c.
-
-    n is how many may be in a sum: of cohorts their size.
-    """
-    return (facts.cohort_size + facts.plan.colluders) // 2 + 1
-
-
-def may_return(facts: PlanFacts) -> bool:
-    """Whether clients that were away may return in a later round: it is decided here, for all parties.
-
-    Each broadcast must tell all of its round, and there must be enough others to sign.
-    """
-    return facts.rounds > 1 and facts.opens_alone and witnesses_of(facts) < facts.cohort_size
 
 
 def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:

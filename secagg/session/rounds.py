@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import ProtocolViolation
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
 from secagg.session.round_setup import RoundSetup
@@ -114,3 +116,17 @@ def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
     return RoundOpening(setup.number + 1, setup.context.plan, outcome.aggregate_sha256, outcome.head[0])
+
+
+NOTHING = bytes(32)
+
+
+def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
+    """How a draw ends: with its seed in the place of a sum, and nothing else."""
+    return Outcome(members, seed, NOTHING)
+
+
+def check_outcome_of_draw(outcome: Outcome) -> None:
+    """Raise ProtocolViolation for an end of the draw that shows anything but a seed."""
+    if outcome != outcome_of_draw(outcome.members, outcome.aggregate_sha256):
+        raise ProtocolViolation(SERVER_INDEX, "ends the draw with more than its seed")

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
-from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
@@ -26,6 +25,7 @@ from secagg.session.outbox import Outbox
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
 from secagg.session.returning import show_return
 from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript

@@ -7,13 +7,13 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.session.doubt import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
 from secagg.session.outcome import SumResult, open_sum
 from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
 from secagg.session.told import follows

@@ -16,12 +16,13 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning
+from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.session import RoundSetup
-from secagg.session.returning import follow_return, show_return, witnesses_of
+from secagg.session.returning import follow_return, show_return
 from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,

@@ -15,7 +15,8 @@ import pytest
 from secagg.errors import BadInput
 from secagg.federation import session_folder
 from secagg.plan_facts.explanation import explain
-from secagg.session.attachments import KEPT_OPENINGS, OPENING_FILE, SUM_FILE
+from secagg.plan_facts.facts import KEPT_OPENINGS
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.purging import earlier_sessions, purge, purge_sum, session_folders
 from secagg.transcript import FILE_NAME, Journal
 from secagg.verification.links import verify_together

@@ -10,13 +10,13 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, ServerAway, SessionAborted
-from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import MemberSession, begin_transcript
+from secagg.session.rounds import outcome_of_draw
 from secagg.transcript import (
     EVERYONE,
     FILE_NAME,
