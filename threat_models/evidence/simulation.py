@@ -247,7 +247,7 @@ def _others(cast: Cast, setup: RoundSetup, session: Session, members: Records) -
     if not setup.sum.spec.is_additive or setup.method.reads_inputs:
         return None
     grid, classes = setup.plan.grid, len(setup.plan.classes)
-    parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]
+    parts = [(own.counted, 1) for own in clients] + [(members.examples, -1)]
     total = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for examples, sign in parts:
         total += sign * setup.sum.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
