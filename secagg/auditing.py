@@ -12,7 +12,7 @@ from typing import Any
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.system.extras import extra
-from secagg.verification.vouching import Trust
+from secagg.verification.trust_anchors import Trust
 from threat_models.adversary import USUAL
 
 with extra("audit", "audit"):

@@ -13,7 +13,7 @@ from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, Tr
 from secagg.cli.simulate import settings_of, simulate
 from secagg.errors import BadInput
 from secagg.system.extras import extra
-from secagg.verification.vouching import Trust
+from secagg.verification.trust_anchors import Trust
 from threat_models.adversary import USUAL
 
 _OF_TRANSCRIPTS = {"known", "public", "records"}

@@ -32,8 +32,8 @@ from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
-from secagg.session.private_state import recall_state
 from secagg.session.rounds import following_setup
+from secagg.session.sealed_state import recall_state
 from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
 

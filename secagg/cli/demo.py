@@ -30,17 +30,17 @@ from secagg.experiments.reference import pooled_result
 from secagg.features.pipeline import Pipeline
 from secagg.heads import Evaluation, load_as
 from secagg.networks import files_in, parse_artifact
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.transport.enrolment import create_authority, create_request, issue
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 
 EXPAND = 512
 ON_DIGITS = "rounds=5 rate=0.5 clip=10"

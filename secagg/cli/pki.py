@@ -180,7 +180,7 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
     """
     from secagg.agreement.plan import read_plan
     from secagg.agreement.policy import read_limits
-    from secagg.plan_facts.consent import policy_within
+    from secagg.plan_facts.policy_writing import policy_within
     from secagg.session import RoundSetup  # as above
     from secagg.system.plugins import is_planned
 

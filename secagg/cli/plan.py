@@ -63,9 +63,9 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import Account, account_of, refuse_overspending
-from secagg.plan_facts.consent import admit_listed
 from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
+from secagg.plan_facts.policy_writing import admit_listed
 from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL

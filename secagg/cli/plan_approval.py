@@ -13,8 +13,8 @@ from secagg.agreement.roster import read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
-from secagg.plan_facts.approval import SUFFIX, Approvals, approve, gather_approvals
-from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.countersigning import SUFFIX, Approvals, approve, gather_approvals
+from secagg.plan_facts.policy_writing import admit_listed
 from secagg.session import RoundSetup
 from secagg.transport import read_credentials
 

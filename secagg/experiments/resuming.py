@@ -27,8 +27,8 @@ from secagg.heads import Evaluation
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, SumResult
-from secagg.session.private_state import keep_state, recall_state
 from secagg.session.rounds import opening_after
+from secagg.session.sealed_state import keep_state, recall_state
 from secagg.system.files import private_folder
 from secagg.wire import decode, encode
 

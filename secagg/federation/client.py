@@ -13,8 +13,7 @@ from secagg.agreement.policy import Policy
 from secagg.encoding import Integers
 from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
-from secagg.federation.returning import learn_draw, way_back
-from secagg.federation.storage import session_folder
+from secagg.federation.rejoin import learn_draw, way_back
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
 from secagg.plan_facts.records import LocalRecords
@@ -23,11 +22,11 @@ from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
 from secagg.session import Connection, MemberSession, Prepared, Rounds, RoundSetup, begin_transcript, contribution_of
-from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.private_state import erase_state, keep_state, recall_state
-from secagg.session.returning import outcome_at_end
+from secagg.session.rejoin import outcome_at_end
 from secagg.session.rounds import opening_after
+from secagg.session.sealed_state import erase_state, keep_state, recall_state
 from secagg.system.files import write_synced
 from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal

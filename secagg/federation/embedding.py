@@ -24,15 +24,15 @@ from secagg.errors import BadInput, SessionAborted
 from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
-from secagg.federation.storage import session_folder
-from secagg.plan_facts.approval import gather_approvals
-from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.countersigning import gather_approvals
+from secagg.plan_facts.policy_writing import admit_listed
 from secagg.plan_facts.records import Progress, Source, read_records, write_model_card
 from secagg.plan_facts.timing import LEAST_PATIENCE, patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
+from secagg.session.attachments import session_folder
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import following_setup
 from secagg.system.files import write_synced

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
-from secagg.federation.storage import session_folder
 from secagg.plan_facts.facts import may_return
 from secagg.plan_facts.timing import patience
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
-from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.returning import show_end
+from secagg.session.rejoin import show_end
 from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan

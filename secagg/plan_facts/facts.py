@@ -15,7 +15,8 @@ from secagg.agreement.policy import Policy
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.encoding import Capacity, Layout, Normalisation
 from secagg.errors import BadInput
-from secagg.plan_facts.contexts import (
+from secagg.plan_facts.noise_plan import charged, claim_of, layout_of
+from secagg.plan_facts.plan_rules import (
     calibrations_of,
     context_of,
     group_sizes,
@@ -25,7 +26,6 @@ from secagg.plan_facts.contexts import (
     require_room,
     require_shown,
 )
-from secagg.plan_facts.noise_plan import charged, claim_of, layout_of
 from secagg.privacy import Calibration, Claim, Mechanism, PrivacyClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.draw import most_rounds

@@ -2,9 +2,9 @@
 
 from secagg.session.aggregator import AggregatorWork
 from secagg.session.contribution import Prepared, contribution_of, opening_noise_of
-from secagg.session.hearing import Connection
 from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
+from secagg.session.receive_signed import Connection
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.session.server_session import ServerSession

@@ -18,7 +18,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
 from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
-from secagg.session.hearing import Connection, Hearing
+from secagg.session.receive_signed import Connection, Hearing
 from secagg.session.round_setup import RoundSetup
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced
 
@@ -134,3 +134,14 @@ async def _read_on(connection: Connection, session: bytes, attachment: Attachmen
         file.flush()
         await asyncio.to_thread(os.fsync, file.fileno())
     return hasher.digest() == attachment.digest
+
+
+def session_folder(state: Path, setup: RoundSetup) -> Path:
+    """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
+    folder = state / folder_name(setup.context.plan)
+    try:
+        private_folder(folder)
+    except OSError as error:
+        problem = f"cannot make the folder {folder} ({error.strerror})"
+        raise BadInput(problem, remedy="give another --state folder, or free the disk") from None
+    return folder

@@ -37,13 +37,13 @@ from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.hearing import Connection, Hearing
 from secagg.session.member_transcript import MemberTranscript
 from secagg.session.outcome import HEAD_FILE
+from secagg.session.outcome_check import Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.receive_signed import Connection, Hearing
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
-from secagg.session.told import Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.system.files import write_synced
 from secagg.transcript import Journal, payload_of, peek
 

@@ -105,7 +105,7 @@ def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> Ro
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
     """What a party signs that has checked a session's end: the sum, and what that opens for it.
 
-    So many clients say so of a round that one that was away may believe them (`secagg.session.returning`).
+    So many clients say so of a round that one that was away may believe them (`secagg.session.rejoin`).
     """
     opening = opening_after(setup, how) or end_after(setup, how)
     return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))

@@ -11,10 +11,10 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.session.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
-from secagg.session.told import follows
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 
 

@@ -17,14 +17,14 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.doubt import Doubt, require
-from secagg.session.returning import follow_return
+from secagg.session.caveats import Doubt, require
+from secagg.session.rejoin import follow_return
 from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of
 from secagg.transcript import Record, peek, read_transcript
 from secagg.verification.member_verification import MemberVerifier
 from secagg.verification.server_verification import ServerVerifier
-from secagg.verification.vouching import Trust
+from secagg.verification.trust_anchors import Trust
 
 _BRING_PLAN = "bring the agreed plan (--plan)"
 NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)

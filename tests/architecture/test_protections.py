@@ -13,9 +13,9 @@ from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
@@ -90,7 +90,7 @@ def _constant(node: ast.expr) -> object:
 )
 def test_a_spelt_name_is_found(text: str) -> None:
     """Spelling a name is found in a comparison, a table and a default, but where it may be."""
-    assert len(list(names_protections(Module("secagg.federation.second", text)))) == 1
+    assert len(list(names_protections(Module("secagg.federation.helper", text)))) == 1
     assert list(names_protections(Module("secagg.protection.sharing.client", text))) == []
 
 

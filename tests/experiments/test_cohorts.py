@@ -15,8 +15,8 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, TrainingClaim, Unit
 from secagg.protection.draw import most_rounds
 from tests.worlds.setups import make_setup

@@ -15,9 +15,9 @@ from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
-from secagg.session.private_state import recall_state
+from secagg.session.sealed_state import recall_state
 from secagg.transcript import peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.own_models import own_models
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
 from tests.worlds.federation import Finished, SimulatedFederation, run_federation, told_of

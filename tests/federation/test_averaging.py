@@ -19,12 +19,12 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.reference import pooled_result
 from secagg.federation import session_folder
 from secagg.heads import LinearHead
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import conclude, contribution_of
-from secagg.session.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
-from secagg.verification.links import verify_transcript
+from secagg.session.sealed_state import KEY_FILE, STATE_FILE, keep_state, recall_state
+from secagg.verification.transcript_series import verify_transcript
 from tests.methods.readme import readme_method
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
 from tests.worlds.setups import make_setup, some_records

@@ -15,14 +15,15 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
-from secagg.federation import FederationServer, returning
+from secagg.federation import FederationServer
+from secagg.federation import rejoin as returning
 from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.session import RoundSetup
-from secagg.session.returning import follow_return, show_return
+from secagg.session.rejoin import follow_return, show_return
 from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,
@@ -35,9 +36,9 @@ from secagg.transcript import (
     sign_frame,
 )
 from secagg.transport import Link, client, serve
-from secagg.verification.links import Series, verify_together, verify_transcript
+from secagg.verification.transcript_series import Series, verify_together, verify_transcript
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import SessionAborted
-from secagg.federation import returning
+from secagg.federation import rejoin as returning
 from secagg.plan_facts.timing import longest_round
 from secagg.privacy import Unit
 from secagg.transcript import peek

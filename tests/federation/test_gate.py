@@ -26,8 +26,8 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_transcript
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
 from tests.session.noise_checks import check_noise, check_promise

@@ -19,7 +19,7 @@ from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.purging import earlier_sessions, purge, purge_sum, session_folders
 from secagg.transcript import FILE_NAME, Journal
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation.test_training import UPDATES, world_of
 from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, opened, run_federation

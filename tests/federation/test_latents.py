@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from secagg.networks import SlotMeans
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, conclude
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of

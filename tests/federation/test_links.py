@@ -17,7 +17,7 @@ from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import Series, verify_together
+from secagg.verification.transcript_series import Series, verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held

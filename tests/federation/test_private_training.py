@@ -11,7 +11,7 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.ledger import Ledger
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import TrainingCost
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}

@@ -15,7 +15,7 @@ from secagg.federation import open_ledger, recover_ledger, session_folder
 from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.ledger.spending import same_data, total_cost
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency
 from secagg.session import RoundSetup, begin_transcript
 from secagg.transcript import FILE_NAME as TRANSCRIPT

@@ -20,19 +20,20 @@ from methods.round import Contribution, Local, Opened, Round, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
-from secagg.federation import FederationServer, returning, session_folder
+from secagg.federation import FederationServer, session_folder
+from secagg.federation import rejoin as returning
 from secagg.heads import LinearHead
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
 from secagg.session import RoundSetup
 from secagg.session.attachments import opening_file
-from secagg.session.private_state import recall_state
-from secagg.session.returning import follow_return, show_return
+from secagg.session.rejoin import follow_return, show_return
+from secagg.session.sealed_state import recall_state
 from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
 from secagg.transport import Link, client, serve
-from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.transcript_series import verify_together, verify_transcript
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, opened

@@ -32,11 +32,11 @@ from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
+from secagg.session.outcome_check import Told, check_outcome
 from secagg.session.rounds import following_setup
-from secagg.session.told import Told, check_outcome
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan
-from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.transcript_series import verify_together, verify_transcript
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
 from tests.session.noise_checks import check_noise

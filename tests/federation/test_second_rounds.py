@@ -10,7 +10,7 @@ import pytest
 from secagg.agreement.plan import NoiseFrom
 from secagg.federation import client
 from secagg.session import RoundSetup, contribution_of
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.session.noise_checks import check_noise
 from tests.worlds.federation import Ending, SimulatedFederation, opened, run_federation
 from tests.worlds.hosts import Left

@@ -16,13 +16,13 @@ from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, Sess
 from secagg.experiments.reference import pooled_result
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, parse_artifact, read_model
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import conclude
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_together
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of

@@ -19,8 +19,8 @@ from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks.programs import named_parameters
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup
 from tests.worlds.setups import make_setup

@@ -33,7 +33,8 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.sharing import binding as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
-from secagg.session import conclude, contribution, hearing, member_transcript, server_session
+from secagg.session import conclude, contribution, member_transcript, server_session
+from secagg.session import receive_signed as hearing
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode

@@ -16,7 +16,7 @@ from secagg.federation import session_folder
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.session import contribution
 from secagg.transcript import FILE_NAME
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
 from tests.session.noise_checks import check_record_is_bounded, honest
 from tests.threat_models.recorded import read_session

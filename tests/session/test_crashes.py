@@ -11,7 +11,7 @@ from secagg.errors import SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.session import MemberSession
 from secagg.transcript import Journal
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.crashes import Fuse
 from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
 

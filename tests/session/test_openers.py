@@ -8,9 +8,9 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, CapacityExceeded, PlanRefused
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.noise_plan import NoiseParties
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.parameters import for_capacity

@@ -17,7 +17,7 @@ from secagg.session.contribution import contribution_of
 from secagg.session.outcome import conclude
 from secagg.session.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.transcript import peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session
 from tests.worlds.setups import make_setup, some_records
 

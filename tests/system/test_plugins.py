@@ -14,7 +14,7 @@ from methods import kind_named, method_named, planned_method
 from secagg.agreement.plan import Plan, canonical_json
 from secagg.data import open_dataset, sources
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan_facts.consent import admit_listed, policy_accepting
+from secagg.plan_facts.policy_writing import admit_listed, policy_accepting
 from secagg.session import RoundSetup
 from secagg.system import plugins
 from tests.system.sources import FORMAT, METHOD, install, leaving, write_method

@@ -21,7 +21,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.protection import LocalParty
 from secagg.protection.messages import Attachment, Outcome
@@ -29,7 +29,7 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
-from secagg.session.told import Told
+from secagg.session.outcome_check import Told
 from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster

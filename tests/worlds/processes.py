@@ -19,8 +19,8 @@ from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import read_records
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem

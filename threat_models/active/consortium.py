@@ -17,8 +17,8 @@ from secagg.data import Records
 from secagg.encoding import Normalisation
 from secagg.encoding.grid import Origin
 from secagg.features.local_records import quantised_records
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.protection import LocalParty, protection_named

@@ -26,7 +26,7 @@ from secagg.features.local_records import quantised_records
 from secagg.features.program import Program
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.session import RoundSetup, SumResult

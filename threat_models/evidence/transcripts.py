@@ -18,14 +18,14 @@ from secagg.networks import parse_artifact
 from secagg.protection.messages import Outcome
 from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
-from secagg.session.doubt import PURGED, SUM_GONE
+from secagg.session.caveats import PURGED, SUM_GONE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
 from secagg.transcript import Record, payload_of, peek
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
-from secagg.verification.vouching import Trust
 from threat_models.evidence.blocks import (
     assign_cells,
     blocks_of,

@@ -42,14 +42,14 @@ ENTRIES = (
     PlantedFault(
         "two results with one sum",
         "Two signed results contradict each other only where their sums differ.",
-        "secagg.verification.links:_conflict_between",
+        "secagg.verification.transcript_series:_conflict_between",
         (("or told == there:", "or told.aggregate_sha256 == there.aggregate_sha256:"),),
         (f"{RESULTS}::test_two_results_of_one_session_name_the_server",),
     ),
     PlantedFault(
         "two rounds are one",
         "A member that missed two rounds is told of the last of them alone.",
-        "secagg.verification.links:Series._gap",
+        "secagg.verification.transcript_series:Series._gap",
         (("is_one, signers = last + 2 == one.number", "is_one, signers = last + 3 >= one.number"),),
         (MISSED,),
     ),
@@ -316,7 +316,7 @@ ENTRIES = (
     PlantedFault(
         "missed since the last that was seen",
         "A member is told that it missed the last round that it saw.",
-        "secagg.verification.links:Series._gap",
+        "secagg.verification.transcript_series:Series._gap",
         (("rounds {last + 1} to", "rounds {last} to"),),
         (MISSED,),
     ),

@@ -14,8 +14,8 @@ from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
-from secagg.session.hearing import Hearing
-from secagg.session.returning import follow_return
+from secagg.session.receive_signed import Hearing
+from secagg.session.rejoin import follow_return
 from secagg.session.transcripts import next_return
 from secagg.wire import decode
 

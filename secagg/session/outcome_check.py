@@ -12,7 +12,7 @@ from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
-from secagg.session.doubt import IMPOSSIBLE_SUM, SUM_GONE, Doubt
+from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Doubt
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after

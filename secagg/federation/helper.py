@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from secagg.errors import NotNow, ProtocolViolation, SessionAborted
-from secagg.federation.storage import session_folder
 from secagg.plan_facts.facts import may_return
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return
 from secagg.session import AggregatorWork, Connection, MemberSession, Rounds, RoundSetup, begin_transcript
-from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.rounds import opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
