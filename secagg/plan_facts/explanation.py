@@ -183,11 +183,11 @@ def _training(facts: PlanFacts) -> list[tuple[str, str]]:
 
 def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, least, clients = facts.plan, facts.method.class_threshold, facts.cohort_size
+    plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
-    domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.gated_parts
+    domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.traits.cells_per_class
     by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
     what = f"classes, {' and '.join(by)}," if by else "classes"
     said = (
@@ -224,7 +224,7 @@ def _doubts_of_delta(facts: PlanFacts) -> list[str]:
 
 
 def _doubts_of_gate(facts: PlanFacts) -> list[str]:
-    least, clients, sigma = facts.method.class_threshold, facts.cohort_size, _census_sigma(facts)
+    least, clients, sigma = facts.method.traits.class_threshold, facts.cohort_size, _census_sigma(facts)
     if not least or sigma is None:
         return []
     passes = float(ndtr((clients - least) / sigma))

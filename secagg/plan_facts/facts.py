@@ -111,7 +111,7 @@ class PlanFacts:
         pairs = zip(sums, calibrations_of(claim, sums), strict=True)
         facts = cls(plan, roster, method, protection, claim, tuple(SumFacts.of(plan, context, *pair) for pair in pairs))
         sizes = [kind.context.packed_bytes for kind in facts.kinds]
-        require_shown(sizes if method.shows_last_sum else sizes[:-1])
+        require_shown(sizes if method.traits.shows_last_sum else sizes[:-1])
         return facts
 
     def load_libraries(self) -> None:
@@ -201,7 +201,7 @@ class PlanFacts:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
+        effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.traits.programs)
         fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
         longest = max(kind.upload_bytes for kind in self.kinds)
         policy.check(self.plan, self.cohort_size, fewest, longest, self.record_sums, effort)
@@ -216,12 +216,12 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
             "let the result go to members",
         ),
         (
-            not plan.grid.is_normalised and method.needs_unit_length,
+            not plan.grid.is_normalised and method.traits.needs_unit_length,
             f"{plan.method} with these parameters takes records of one length",
             "choose centred-unit or unit",
         ),
         (
-            plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.keeps_mean,
+            plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.traits.keeps_mean,
             f"{plan.method} needs each record's own mean",
             "normalise by unit",
         ),

@@ -40,7 +40,7 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
     entries, so that it rests on every client and on the protection's `sum_trust`.
     """
     hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
-    if method.needs_gate and not hidden and method.class_threshold < group_least(plan):
+    if method.traits.needs_gate and not hidden and method.traits.class_threshold < group_least(plan):
         raise BadInput(
             f"{plan.method} tells parts of classes apart: without a class gate of two honest clients the exact sum of "
             "one can be a single client's own, or a single record",
@@ -132,7 +132,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     needed, sure = (size + plan.colluders) // 2 + 1, size - max(plan.dropouts, 1)
     repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
-    keeps = len(sums) > 1 or bool(method.class_threshold) or any(kind.keeps_state for kind in sums)
+    keeps = len(sums) > 1 or bool(method.traits.class_threshold) or any(kind.keeps_state for kind in sums)
     refusals = (
         (
             size >= clients,

@@ -11,9 +11,7 @@ from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.plan_facts.facts import PlanFacts, SumFacts
-from secagg.plan_facts.plan_rules import (
-    identities_of,
-)
+from secagg.plan_facts.plan_rules import identities_of
 from secagg.protection import Protection, SessionContext
 from secagg.protection.draw import DRAW, Draw, check_draw, cohorts
 from secagg.protection.messages import Return, RoundOpening
@@ -178,7 +176,7 @@ class RoundSetup:
     @property
     def shows_sum(self) -> bool:
         """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
-        return not self.is_last or self.method.shows_last_sum
+        return not self.is_last or self.method.traits.shows_last_sum
 
     def cohort(self, number: int) -> tuple[int, ...]:
         """The clients of a round: those drawn, or all, as in the draw and at the end."""

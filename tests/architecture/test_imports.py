@@ -37,7 +37,6 @@ ORDER = (
     "secagg.scoring",
     "secagg.experiments",
     "threat_models",
-    "secagg.auditing",
     "secagg.cli",
     "secagg",  # the public list
     "secagg.__main__",
