@@ -26,8 +26,8 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
 from secagg.heads.evaluation import clopper_pearson
+from secagg.plan_facts.facts import FINE_LEVELS
 from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
-from secagg.plan_facts.setup import FINE_LEVELS
 from secagg.privacy import Adjacency
 from secagg.privacy.claim import shown
 from secagg.protection import protection_named

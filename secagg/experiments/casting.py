@@ -22,11 +22,12 @@ from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.plan_facts import SessionSetup
+from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import protection_named
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
@@ -41,7 +42,7 @@ class Cast:
     """
 
     features: Features
-    setup: SessionSetup
+    setup: RoundSetup
     keys: Mapping[int, SigningKey] = field(repr=False)
     members: Mapping[int, LocalRecords] = field(repr=False)
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
@@ -54,7 +55,7 @@ class Cast:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
-        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
+        records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
         leaves = _leaves(settings, len(members))
         return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
@@ -84,7 +85,7 @@ def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
 
 def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
-) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
+) -> tuple[RoundSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
     protection = protection_named(settings.protection)
@@ -103,8 +104,8 @@ def _set_up(
     clients = settings.cohort or len(sizes)
     dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
     choices = _with_domains(settings.plan_choices(radius, records, dropouts), dataset)
-    setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
-    settings.refuse_dropouts(clients, clients - setup.fewest)
+    setup = RoundSetup.of(make_plan(data, roster, choices, source), roster)
+    settings.refuse_dropouts(clients, clients - setup.facts.fewest)
     drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
     return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
 

@@ -22,10 +22,9 @@ from secagg.experiments.summary import RunResult
 from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks import TunedModel
-from secagg.plan_facts import SessionSetup
 from secagg.protection import UNPROTECTED
 from secagg.scoring import Metrics, card_of, write_card
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
@@ -41,7 +40,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 class Federated:
     """What only a federated run has: its last session, that session's sum, and what each client sent in all."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     result: SumResult
     upload_bytes: int
 
@@ -271,6 +270,6 @@ def _tell_federated(run: Federated) -> dict[str, Any]:
         run.setup.context.ring.bits,
         len(run.result.vector),
         run.upload_bytes,
-        run.setup.bytes_saved_by_grid,
+        run.setup.facts.bytes_saved_by_grid,
     )
     return dict(zip(FEDERATED_KEYS, values, strict=True))

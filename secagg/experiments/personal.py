@@ -13,8 +13,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
 from secagg.heads.evaluation import clopper_pearson
 from secagg.networks import TrainedModel
-from secagg.plan_facts import SessionSetup
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import personal_models
 
 
@@ -38,7 +37,7 @@ class PersonalAccuracy:
 
 def measure_personal(
     features: Features,
-    last: SessionSetup,
+    last: RoundSetup,
     result: SumResult,
     states: Mapping[int, bytes],
     rows: Mapping[int, NDArray[np.int64]],
@@ -68,7 +67,7 @@ def measure_personal(
 
 
 def _models(
-    last: SessionSetup, result: SumResult, states: Mapping[int, bytes]
+    last: RoundSetup, result: SumResult, states: Mapping[int, bytes]
 ) -> Iterator[tuple[int, Mapping[str, TrainedModel]]]:
     """Every member's own models."""
     for member in result.members:

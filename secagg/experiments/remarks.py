@@ -16,9 +16,9 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.networks import TrainedModel
+from secagg.plan_facts.explanation import doubts_of_updates
 from secagg.privacy import Unit
 from secagg.privacy.claim import weak_delta
-from secagg.session.explanation import doubts_of_updates
 
 MOST_CLASSES = 10_000
 """Of a plan."""
@@ -75,7 +75,7 @@ def _of_validation(share: float, dataset: Dataset) -> tuple[str, ...]:
 
 def _of_noise(run: SimulationResult) -> list[str]:
     """A noise that drowns what it is added to."""
-    return doubts_of_updates(run.federated.setup) if run.federated else []
+    return doubts_of_updates(run.federated.setup.facts, run.federated.setup.sum) if run.federated else []
 
 
 def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def _of_repetition(run: SimulationResult) -> tuple[str, ...]:
     settings = run.settings
     if run.federated is None or math.isfinite(settings.epsilon) or settings.noise_seed is not None:
         return ()
-    if not effort_of(run.federated.setup.sums).parameters:
+    if not effort_of(run.federated.setup.facts.sums).parameters:
         return ()
     return ("seed does not fix what members draw to train: give a noise seed (--noise-seed) for the same bits again",)
 

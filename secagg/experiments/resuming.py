@@ -24,12 +24,11 @@ from secagg.experiments.rounds import RoundReport
 from secagg.experiments.session import Measured
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
-from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
-from secagg.session import SumResult
-from secagg.session.private_state import keep_state, recall_state
+from secagg.session import RoundSetup, SumResult
 from secagg.session.rounds import opening_after
+from secagg.session.sealed_state import keep_state, recall_state
 from secagg.system.files import private_folder
 from secagg.wire import decode, encode
 
@@ -48,15 +47,15 @@ class Reached:
     measured: Measured = field(default_factory=Measured)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, setup: SessionSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
+    def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
         """The openings once this round has ended, which is not the last."""
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")
         latest = (opening, result.broadcast)
-        return (latest,) if setup.opens_alone else (*self.openings, latest)
+        return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
-    def due(self, first: SessionSetup) -> SessionSetup:
+    def due(self, first: RoundSetup) -> RoundSetup:
         """The session that is due, of a plan of the same settings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
@@ -66,7 +65,7 @@ class Reached:
             if opening.number == setup.number + 1:
                 setup = setup.following(replace(opening, previous=setup.context.plan), broadcast)
             else:
-                setup = setup.opened_alone(opening, broadcast)
+                setup = setup.at(opening, broadcast)
         return setup
 
 

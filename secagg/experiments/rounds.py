@@ -13,8 +13,7 @@ from methods.training.chain import ChainRound
 from secagg.experiments.features import Features
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
-from secagg.plan_facts import SessionSetup
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 
 POINTS = 20
 """About how often accuracy is measured in all, where nothing else is asked for."""
@@ -59,7 +58,7 @@ class RoundLog:
     `every` None: so that there are about `POINTS`.
     """
 
-    def __init__(self, features: Features, first: SessionSetup, every: int | None, watcher: Watcher | None) -> None:
+    def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
         self._measure = features.measuring(first.plan.grid)
         self._watcher = watcher
@@ -67,7 +66,7 @@ class RoundLog:
 
     def end(
         self,
-        setup: SessionSetup,
+        setup: RoundSetup,
         result: SumResult,
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
@@ -79,7 +78,8 @@ class RoundLog:
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
-            spent = setup.claim.after(*map(setup.draws, (setup.number, setup.rounds))) if setup.claim else None
+            facts = setup.facts
+            spent = facts.claim.after(*map(facts.draws, (setup.number, setup.rounds))) if facts.claim else None
             most = max(sent[each] for each in result.members)
             self.points.append(RoundReport(setup.number, measured, spent, most, personal()))
         if self._watcher is not None:

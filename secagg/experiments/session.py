@@ -20,11 +20,10 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.shared_work import once, shared_work, spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.plan_facts import SessionSetup
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session import opening_noise_of
+from secagg.session import RoundSetup, opening_noise_of
 from secagg.wire import decode, encode
 
 T = TypeVar("T")
@@ -272,7 +271,7 @@ class InMemorySession:
 
 
 def run_session(
-    setup: SessionSetup,
+    setup: RoundSetup,
     identities: Mapping[int, SigningKey],
     vector_of: Callable[[int], Integers],
     leaves: Mapping[int, str],

@@ -29,6 +29,7 @@ from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
+from secagg.experiments.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
 from secagg.experiments.resuming import KeptRounds, Reached
@@ -38,10 +39,9 @@ from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords, Prepared, Rounds, SumResult, conclude, contribution_of
-from secagg.session.reference import is_own_reference, is_pooled, pooled_result, reference_key
+from secagg.session import Prepared, Rounds, RoundSetup, SumResult, conclude, contribution_of
 from secagg.system.engines import Engine
 from secagg.system.threads import one_blas_thread
 
@@ -145,7 +145,7 @@ def _federate(
 
 def _play(
     cast: Cast, settings: SimulationSettings, clock: Clock, log: RoundLog, kept: KeptRounds | None
-) -> tuple[SessionSetup, SumResult, Measured]:
+) -> tuple[RoundSetup, SumResult, Measured]:
     """The last session, what came of it, and what all of them cost; from where an earlier start has come to, on."""
     reached = kept.recall() if kept is not None else Reached()
     measured, openings = reached.measured, reached.openings
@@ -167,7 +167,7 @@ def _play(
 def _reference(
     cast: Cast,
     settings: SimulationSettings,
-    last: SessionSetup,
+    last: RoundSetup,
     result: SumResult,
     own: Evaluation | None,
     references: References | None,
@@ -247,7 +247,7 @@ simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
 class PlayedRound:
     """One session of a simulated plan: each client's vector, what was opened, what came of it, what each keeps."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     vectors: Mapping[int, Integers] = field(repr=False)
     result: SumResult
     measured: Measured
@@ -257,7 +257,7 @@ class PlayedRound:
 def play_rounds(
     cast: Cast,
     leaves: Mapping[int, str],
-    prepare: Callable[[SessionSetup, LocalRecords, int, bytes], Prepared],
+    prepare: Callable[[RoundSetup, LocalRecords, int, bytes], Prepared],
     lap: Callable[[str], None] = lambda name: None,
     reached: Reached | None = None,
 ) -> Iterator[PlayedRound]:
@@ -292,7 +292,7 @@ def play_rounds(
         rounds.ended(result, result.broadcast)
 
 
-def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
+def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
     """What a member contributes to a round, with its own noise where the plan has clients add it."""
     return contribution_of(setup, records, OperatingSystem(), member, state)
 
@@ -300,7 +300,7 @@ def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: byte
 def _prepare(
     randomness: Randomness,
     paper: PaperNoise | None,
-    setup: SessionSetup,
+    setup: RoundSetup,
     records: LocalRecords,
     member: int,
     state: bytes,
@@ -311,7 +311,7 @@ def _prepare(
     return contribution_of(setup, records, source, member, state)
 
 
-def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
+def _promise(setup: RoundSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
     if settings.paper_noise is not None:
         return amounts_to(setup, members, settings.paper_noise, settings.delta)
-    return setup.claim.sentence() if setup.claim is not None else None
+    return setup.facts.claim.sentence() if setup.facts.claim is not None else None

@@ -31,8 +31,10 @@ ORDER = (
     "secagg.plan_facts",
     "secagg.session",
     "secagg.verification",
-    "secagg.scoring",
     "secagg.federation",
+    "secagg.features.pipeline",  # behind the seam `secagg.plan_facts.records`
+    "secagg.features.local_records",
+    "secagg.scoring",
     "secagg.experiments",
     "threat_models",
     "secagg.cli",

@@ -18,9 +18,9 @@ from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
 from secagg.experiments.session import InMemorySession, Measured
-from secagg.plan_facts import SessionSetup
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.metering import Balance
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, placed, random_vectors, roles, say, setup_of
 
@@ -141,7 +141,7 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
     )
 
 
-def _sent(setup: SessionSetup, client_bytes: int) -> dict[str, Sent]:
+def _sent(setup: RoundSetup, client_bytes: int) -> dict[str, Sent]:
     """By receiver; where there are several, all get the same message with their part of the vector."""
     parts = setup.protection.deliveries(setup.context)
     messages = (client_bytes - sum(part.size for part in parts)) // len(parts)

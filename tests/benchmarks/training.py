@@ -29,10 +29,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, open_task, say
 from tests.benchmarks.cpu import user_seconds
 from tests.benchmarks.fashion_mnist import DATA
@@ -153,25 +153,25 @@ def make_members(data: Path, out: Path, workers: int | None) -> str:
     return Table(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
 
 
-def plan_of(members: int, protection: str) -> SessionSetup:
+def plan_of(members: int, protection: str) -> RoundSetup:
     """The plan at ε = 8 of a row of the table of client level under this protection, with noise by the members."""
     settings = {**SHARED, **CLIENT_LEVEL, "clients": members, "protection": protection, "epsilon": 8.0}
     return setup_for(settings, (28, 28))
 
 
-def setup_for(settings: Settings, shape: tuple[int, ...]) -> SessionSetup:
+def setup_for(settings: Settings, shape: tuple[int, ...]) -> RoundSetup:
     """What everybody derives from the plan of such a run on images of this shape, 10 classes and 6,000 a member."""
     chosen = SimulationSettings(**settings)
     names = [("server", "server"), *((f"client-{place}", "client") for place in range(chosen.clients or 0))]
     members = [Member(*each, SigningKey.generate(OperatingSystem()).public) for each in names]
     roster = Roster.of("training", members)
     data = PublicData("images", shape, tuple(map(str, range(10))), None, 255.0)
-    return SessionSetup.of(make_plan(data, roster, chosen.choices(None, 6000, 0), OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, chosen.choices(None, 6000, 0), OperatingSystem()), roster)
 
 
-def noise_to_signal(setup: SessionSetup) -> float:
+def noise_to_signal(setup: RoundSetup) -> float:
     """The expected length of all members' noise in a round ÷ the length of their updates, each as long as it may be."""
-    (noise,), (block,) = setup.plan.noises, setup.spec.blocks
+    (noise,), (block,) = setup.plan.noises, setup.sum.spec.blocks
     members = len(setup.context.clients)
     length: float = setup.round.work.encoding.length  # type: ignore[attr-defined]
     return noise.sigma * math.sqrt(members * block.size) / (members * length)

@@ -55,7 +55,7 @@ def test_nothing_is_spent_without_noise(wine: Dataset) -> None:
 def test_epsilon_of_rounds(wine: Dataset) -> None:
     """ε after r of R equal sums is that of √(r/R)·μ, rounded up; the last is the plan's as accounted, never above."""
     result = descent(wine, 7, every=3, **NOISE)
-    content, claim = result.to_json(), result.federated and result.federated.setup.sum_claim
+    content, claim = result.to_json(), result.federated and result.federated.setup.facts.sum_claim
     spent = {each["round"]: each["epsilon_spent"] for each in content["rounds"]}
     assert list(spent) == [3, 6, 7]
     assert claim is not None

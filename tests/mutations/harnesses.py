@@ -16,7 +16,7 @@ from secagg.federation import session_folder
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.session import contribution
 from secagg.transcript import FILE_NAME
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
 from tests.session.noise_checks import check_record_is_bounded, honest
 from tests.threat_models.recorded import read_session
@@ -98,7 +98,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
     """Re-releases of a worst-case record with the members' own sampler."""
 
     def score(folder: Path) -> int:
-        claim = make_setup(**choices).claim
+        claim = make_setup(**choices).facts.claim
         assert claim is not None
         release = draw_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
         bound = audit_release(claim, releases=RELEASES, spread=spread, release=release, level=FALSE_ALARM)

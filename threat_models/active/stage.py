@@ -12,8 +12,8 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import NotNow, SecaggError
 from secagg.federation import FederationClient, FederationSecond, FederationServer
 from secagg.ledger import Ledger
-from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Abort, Attachment, Outcome
+from secagg.session import RoundSetup
 from secagg.session.attachments import read_opening
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve
@@ -240,8 +240,8 @@ async def at_once() -> None:
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
     """What a client does with a plan before it connects, in the order of the command. Raises what it refuses with."""
-    setup = SessionSetup.of(consortium.plan, consortium.credentials(member).roster)
-    setup.check(consortium.policy)
+    setup = RoundSetup.of(consortium.plan, consortium.credentials(member).roster)
+    setup.facts.check(consortium.policy)
     ledger, state = Ledger(consortium.state(member)), consortium.state(member)
     records = consortium.records(member)
     client = FederationClient(

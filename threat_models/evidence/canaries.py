@@ -19,7 +19,8 @@ from secagg.errors import BadInput
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.session import LocalRecords, Pipeline
+from secagg.features.pipeline import Pipeline
+from secagg.plan_facts.records import LocalRecords
 from secagg.system.files import private_folder, write_synced
 from threat_models.estimation.canaries import Canaries, draw_canaries, fair_coins
 from threat_models.evidence.simulation import main_session, records_of

@@ -20,9 +20,9 @@ from secagg.encoding import Integers
 from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
 from secagg.experiments.simulation import PlayedRound, prepare
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
-from secagg.session import LocalRecords, Prepared
+from secagg.session import Prepared, RoundSetup
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
 from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
@@ -69,21 +69,21 @@ class NoiseWatch:
         self._found: dict[tuple[int, str], float] = {}
         self._flaws: list[str] = []
 
-    def prepare(self, setup: SessionSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
+    def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
         """What a member contributes, by its own code, noise included; and the noise of parts of nothing beside."""
         watched = Watched(setup.round)
         prepared = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
         if self._by_clients:
-            self._note(setup, f"{_name(setup, member)}", prepared.vector - setup.layout.flatten(watched.made[-1]))
+            self._note(setup, f"{_name(setup, member)}", prepared.vector - setup.sum.layout.flatten(watched.made[-1]))
             for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
                 empty = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
-                self._add(setup, empty.vector - setup.layout.flatten(watched.made[-1]))
+                self._add(setup, empty.vector - setup.sum.layout.flatten(watched.made[-1]))
         return prepared
 
-    def exact_of(self, setup: SessionSetup, member: int) -> Integers:
+    def exact_of(self, setup: RoundSetup, member: int) -> Integers:
         """What a member contributed to a session, without noise."""
-        return setup.layout.flatten(self._exact[setup.number, member])
+        return setup.sum.layout.flatten(self._exact[setup.number, member])
 
     def ended(self, played: PlayedRound) -> None:
         """Note what a session opened, and look for parts that are longer than its noise is for."""
@@ -92,7 +92,7 @@ class NoiseWatch:
         exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
         if not self._by_clients:
             self._note(setup, f"sum {setup.number}", opened - exact)
-            for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.layout.length)):
+            for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
                 self._add(setup, self._opened_of_nothing(setup))
         elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
             self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
@@ -110,43 +110,43 @@ class NoiseWatch:
         """The longest parts that were found, by kind of sum and block."""
         return self._found
 
-    def _note(self, setup: SessionSetup, name: str, noise: Integers) -> None:
+    def _note(self, setup: RoundSetup, name: str, noise: Integers) -> None:
         self._shares.append(Share(name, self._add(setup, noise)))
 
-    def _add(self, setup: SessionSetup, noise: Integers) -> Floats:
+    def _add(self, setup: RoundSetup, noise: Integers) -> Floats:
         """Add noise to what was seen of each place; in units of the plan's σ."""
         noisers = 1 if self._by_clients else max(1, len(setup.context.seconds))
         extra = 0.0 if self._by_clients else ROUNDED
-        kind = setup.kind_of(setup.number)
-        sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.sums, kind) ** 2 + extra))
+        kind = setup.facts.kind_of(setup.number)
+        sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))
         scaled: Floats = noise / sigmas
-        for name, where in places_of(setup.sums, self._plan, kind):
+        for name, where in places_of(setup.facts.sums, self._plan, kind):
             squares, count = self._squares.get(name, (0.0, 0))
             self._squares[name] = squares + float(np.sum(scaled[where] ** 2)), count + int(where.sum())
         return scaled
 
-    def _redraws(self, setup: SessionSetup, parties: int, most: int) -> int:
+    def _redraws(self, setup: RoundSetup, parties: int, most: int) -> int:
         """How often each of so many parties draws again in this session, for places with few entries."""
-        kind = setup.kind_of(setup.number)
-        least = min(int(where.sum()) for _, where in places_of(setup.sums, self._plan, kind))
-        each = parties * setup.sums[kind].times
-        return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.layout.length * each)))
+        kind = setup.facts.kind_of(setup.number)
+        least = min(int(where.sum()) for _, where in places_of(setup.facts.sums, self._plan, kind))
+        each = parties * setup.facts.sums[kind].times
+        return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.sum.layout.length * each)))
 
-    def _opened_of_nothing(self, setup: SessionSetup) -> Integers:
-        nothing = np.zeros(setup.layout.length, dtype=np.int64)
+    def _opened_of_nothing(self, setup: RoundSetup) -> Integers:
+        nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
         return run_session(setup, self._cast.keys, lambda member: nothing, {}).total
 
-    def _search(self, setup: SessionSetup) -> None:
+    def _search(self, setup: RoundSetup) -> None:
         """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
-        kind, plan = setup.kind_of(setup.number), self._plan
+        kind, plan = setup.facts.kind_of(setup.number), self._plan
         made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
-        spec = setup.spec
+        spec = setup.sum.spec
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
         if spec.per is Unit.SILO:
             found = longest_of(made, spec)
         if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
             domains = domain_count(plan.method_parameters)
-            at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
+            at_hand: list[Examples] = [own.counted for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
             found = {name: max(length, tried[name]) for name, length in found.items()}
         for name, length in found.items():
@@ -159,7 +159,7 @@ class NoiseWatch:
 NOTHING = np.zeros(0, dtype=np.int64)
 
 
-def _name(setup: SessionSetup, member: int) -> str:
+def _name(setup: RoundSetup, member: int) -> str:
     return f"{setup.context.names[member]} in sum {setup.number}"
 
 

@@ -22,14 +22,15 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap, Latents
+from secagg.features.local_records import quantised_records
 from secagg.features.program import Program
 from secagg.generation import GenerationSettings, generate
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
-from secagg.session import LocalRecords, SumResult
+from secagg.session import RoundSetup, SumResult
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
@@ -81,23 +82,23 @@ def rehearse(
     return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
 
 
-def _refusals(setup: SessionSetup) -> tuple[str, ...]:
+def _refusals(setup: RoundSetup) -> tuple[str, ...]:
     """Which lines of a member's policy the plan breaks: the defaults, but for what reading a plan concedes."""
     try:
-        setup.check(policy_accepting(setup.plan, "records"))
+        setup.facts.check(policy_accepting(setup.plan, "records"))
     except PlanRefused as refused:
         return tuple(refused.violations)
     return ()
 
 
-def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSetup, Session]:
+def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
     after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
     noise is then the least that the plan allows.
     """
-    sums = [kind for kind in cast.setup.sums for _ in range(kind.times)]
+    sums = [kind for kind in cast.setup.facts.sums for _ in range(kind.times)]
     counted = [place for place, kind in enumerate(sums) if kind.has(Kind.COUNTS)]
     found = counted or [place for place, kind in enumerate(sums) if kind.is_about_records]
     sessions: list[Session] = []
@@ -131,7 +132,7 @@ def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blo
 
 
 def _session(
-    setup: SessionSetup,
+    setup: RoundSetup,
     members: tuple[int, ...],
     total: Integers,
     vectors: Mapping[int, Integers],
@@ -159,7 +160,7 @@ def _head(result: SumResult) -> Released | None:
     return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
 
 
-def _without_last(cast: Cast, setup: SessionSetup) -> Session:
+def _without_last(cast: Cast, setup: RoundSetup) -> Session:
     """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
@@ -172,7 +173,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 
 def _knowledge(
     cast: Cast,
-    setup: SessionSetup,
+    setup: RoundSetup,
     session: Session,
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
@@ -211,7 +212,7 @@ def _knowledge(
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
-def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records) -> Blocks | None:
+def _others(cast: Cast, setup: RoundSetup, session: Session, members: Records) -> Blocks | None:
     """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
@@ -223,13 +224,13 @@ def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records)
         for own in clients:
             found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
         return _added(found, members, session, -1)
-    if not setup.spec.is_additive or setup.method.traits.reads_inputs:
+    if not setup.sum.spec.is_additive or setup.method.traits.reads_inputs:
         return None
     grid, classes = setup.plan.grid, len(setup.plan.classes)
-    parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]
-    total = np.zeros(setup.layout.length, dtype=np.int64)
+    parts = [(own.counted, 1) for own in clients] + [(members.examples, -1)]
+    total = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for examples, sign in parts:
-        total += sign * setup.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
+        total += sign * setup.sum.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
     return blocks_of(setup, total)
 
 
@@ -273,7 +274,7 @@ def records_of(
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
-    local = LocalRecords.of(plan, features[rows], records.take(rows))
+    local = quantised_records(plan, features[rows], records.take(rows))
     images = images_of(records.inputs[rows]) if plan.data_kind == "images" else None
     found = _of_local(local, features[rows], plan, images)
     return found if encoder is None else replace(found, prepared=encoder.prepare(records.inputs[rows]))

@@ -16,7 +16,6 @@ import numpy as np
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
-from secagg.plan_facts import SessionSetup
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client
@@ -27,6 +26,7 @@ from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, add, multiples, pack, subtract
 from secagg.protection.interface import LocalParty
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from threat_models.session import Encoding, SplitSession
 
 LIMB = 20
@@ -218,7 +218,7 @@ def _session(
     return SplitSession(prime, (one, other), seen, truth)
 
 
-def ciphertexts_of(setup: SessionSetup) -> SplitSessions | None:
+def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
     """What makes a session's ciphertexts anew; None where nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

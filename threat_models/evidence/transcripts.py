@@ -13,20 +13,20 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
+from secagg.features.pipeline import Pipeline
 from secagg.heads import load_as
 from secagg.networks import parse_artifact
-from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Outcome
-from secagg.session import Pipeline
+from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
-from secagg.session.doubt import PURGED, SUM_GONE
+from secagg.session.caveats import PURGED, SUM_GONE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
 from secagg.transcript import Record, payload_of, peek
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
-from secagg.verification.vouching import Trust
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
@@ -183,7 +183,7 @@ def _nothing(session: Session) -> Records:
     return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
-def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
+def _opened(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | None:
     """The opened sum, from beside the transcript; None where this party has none."""
     file = folder / SUM_FILE
     if not file.exists():
@@ -214,7 +214,7 @@ def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> 
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
-def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
+def _in_clear(setup: RoundSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
     """Clients' blocks, where the protection does not hide them."""
     if setup.protection.hides_vectors:
         return {}
@@ -222,7 +222,7 @@ def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Block
     return {name: blocks_of(setup, ring.decode(ring.unpack(upload, length))) for name, upload in uploads.items()}
 
 
-def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
+def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
     """Every frame with its bytes, and those that it announces or names."""
     roster, found = setup.roster, []
     for record in frames:

@@ -83,7 +83,7 @@ def session_with(canaries: Canaries, factor: float, seed: int, others: Records |
         *([total(others, len(PLAN.classes), MOMENTS)] if others is not None else []),
     ]
     release = {name: block + sum(part[name] for part in parts) for name, block in release.items()}
-    return Session(PLAN, (), (), release, noise, SETUP.claim, None, None, (), {}, {})
+    return Session(PLAN, (), (), release, noise, SETUP.facts.claim, None, None, (), {}, {})
 
 
 def fixed(canaries: Canaries, seed: int) -> Canaries:
@@ -132,7 +132,7 @@ def test_missing_noise_disproves_a_small_claim():
     setup = make_setup(dimension=256, classes=4, epsilon=1.0)
     canaries = fixed(draw_canaries(PLAN, 255, np.random.default_rng(5)), 5)
     noise = noise_of(setup, 4)
-    session = replace(session_with(canaries, 0.0, 5), plan=setup.plan, noise=noise, claim=setup.claim)
+    session = replace(session_with(canaries, 0.0, 5), plan=setup.plan, noise=noise, claim=setup.facts.claim)
     bound = audit_canaries(session, canaries, NOBODY)
     assert bound.refuted
     assert "This disproves the claim" in bound.sentence
@@ -188,10 +188,10 @@ def test_planned_guesses_follow_from_the_distances_alone():
 
 def test_claim_is_held_against_for_one_record_added():
     """ε of one record added or left out: the claim itself, and less than it for replacing or for whole clients."""
-    assert record_epsilon(PLAN, SETUP.claim) == 8.0
+    assert record_epsilon(PLAN, SETUP.facts.claim) == 8.0
     for changes in ({"adjacency": Adjacency.REPLACE_ONE}, {"unit": Unit.SILO}):
         other = make_setup(dimension=8, classes=4, epsilon=8.0, **changes)
-        assert 0 < record_epsilon(other.plan, other.claim) < 8.0
+        assert 0 < record_epsilon(other.plan, other.facts.claim) < 8.0
 
 
 def test_what_no_canary_shows_in_is_refused():

@@ -12,7 +12,7 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import open_backbone
-from secagg.session import read_records
+from secagg.plan_facts.records import read_records
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
@@ -88,9 +88,9 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
         mine = own_data(tmp_path / f"{member}.npz", seed=member)
         if member == 1:
             prepare(setup.plan, mine, 24, None, tmp_path)
-            known = read_records(setup, mine)
+            known = read_records(setup.plan, mine)
             mine = str(tmp_path / DATA_FILE)
-        members[member] = read_records(setup, mine)
+        members[member] = read_records(setup.plan, mine)
     world = replace(world, records=members)
     stages = asyncio.run(run_federation(world)).stages
     session = read_session(world.transcripts(0, stages)[0])

@@ -58,7 +58,7 @@ def test_server_shows_everything_but_what_is_hidden_from_it(finished, protection
     stage = finished[protection]
     session = read_session(stage.transcript(SERVER))
     assert (session.role, session.number, len(session.members)) == ("server", 1, 3)
-    flat = np.concatenate([session.release[block.name].ravel() for block in stage.setup.layout.blocks])
+    flat = np.concatenate([session.release[block.name].ravel() for block in stage.setup.sum.layout.blocks])
     assert np.array_equal(flat, stage.total((1, 2, 3)))
     assert set(session.contributions) == (set(session.members) if protection == "none" else set())
     assert session.head is not None

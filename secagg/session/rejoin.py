@@ -16,30 +16,14 @@ from collections.abc import Mapping
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.protection.messages import Acknowledgement, Outcome, Return, RoundOpening
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import end_after
 from secagg.transcript import open_frame, payload_of, peek
 
 
-def witnesses_of(setup: SessionSetup) -> int:
-    """How many other clients must have signed what opened a round for one that was away: t, with 2t > n + c.
-
-    n is how many may be in a sum: of cohorts their size.
-    """
-    return (setup.cohort_size + setup.plan.colluders) // 2 + 1
-
-
-def may_return(first: SessionSetup) -> bool:
-    """Whether clients that were away may return in a later round: it is decided here, for all parties.
-
-    Each broadcast must tell all of its round, and there must be enough others to sign. `first` is the plan's first
-    session.
-    """
-    return first.rounds > 1 and first.round.stands_alone and witnesses_of(first) < first.cohort_size
-
-
-def show_return(setup: SessionSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
+def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
     """What a client that was away is shown of a later round; None where it is not drawn, or too few others have signed.
 
     `acknowledged` are the parties' frames in the session before.
@@ -49,7 +33,7 @@ def show_return(setup: SessionSetup, acknowledged: Mapping[int, bytes], client: 
     return _signed_by_enough(setup, setup.opening, acknowledged, client)
 
 
-def show_end(last: SessionSetup, outcome: Outcome, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
+def show_end(last: RoundSetup, outcome: Outcome, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
     """The result for a client that was not in the last round, as `show_return` has it; `acknowledged` are that round's.
 
     None in a plan without cohorts.
@@ -59,17 +43,17 @@ def show_end(last: SessionSetup, outcome: Outcome, acknowledged: Mapping[int, by
 
 
 def _signed_by_enough(
-    setup: SessionSetup, opening: RoundOpening, acknowledged: Mapping[int, bytes], client: int
+    setup: RoundSetup, opening: RoundOpening, acknowledged: Mapping[int, bytes], client: int
 ) -> Return | None:
     signers = setup.cohort(opening.number - 1)
     others = [acknowledged[each] for each in signers if each in acknowledged and each != client]
-    enough = witnesses_of(setup)
+    enough = witnesses_of(setup.facts)
     return Return(opening, tuple(others[:enough])) if len(others) >= enough else None
 
 
 def follow_return(
-    first: SessionSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
-) -> SessionSetup:
+    first: RoundSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
+) -> RoundSetup:
     """The session in which `client` returns; `first` is the plan's first one, `after` the last round that it saw.
 
     What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
@@ -77,7 +61,7 @@ def follow_return(
     others in the round before, and for a broadcast that they have not signed.
     """
     number = shown.opening.number
-    if not may_return(first):
+    if not may_return(first.facts):
         raise ProtocolViolation(SERVER_INDEX, "shows a way back into a plan that has none")
     if not after < number <= first.rounds + bool(first.seed):
         raise ProtocolViolation(SERVER_INDEX, f"shows a way back into round {number}, after round {after}")
@@ -87,13 +71,13 @@ def follow_return(
     if len(set(signers)) < len(signers):
         raise ProtocolViolation(SERVER_INDEX, "shows one client's signature twice")
     others = set(signers) - {client}
-    if len(others) < witnesses_of(first):
+    if len(others) < witnesses_of(first.facts):
         said = f"shows {len(others)} signatures of other clients on what opened round {number}"
-        raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first)}")
-    return first.returning(shown, broadcast)
+        raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first.facts)}")
+    return first.at(shown.opening, broadcast, shown)
 
 
-def outcome_at_end(setup: SessionSetup, head: bytes) -> Outcome:
+def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
     """The result, as `setup.shown` names it to a client that was not in the last round: `members` have signed it.
 
     They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
@@ -109,7 +93,7 @@ def outcome_at_end(setup: SessionSetup, head: bytes) -> Outcome:
     return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
 
 
-def _signer(first: SessionSetup, shown: Return, frame: bytes) -> int:
+def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
     """The client whose frame acknowledges the opening for this plan. Raises MalformedMessage or ProtocolViolation."""
     opening, sender = shown.opening, peek(frame).sender
     if sender not in first.cohort(opening.number - 1):

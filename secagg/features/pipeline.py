@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.agreement.plan import Plan
 from secagg.agreement.schema import Schema
 from secagg.data import Dataset, Records, open_dataset
 from secagg.data.memory import dataset_of
@@ -22,6 +21,7 @@ from secagg.data.unlabelled import open_unlabelled
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, Progress, needs_files, open_backbone
+from secagg.plan_facts.records import FeatureRecipe
 from secagg.system.printable import is_printable
 
 Source = str | Dataset | tuple[Any, Any]
@@ -34,53 +34,18 @@ def name_of(source: Source) -> str:
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables.
+class Pipeline(FeatureRecipe):
+    """Opens data and extracts features as a recipe says.
 
     `runs_files`: whether a program or a model that `backbone` names is opened. No head's own word is enough.
     """
 
-    data_kind: str
-    schema: Schema | None
-    classes: tuple[str, ...]
-    input_shape: tuple[int, ...]
-    backbone: str
-    backbone_digest: str
-    expand: int
-    grid: Grid
     runs_files: bool = field(default=True, compare=False)
 
     @property
     def positive(self) -> str:
         """The class that the schema declares as positive; "" where it declares none."""
         return self.schema.positive if self.schema is not None else ""
-
-    @classmethod
-    def of_plan(cls, plan: Plan) -> Pipeline:
-        """The pipeline that a plan fixes."""
-        return cls(
-            plan.data_kind,
-            plan.table_schema(),
-            plan.classes,
-            plan.input_shape,
-            plan.backbone,
-            plan.backbone_digest.hex(),
-            plan.expand,
-            plan.grid,
-        )
-
-    def to_metadata(self) -> dict[str, str]:
-        """Text for the head's file; `of_metadata` undoes it."""
-        return {
-            "data_kind": self.data_kind,
-            "schema": self.schema.to_json() if self.schema else "",
-            "classes": json.dumps(self.classes),
-            "input_shape": json.dumps(self.input_shape),
-            "backbone": self.backbone,
-            "backbone_digest": self.backbone_digest,
-            "expand": str(self.expand),
-            "grid": json.dumps(asdict(self.grid)),
-        }
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:

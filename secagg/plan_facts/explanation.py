@@ -9,13 +9,11 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Kind
-from secagg.plan_facts.contexts import group_least
-from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
+from secagg.plan_facts.plan_rules import group_least
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
-from secagg.session.attachments import KEPT_OPENINGS
-from secagg.session.returning import may_return, witnesses_of
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
@@ -23,9 +21,9 @@ LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
 
 
-def explain(setup: SessionSetup) -> list[tuple[str, str]]:
+def explain(facts: PlanFacts) -> list[tuple[str, str]]:
     """What the plan means: a name and a sentence each."""
-    plan = setup.plan
+    plan = facts.plan
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
@@ -34,23 +32,23 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
-        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(setup)}"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(facts)}"),
         ("classes", _classes(plan)),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
-        ("what is summed", _sums(setup)),
-        *_groups(setup),
-        *_training(setup),
-        *_gate(setup),
-        ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
-        ("ring", setup.capacity.proof()),
-        *setup.protection.details(setup.a_sum),
+        ("what is summed", _sums(facts)),
+        *_groups(facts),
+        *_training(facts),
+        *_gate(facts),
+        ("what leaves a client", f"{_uploads(facts)} bytes whatever its records, and keys and shares"),
+        ("ring", facts.kinds[0].capacity.proof()),
+        *facts.protection.details(facts.kinds[0].context),
         ("protection", plan.protection),
-        *_cohorts(setup),
-        ("who must agree", setup.protection.explain(setup.a_sum)),
-        *_promise(setup),
+        *_cohorts(facts),
+        ("who must agree", facts.protection.explain(facts.kinds[0].context)),
+        *_promise(facts),
         ("who gets the head", "the server alone" if plan.result == "server" else "the server and all members"),
-        *_rounds(setup),
-        ("waiting", _waiting(setup)),
+        *_rounds(facts),
+        ("waiting", _waiting(facts)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
@@ -72,50 +70,50 @@ def positive_class(name: str) -> str:
     return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 
 
-def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
+def _cohorts(facts: PlanFacts) -> list[tuple[str, str]]:
     """Who is in which round, and how often; nothing where all are in every round."""
-    clients, size = len(setup.roster.clients), setup.plan.cohort
+    clients, size = len(facts.roster.clients), facts.plan.cohort
     if not size:
         return []
-    present = (clients + setup.plan.colluders) // 2 + 1
+    present = (clients + facts.plan.colluders) // 2 + 1
     said = (
-        f"{size} of {clients} members are drawn for each of {setup.rounds} rounds, nobody for more than "
-        f"{setup.draws(setup.rounds)}, before the first by nonces that at least {present} members commit to and then "
+        f"{size} of {clients} members are drawn for each of {facts.rounds} rounds, nobody for more than "
+        f"{facts.draws(facts.rounds)}, before the first by nonces that at least {present} members commit to and then "
         "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
         f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
-        f"returns with the signatures of {witnesses_of(setup)} of the cohort before, and needs no connection until then"
+        f"returns with the signatures of {witnesses_of(facts)} of the cohort before, and needs no connection until then"
     )
     return [("cohorts", said)]
 
 
-def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
+def _groups(facts: PlanFacts) -> list[tuple[str, str]]:
     """Whose sums are opened apart; nothing where it is all clients' alone."""
-    if setup.groups == 1:
+    if facts.groups == 1:
         return []
-    fewest = min(setup.group_sizes)
-    who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    fewest = min(facts.group_sizes)
+    who = f"{facts.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
     if fewest == 1:
         who = "every client's own part is opened, by itself"
-    least, clients = group_least(setup.plan), len(setup.roster.clients)
+    least, clients = group_least(facts.plan), len(facts.roster.clients)
     most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
-    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}{most}")]
+    return [("groups", f"{who}: client i of the roster is of group i modulo {facts.groups}{most}")]
 
 
-def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
+def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
     """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
-    if setup.rounds == 1:
+    if facts.rounds == 1:
         return []
-    others, needed = setup.cohort_size - 1, witnesses_of(setup)
+    others, needed = facts.cohort_size - 1, witnesses_of(facts)
     said = "is in no later round"
-    if may_return(setup):
+    if may_return(facts):
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
-    elif setup.round.stands_alone:
+    elif facts.opens_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
-    rows = [("who was away", said), ("kept on disk", _kept(setup))]
-    if not setup.plan.has_noise and setup.record_sums > 1:
+    rows = [("who was away", said), ("kept on disk", _kept(facts))]
+    if not facts.plan.has_noise and facts.record_sums > 1:
         told = (
             "a client that drops out of a round, or comes back, changes its sum: the difference of two such sums is "
-            f"nearly that client's part. {setup.protection.sum_trust.capitalize()} can hold the model still by false "
+            f"nearly that client's part. {facts.protection.sum_trust.capitalize()} can hold the model still by false "
             "sums; what follows from the model alone it then reads exactly, one client in every round. A policy "
             "refuses such a plan unless it says refinement_without_noise"
         )
@@ -123,13 +121,13 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     return rows
 
 
-def _kept(setup: SessionSetup) -> str:
+def _kept(facts: PlanFacts) -> str:
     """What all rounds together leave on the disks of the parties, at the most."""
-    sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
-    uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
+    sums = sum(kind.spec.times * kind.context.packed_bytes for kind in facts.kinds)
+    uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
     clients, opening = (
-        len(setup.context.clients),
-        f"the {KEPT_OPENINGS} newest and those it has returned by" if setup.opens_alone else "all",
+        len(facts.roster.clients),
+        f"the {KEPT_OPENINGS} newest and those it has returned by" if facts.opens_alone else "all",
     )
     return (
         f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
@@ -137,30 +135,30 @@ def _kept(setup: SessionSetup) -> str:
     )
 
 
-def _waiting(setup: SessionSetup) -> str:
+def _waiting(facts: PlanFacts) -> str:
     """How long the server waits for members, in later rounds too, where there are any in which they stay."""
-    plan = setup.plan
+    plan = facts.plan
     said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
-    if setup.rounds > 1 and not setup.protection.speaks_once:
+    if facts.rounds > 1 and not facts.protection.speaks_once:
         said += f", {plan.round_seconds} s for them to compute for a later round and join it"
     return f"{said}; once more where too few have answered and others are connected"
 
 
-def _stated(setup: SessionSetup) -> str:
+def _stated(facts: PlanFacts) -> str:
     """How many records there are at the least, where whoever wrote the plan states it."""
-    stated = setup.plan.at_least
+    stated = facts.plan.at_least
     return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
 
 
-def _uploads(setup: SessionSetup) -> str:
+def _uploads(facts: PlanFacts) -> str:
     """The bytes of every kind of sum, in order."""
-    return ", then ".join(map(str, setup.uploads))
+    return ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
 
 
-def _sums(setup: SessionSetup) -> str:
+def _sums(facts: PlanFacts) -> str:
     """Every sum, in order, its blocks called by their kinds."""
     said, is_again = [], False
-    for spec in setup.sums:
+    for spec in facts.sums:
         names = (str(block.kind) if block.kind is not Kind.OTHER else block.name for block in spec.blocks)
         shapes = ("×".join(map(str, block.shape)) for block in spec.blocks)
         blocks = ", ".join(" ".join(pair) for pair in zip(names, shapes, strict=True))
@@ -171,9 +169,9 @@ def _sums(setup: SessionSetup) -> str:
     return ", then ".join(said)
 
 
-def _training(setup: SessionSetup) -> list[tuple[str, str]]:
+def _training(facts: PlanFacts) -> list[tuple[str, str]]:
     """What members train, as a policy bounds it; nothing where they train nothing."""
-    effort = effort_of(setup.sums)
+    effort = effort_of(facts.sums)
     if not effort.parameters:
         return []
     epochs = f"{effort.epochs} epoch{'s' if effort.epochs > 1 else ''} at most"
@@ -183,23 +181,23 @@ def _training(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
-def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
+def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, least, clients = setup.plan, setup.method.traits.class_threshold, setup.cohort_size
+    plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
-    domains, parts = len(domains_of(plan.method_parameters)) or 1, setup.method.traits.cells_per_class
+    domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.traits.cells_per_class
     by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
     what = f"classes, {' and '.join(by)}," if by else "classes"
     said = (
         f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
     )
-    sigma = _census_sigma(setup)
+    sigma = _census_sigma(facts)
     if sigma is None:
         said += (
-            f". This rests on the word of every client and of {setup.protection.sum_trust}: no census entry is proven, "
+            f". This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is proven, "
             f"and one of them that adds {least - 1} opens the sum of a class that one client alone has"
         )
     else:
@@ -212,21 +210,21 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     return [("class gate", said)]
 
 
-def doubts_of(setup: SessionSetup) -> list[str]:
+def doubts_of(facts: PlanFacts) -> list[str]:
     """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
-    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup), *doubts_of_updates(setup)]
+    return [*_doubts_of_delta(facts), *_doubts_of_gate(facts), *doubts_of_updates(facts, facts.kinds[0])]
 
 
-def _doubts_of_delta(setup: SessionSetup) -> list[str]:
+def _doubts_of_delta(facts: PlanFacts) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
-    plan, clients = setup.plan, len(setup.roster.clients)
+    plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least or plan.max_records, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 
 
-def _doubts_of_gate(setup: SessionSetup) -> list[str]:
-    least, clients, sigma = setup.method.traits.class_threshold, setup.cohort_size, _census_sigma(setup)
+def _doubts_of_gate(facts: PlanFacts) -> list[str]:
+    least, clients, sigma = facts.method.traits.class_threshold, facts.cohort_size, _census_sigma(facts)
     if not least or sigma is None:
         return []
     passes = float(ndtr((clients - least) / sigma))
@@ -240,25 +238,24 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
     return [said]
 
 
-def doubts_of_updates(setup: SessionSetup) -> list[str]:
-    """Noise that is longer than any sum of updates leaves nothing to learn from."""
+def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
+    """Noise that is longer than any sum of updates of this kind leaves nothing to learn from."""
     return [
-        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {setup.cohort_size} "
+        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
         "model"
-        for name, ratio in noise_to_signal(setup).items()
+        for name, ratio in noise_to_signal(facts, kind).items()
         if ratio > 1
     ]
 
 
-def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
-    """Of each block of updates in this session: the length of the noise over that of the longest sum there can be.
+def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
+    """Of each block of updates in such a sum: the length of the noise over that of the longest sum there can be.
 
     √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
-    clients, spec = setup.cohort_size, setup.spec
-    noise = setup.opened_noise(clients)
+    clients, spec, noise = facts.cohort_size, kind.spec, kind.opened_noise(facts.cohort_size)
     if noise is None or spec.per is not Unit.SILO:
         return {}
     lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
@@ -269,17 +266,18 @@ def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
     }
 
 
-def noise_in_records(setup: SessionSetup) -> dict[str, float]:
+def noise_in_records(facts: PlanFacts) -> dict[str, float]:
     """Where members train with noise: how many records, all in one direction, weigh as much as the noise is long.
 
-    Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in this session: √width·σ of
-    the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
+    Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
+    of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
     """
-    training = training_of(setup.sums)
-    if training is None or not setup.plan.has_training_noise:
+    training = training_of(facts.sums)
+    if training is None or not facts.plan.has_training_noise:
         return {}
-    found = {TRAINING: math.sqrt(training.size) * setup.plan.training_sigma / training.levels}
-    noise, spec = setup.opened_noise(len(setup.context.clients)), setup.spec
+    found = {TRAINING: math.sqrt(training.size) * facts.plan.training_sigma / training.levels}
+    first = facts.kinds[0]
+    noise, spec = first.opened_noise(len(facts.roster.clients)), first.spec
     if noise is None or not spec.has(Kind.CLASS_SUMS):
         return found
     lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks}
@@ -290,33 +288,33 @@ def noise_in_records(setup: SessionSetup) -> dict[str, float]:
     }
 
 
-def _of_rounds(setup: SessionSetup) -> list[tuple[str, str]]:
+def _of_rounds(facts: PlanFacts) -> list[tuple[str, str]]:
     """How the noise compares with updates, or with records where members train with noise; nothing for others."""
     told = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
-        for name, ratio in noise_to_signal(setup).items()
+        for name, ratio in noise_to_signal(facts, facts.kinds[0]).items()
     ]
-    stated = setup.plan.at_least / len(setup.plan.classes)
-    for name, records in noise_in_records(setup).items():
+    stated = facts.plan.at_least / len(facts.plan.classes)
+    for name, records in noise_in_records(facts).items():
         what = "a step of training" if name == TRAINING else f"{name} of a class"
         ratio = f", {records / stated:.3g} times those stated" if stated and name != TRAINING else ""
         told.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
     return [("noise of a round", "; ".join(told))] if told else []
 
 
-def _census_sigma(setup: SessionSetup) -> float | None:
+def _census_sigma(facts: PlanFacts) -> float | None:
     """σ of a gated plan's noise on each count of its census; None without noise or gate."""
-    noise = setup.opened_noise(setup.cohort_size)
-    census = [block.name for block in setup.layout.blocks if block.kind is Kind.CENSUS]
+    noise = facts.kinds[0].opened_noise(facts.cohort_size)
+    census = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.CENSUS]
     if noise is None or not census:
         return None
     return noise[census[0]].of_record.sigma
 
 
-def _against(setup: SessionSetup) -> str:
+def _against(facts: PlanFacts) -> str:
     """Against whom the promise holds."""
-    plan, protection, claim = setup.plan, setup.protection, setup.sum_claim
-    openers = setup.openers
+    plan, protection, claim = facts.plan, facts.protection, facts.sum_claim
+    openers = facts.openers
     several = len(openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
     if plan.noise == NoiseFrom.MEMBER:
@@ -334,21 +332,21 @@ def _against(setup: SessionSetup) -> str:
     return f"{opener}, {members} of the members, and everybody who sees what they publish"
 
 
-def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
+def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
     """Who is protected, against whom, how much, by which noise, and what breaks it."""
-    claim, plan = setup.claim, setup.plan
+    claim, plan = facts.claim, facts.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
-    noise = "; ".join(f"{each.block}: {_deviation(each, setup)}" for each in plan.noises)
-    fewer = setup.bytes_saved_by_grid
+    noise = "; ".join(f"{each.block}: {_deviation(each, facts)}" for each in plan.noises)
+    fewer = facts.bytes_saved_by_grid
     saved = f": {fewer} bytes fewer than a plan without noise has" if fewer else ""
     return [
         ("promise", claim.sentence()),
-        *_delta(setup),
-        ("against", _against(setup)),
+        *_delta(facts),
+        ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
-        *_of_rounds(setup),
-        ("what breaks it", _breaks(setup)),
+        *_of_rounds(facts),
+        ("what breaks it", _breaks(facts)),
         (
             "a bad record",
             "counts as zero, by a rule that looks at it alone; each member sees how many it has",
@@ -357,18 +355,18 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
-def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
+def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
     """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps.
 
     Of members' training in lengths of the longest gradient that a record may have.
     """
-    training = training_of(setup.sums)
+    training = training_of(facts.sums)
     further = {block.name: block.l2 for block in training.further} if training is not None else {}
     if noise.block in further:
         return f"σ {noise.sigma / further[noise.block]:.6g} of what one record adds, in each round"
     if training is not None and noise.block == TRAINING:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
-    kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)
+    kind = next(block.kind for sums in facts.sums for block in sums.blocks if block.name == noise.block)
     if kind in _COUNTED:
         return f"σ {noise.sigma / noise.multiplier:.6g} {_COUNTED[kind]}"
     steps = "grid steps" if kind is not Kind.SECOND_MOMENT else "grid steps squared"
@@ -386,9 +384,9 @@ def _enough(claim: Claim) -> str:
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 
-def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
+def _delta(facts: PlanFacts) -> list[tuple[str, str]]:
     """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
-    plan, clients = setup.plan, len(setup.roster.clients)
+    plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
         return []
@@ -396,20 +394,20 @@ def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
     return [("delta", f"{said}: {OUTRIGHT}")]
 
 
-def _breaks(setup: SessionSetup) -> str:
+def _breaks(facts: PlanFacts) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
-    openers = setup.openers
-    if setup.plan.noise == NoiseFrom.MEMBER:
+    openers = facts.openers
+    if facts.plan.noise == NoiseFrom.MEMBER:
         broken = "a member whose training leaves its noise out or tells it to others, for its own records"
-    elif setup.sum_claim is not None and setup.sum_claim.each_alone:
+    elif facts.sum_claim is not None and facts.sum_claim.each_alone:
         broken = "a member that leaves its noise out or tells it to others, for its own records"
-    elif setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
+    elif facts.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
-    elif setup.plan.noise == NoiseFrom.AGGREGATOR:
+    elif facts.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"
-    if setup.sum_claim is not None and setup.plan.has_training_noise:
+    if facts.sum_claim is not None and facts.plan.has_training_noise:
         broken += "; and a member whose training leaves its noise out, for its own records"
     several = "; another plan over the same data adds to it, which each member's ledger counts"
     unit = "; a client's records as a whole, or people with many records, are protected far less"
-    return broken + several + (unit if setup.plan.unit == Unit.RECORD else "")
+    return broken + several + (unit if facts.plan.unit == Unit.RECORD else "")

@@ -17,7 +17,7 @@ from pathlib import Path
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.roster import read_roster
 from secagg.errors import BadInput
-from secagg.plan_facts.setup import SessionSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.system.files import write_synced
 
 
@@ -43,7 +43,7 @@ class Trust:
         """Trust plan and roster files. Raises BadInput for one that cannot be read."""
         return cls(tuple(read_plan(path).digest for path in plans), tuple(read_roster(path).digest for path in rosters))
 
-    def contradiction(self, setup: SessionSetup) -> str:
+    def contradiction(self, setup: RoundSetup) -> str:
         """Why a session is none of those that the verifier brings, with both digests; empty where it may be."""
         held = (("plan", setup.plan.digest, self.plans), ("roster", setup.roster.digest, self.rosters))
         for what, found, brought in held:
@@ -52,14 +52,14 @@ class Trust:
                 return f"its {what} is {found.hex()}, not the one that the verifier brings ({others})"
         return ""
 
-    def vouches_for_plan(self, setup: SessionSetup, transcript: Path) -> str:
+    def vouches_for_plan(self, setup: RoundSetup, transcript: Path) -> str:
         """Who vouches for the plan, and so for the roster that it names by digest; empty where nobody does."""
         if setup.plan.digest in self.plans:
             return "the plan that the verifier brings"
         state = transcript.resolve().parent.parent
         return f"the notes of {state}" if not self.plans and _is_noted(state, setup.plan) else ""
 
-    def vouches_for_keys(self, setup: SessionSetup) -> bool:
+    def vouches_for_keys(self, setup: RoundSetup) -> bool:
         """Whether the verifier brings the roster, whatever the plan."""
         return setup.roster.digest in self.rosters
 

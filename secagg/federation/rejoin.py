@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.facts import may_return, witnesses_of
+from secagg.plan_facts.timing import longest_round
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
-from secagg.session import Connection
+from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
-from secagg.session.hearing import Hearing
-from secagg.session.returning import follow_return, may_return, witnesses_of
+from secagg.session.receive_signed import Hearing
+from secagg.session.rejoin import follow_return
 from secagg.session.transcripts import next_return
 from secagg.wire import decode
 
@@ -26,14 +27,14 @@ KNOCKING = 100
 
 
 async def way_back(
-    left: SessionSetup,
-    first: SessionSetup,
+    left: RoundSetup,
+    first: RoundSetup,
     client: int,
     state: Path,
     server: Connection,
     others: Iterable[Connection],
     progress: Callable[[str], None],
-) -> SessionSetup:
+) -> RoundSetup:
     """The session of a later round in which a client goes on that the session `left` goes on without.
 
     The one that it had returned in before a crash, else the one that t others have signed: `first` is the plan's first,
@@ -42,14 +43,14 @@ async def way_back(
     where nobody shows a valid one for as long as a round, or with cohorts all that are left, may take, LeftBehind where
     there can be none.
     """
-    if not may_return(first) or (left.is_last and not first.seed):
+    if not may_return(first.facts) or (left.is_last and not first.seed):
         raise LeftBehind("no round follows in which it may return")
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
         return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
     hearing = Hearing(first, client, progress)
     clock, problem = asyncio.get_running_loop().time, ""
-    seconds = first.longest_round * (first.rounds + 1 - left.number if first.seed else 1)
+    seconds = longest_round(first.plan) * (first.rounds + 1 - left.number if first.seed else 1)
     deadline = clock() + seconds
     progress(f"not in round {left.number}; asking for a later one for up to {seconds:.0f} s")
     pause = min(KNOCK_SECONDS * max(1.0, len(first.roster.clients) / KNOCKING), first.plan.round_seconds / 4)
@@ -70,17 +71,17 @@ async def way_back(
             problem = problem or error.problem
             break
         await asyncio.sleep(pause)
-    said = f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures"
+    said = f"no later round was shown to it, with {witnesses_of(first.facts)} other clients' signatures"
     raise SessionAborted(f"{said}: {problem or 'nobody has shown it any'}")
 
 
-async def learn_draw(drawing: SessionSetup, server: Connection, progress: Callable[[str], None]) -> SessionSetup:
+async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
     """The first round, for a client that came too late for the draw: the draw proves itself.
 
     Raises SessionAborted where nobody shows a valid one for as long as it may take.
     """
     clock, problem = asyncio.get_running_loop().time, ""
-    deadline = clock() + drawing.longest_round
+    deadline = clock() + longest_round(drawing.plan)
     while clock() < deadline:
         try:
             if data := await server.fetch(drawing.plan.digest, Drawn.__name__, 0.0):
@@ -94,7 +95,7 @@ async def learn_draw(drawing: SessionSetup, server: Connection, progress: Callab
     raise SessionAborted(f"it came too late for the draw, which nobody has shown to it: {problem or 'not yet'}")
 
 
-async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:
+async def _knock(first: RoundSetup, server: Connection, others: Iterable[Connection]) -> bytes:
     for other in others:
         with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
             async with asyncio.timeout(HEARD_SECONDS):

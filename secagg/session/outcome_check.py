@@ -10,13 +10,12 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import sum_digest
 from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.heads import Artifact
-from secagg.plan_facts.drawing import check_outcome_of_draw
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
-from secagg.session.doubt import IMPOSSIBLE_SUM, SUM_GONE, Doubt
+from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Doubt
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
-from secagg.session.rounds import opening_after
+from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import check_outcome_of_draw, opening_after
 
 MOST_LONGER = 1 << 16
 
@@ -50,7 +49,7 @@ class Files:
     the outcome names only where it has.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     outcome: Outcome
     folder: Path
 
@@ -101,7 +100,7 @@ class Files:
         return content
 
 
-def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
+def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless the outcome names what the plan says, and the sum in the plan's length."""
     if setup.is_draw:
         check_outcome_of_draw(outcome)
@@ -114,7 +113,7 @@ def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
 
 
-def require_lengths(setup: SessionSetup, outcome: Outcome, own: SumResult) -> None:
+def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None:
     """Raise ProtocolViolation where what an outcome names is longer than what follows from the sum, before it is read.
 
     What is as long is compared once it is there (`check_outcome`); numbers of other machines may be written longer.
@@ -125,7 +124,7 @@ def require_lengths(setup: SessionSetup, outcome: Outcome, own: SumResult) -> No
             raise ProtocolViolation(SERVER_INDEX, problem)
 
 
-def check_outcome(setup: SessionSetup, told: Told, own: SumResult | None = None) -> None:
+def check_outcome(setup: RoundSetup, told: Told, own: SumResult | None = None) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
@@ -157,7 +156,7 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
     """Check an outcome against what lies in its session's folder; return what that leaves open.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
@@ -171,7 +170,7 @@ def follows(setup: SessionSetup, outcome: Outcome, folder: Path) -> tuple[Doubt,
     return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()
 
 
-def recompute(setup: SessionSetup, outcome: Outcome, release: bytes) -> SumResult:
+def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
@@ -182,7 +181,7 @@ def recompute(setup: SessionSetup, outcome: Outcome, release: bytes) -> SumResul
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
-def _told_artifact(setup: SessionSetup, told: Told) -> Artifact | None:
+def _told_artifact(setup: RoundSetup, told: Told) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(told.head) != (setup.plan.result == "members"):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")

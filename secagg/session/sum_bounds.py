@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from secagg.encoding import Integers, Kind
-from secagg.plan_facts.setup import SessionSetup
 from secagg.privacy import Mechanism
+from secagg.session.round_setup import RoundSetup
 
 FALSE_ALARM_BITS = 40
 """Honest sums break a bound with probability at most 2⁻⁴⁰, over all blocks and rounds of a plan."""
@@ -22,7 +22,7 @@ SLACK = 1e-9
 """Relative room for the float64 rounding of a length."""
 
 
-def broken_bounds(setup: SessionSetup, clients: int, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
     """Complaints about the opened int64 `blocks` of so many clients, multipliers and noise included; none if honest.
 
     One unit (a client, or each of its at most max_records records) adds at most `bound` to an entry of a block, and to
@@ -30,11 +30,11 @@ def broken_bounds(setup: SessionSetup, clients: int, blocks: Mapping[str, Intege
     and ‖X‖ ≤ K·l2 by the triangle inequality, times the multiplier and plus the noise of `noise_tails`.
     """
     failures = []
-    lengths, opened = setup.spec.unit_lengths, setup.opened_noise(clients) or {}
-    for block in setup.layout.blocks:
-        values, units = blocks[block.name], block.multiplier * clients * setup.capacity.records
+    lengths, opened = setup.sum.spec.unit_lengths, setup.sum.opened_noise(clients) or {}
+    for block in setup.sum.layout.blocks:
+        values, units = blocks[block.name], block.multiplier * clients * setup.sum.capacity.records
         sigma = opened[block.name].sigma if block.name in opened else 0.0
-        entry, length = noise_tails(sigma, block.size, 2 * len(setup.layout.blocks) * setup.rounds, _rounded(setup))
+        entry, length = noise_tails(sigma, block.size, 2 * len(setup.sum.layout.blocks) * setup.rounds, _rounded(setup))
         most = math.floor(units * block.bound + entry)
         least = -math.floor(entry) if block.kind in (Kind.CENSUS, Kind.COUNTS) else -most
         if int(values.max()) > most or int(values.min()) < least:
@@ -63,7 +63,7 @@ def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[floa
     return entry, sigma * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t) + rounded / 2 * math.sqrt(size)
 
 
-def _rounded(setup: SessionSetup) -> int:
+def _rounded(setup: RoundSetup) -> int:
     """Count the parties that add a rounded Gaussian to the sum."""
-    calibration = setup.calibration
+    calibration = setup.sum.calibration
     return calibration.parties if calibration is not None and calibration.mechanism is Mechanism.GAUSSIAN else 0

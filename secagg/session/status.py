@@ -7,8 +7,8 @@ from pathlib import Path
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput
-from secagg.plan_facts.setup import SessionSetup
 from secagg.session.deadline import read_closing
+from secagg.session.round_setup import RoundSetup
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.transcripts import setup_of
 from secagg.transcript import FILE_NAME, peek, read_transcript
@@ -22,7 +22,7 @@ class Standing:
     """
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     step: str
     heard: tuple[str, ...]
     waiting_for: tuple[str, ...]

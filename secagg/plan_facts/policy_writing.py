@@ -9,7 +9,7 @@ from typing import Any
 from methods import method_of
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.agreement.policy import Policy
-from secagg.networks import admit
+from secagg.plan_facts.records import admit_program
 from secagg.protection import USUAL, protection_named
 from secagg.system.plugins import is_planned
 
@@ -55,7 +55,7 @@ def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
         policy.require_method(plan.method)
     policy.require_listed(method_of(plan).traits.programs)
     if file is not None:
-        admit(file)
+        admit_program(file)
 
 
 def _programs(plan: Plan) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from secagg.errors import MalformedMessage, ProtocolViolation, ServerAway
-from secagg.plan_facts.setup import SessionSetup
+from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FrameBody, open_frame
 
 _AGAIN_SECONDS = 0.5
@@ -44,7 +44,7 @@ class Connection(Protocol):
 class Hearing:
     """How the party `receiver` of a session hears others. `progress` is told what nobody signed."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     receiver: int
     progress: Callable[[str], None]
 

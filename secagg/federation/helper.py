@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from secagg.errors import NotNow, ProtocolViolation, SessionAborted
-from secagg.federation.storage import session_folder
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.facts import may_return
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return
-from secagg.session import AggregatorWork, Connection, Hooks, MemberSession, Rounds, begin_transcript
-from secagg.session.attachments import drop_openings, read_opening
-from secagg.session.returning import may_return
+from secagg.session import AggregatorWork, Connection, MemberSession, Rounds, RoundSetup, begin_transcript
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.rounds import opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
@@ -35,7 +33,7 @@ class FederationSecond:
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     me: LocalParty
     state: Path
     progress: Callable[[str], None]
@@ -47,9 +45,9 @@ class FederationSecond:
         self._rounds = Rounds(self.setup)
         self.setup.protection.check_machine()
 
-    async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
+    async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
-        await asyncio.to_thread(self.setup.load_libraries)
+        await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
                 outcome, draw = await self._session(setup, server, self._rounds.gone)
@@ -60,19 +58,18 @@ class FederationSecond:
         return self._rounds.done
 
     async def _session(
-        self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]
+        self, setup: RoundSetup, server: Connection, gone: AbstractSet[int]
     ) -> tuple[Outcome, Draw | None]:
         """One session's outcome, and what was drawn in it, if that is what it is."""
         folder = session_folder(self.state, setup)
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
-            hooks = Hooks(self.progress)
+            session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
-                hooks = Hooks(self.progress, work=uploads.work)
-            session = MemberSession(setup, self.me, folder, journal, hooks)
+                session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
                 await self.greet()
             outcome = await session.run(server)
@@ -97,7 +94,7 @@ class FederationSecond:
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
-        if step == Return.__name__ and may_return(self.setup) and member in self.setup.context.clients:
+        if step == Return.__name__ and may_return(self.setup.facts) and member in self.setup.context.clients:
             self._rounds.knock(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -11,12 +11,12 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome
-from secagg.session.doubt import Doubt
+from secagg.session.caveats import Doubt
 from secagg.session.rounds import end_after, opening_after
 from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
-from secagg.verification.vouching import Trust
 
 _RESULT = {
     "members": "clients in the sum",

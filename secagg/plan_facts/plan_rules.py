@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from methods import Method
 from methods.method import SumSpec
-from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
-from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
+from secagg.encoding import LARGEST_RING, Kind, Ring
 from secagg.errors import BadInput
-from secagg.privacy import Calibration, Claim, PrivacyClaim, Unit
+from secagg.privacy import Calibration, Claim, PrivacyClaim
 from secagg.protection import SessionContext, protection_named
 from secagg.protection.messages import MAX_ATTACHED
 
@@ -115,22 +114,53 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
     )
 
 
-def in_ring(
-    context: SessionContext, plan: Plan, kind: SumSpec, layout: Layout, calibration: Calibration | None
-) -> tuple[Capacity, SessionContext]:
-    """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
-
-    Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
-    """
-    noise = 0
-    if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
-        noise = calibration.largest
-    records = 1 if kind.per is Unit.SILO else plan.max_records
-    capacity = Capacity(len(context.clients), records, layout.bound, noise)
-    placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
-    return capacity, placed
-
-
 def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]:
     """The identity keys of some clients, by index."""
     return {index: roster.identity(index) for index in clients}
+
+
+def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[SumSpec]) -> None:
+    """Raise BadInput for a plan with cohorts that its members cannot make, or that its method cannot have.
+
+    Whoever is not drawn takes the newest state on the word of t members of the cohort before, 2t > k + c: so there must
+    be as many when D have vanished, and a state must tell all of its round. Where blocks are the same in every round,
+    exact sums over changing cohorts are equations, which tell of single members.
+    """
+    size = plan.cohort
+    if not size:
+        return
+    needed, sure = (size + plan.colluders) // 2 + 1, size - max(plan.dropouts, 1)
+    repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
+    begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
+    keeps = len(sums) > 1 or bool(method.traits.class_threshold) or any(kind.keeps_state for kind in sums)
+    refusals = (
+        (
+            size >= clients,
+            f"a cohort of {size} cannot be drawn from {clients} members",
+            "leave the cohort out: all members are in every round",
+        ),
+        (sum(kind.times for kind in sums) < 2, f"{plan.method} takes one sum here", "cohorts are drawn for rounds"),
+        (
+            repeats and not plan.has_noise,
+            "exact sums of the same records over changing cohorts are equations, which give members' parts away",
+            "give a finite epsilon, which covers them together, or leave the cohort out",
+        ),
+        (
+            keeps or not begun.stands_alone,
+            f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see",
+            "leave the cohort out, or train by fedavg",
+        ),
+        (
+            plan.result != "members",
+            "members that are not drawn for the last round are in all states but the last",
+            "let the result go to members",
+        ),
+        (
+            needed > sure,
+            f"{needed} of a cohort of {size} must sign what others return by, of whom only {sure} are sure to be there",
+            "draw larger cohorts, or allow fewer dropouts or colluders",
+        ),
+    )
+    for is_broken, problem, remedy in refusals:
+        if is_broken:
+            raise BadInput(problem, remedy=remedy)

@@ -11,34 +11,35 @@ from secagg.agreement.plan import Plan, canonical_json
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
 from secagg.features import Progress
-from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session.contribution import LocalRecords, contribution_of
+from secagg.session.contribution import contribution_of
 from secagg.session.outcome import SumResult, conclude
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.wire import encode
 
 
-def is_own_reference(setup: SessionSetup, members: tuple[int, ...]) -> bool:
+def is_own_reference(setup: RoundSetup, members: tuple[int, ...]) -> bool:
     """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
     everybody = members == tuple(setup.context.clients)
     plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
-    return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.sums))
+    return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.facts.sums))
 
 
-def is_pooled(setup: SessionSetup) -> bool:
+def is_pooled(setup: RoundSetup) -> bool:
     """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
 
     Where what a client sends is computed from all of its records together, as an update is, or by a model of its own,
     pooling them would be another method, and so it would where only cohorts are in the sums: the members' own
     contributions are summed instead, exactly.
     """
-    return not setup.plan.cohort and all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.sums)
+    return not setup.plan.cohort and all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.facts.sums)
 
 
-def reference_key(setup: SessionSetup, records: str) -> str:
+def reference_key(setup: RoundSetup, records: str) -> str:
     """The digest of all in a plan that decides its reference over pooled records: method, features, grid.
 
     `records` says which of a data set's they are.
@@ -52,7 +53,7 @@ def reference_key(setup: SessionSetup, records: str) -> str:
 
 
 def pooled_result(
-    setup: SessionSetup,
+    setup: RoundSetup,
     members: Mapping[int, LocalRecords],
     randomness: RandomSource | None = None,
     progress: Progress | None = None,
@@ -64,7 +65,7 @@ def pooled_result(
     rounds in all).
     """
     source = randomness or OperatingSystem()
-    first = SessionSetup.of(_without_noise(setup), setup.roster).seeded(setup.seed)
+    first = RoundSetup.of(_without_noise(setup), setup.roster).seeded(setup.seed)
     rounds: Rounds[SumResult] = Rounds(first)
     sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled(setup) else dict(members)
     states = dict.fromkeys(sources, b"")
@@ -80,7 +81,7 @@ def pooled_result(
     return rounds.last
 
 
-def _without_noise(setup: SessionSetup) -> Plan:
+def _without_noise(setup: RoundSetup) -> Plan:
     return replace(
         setup.plan,
         parameters=canonical_json(without_gate(setup.method).parameters),
@@ -94,7 +95,7 @@ def _without_noise(setup: SessionSetup) -> Plan:
 
 
 def _sum(
-    stage: SessionSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
+    stage: RoundSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
 ) -> tuple[Integers, dict[int, bytes]]:
     """The exact sum of a round, and what it leaves to each source."""
     made = {
