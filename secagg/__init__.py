@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from secagg.auditing import audit
     from secagg.data import open_dataset
-    from secagg.experiments.compare import Contender, compare
+    from secagg.experiments.comparison import Contender, compare
     from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
@@ -37,12 +37,12 @@ __all__ = [
 ]
 _PLACES = {
     "Client": "secagg.federation.embedding:Client",
-    "Contender": "secagg.experiments.compare:Contender",
+    "Contender": "secagg.experiments.comparison:Contender",
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.embedding:Server",
     "audit": "secagg.auditing:audit",
-    "compare": "secagg.experiments.compare:compare",
+    "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
     "simulate": "secagg.experiments.simulation:simulate",

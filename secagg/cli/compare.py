@@ -26,8 +26,8 @@ from secagg.cli.options import (
 )
 from secagg.cli.sweep import REFERENCE, refuse_page, told_of, values_of, with_lists, write_page
 from secagg.errors import BadInput
-from secagg.experiments import compare as experiments
-from secagg.experiments.given import open_simulated
+from secagg.experiments import comparison as experiments
+from secagg.experiments.input_data import open_simulated
 from secagg.system.engines import PROCESSES
 
 

@@ -58,7 +58,7 @@ from secagg.cli.options import (
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.given import open_simulated
+from secagg.experiments.input_data import open_simulated
 from secagg.experiments.outcome import SimulationResult, in_the_sum
 from secagg.experiments.plots import write_curves
 from secagg.experiments.rounds import RoundReport, Watcher

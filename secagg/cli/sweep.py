@@ -33,7 +33,7 @@ from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
-from secagg.experiments.given import open_simulated
+from secagg.experiments.input_data import open_simulated
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult

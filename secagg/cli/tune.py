@@ -26,7 +26,7 @@ from secagg.cli.options import (
 )
 from secagg.cli.sweep import REFERENCE, told_of, values_of, with_lists
 from secagg.errors import BadInput
-from secagg.experiments.given import open_simulated
+from secagg.experiments.input_data import open_simulated
 from secagg.experiments.tuning import Tuning
 from secagg.experiments.tuning import tune as run_tuning
 from secagg.system.engines import PROCESSES

@@ -20,7 +20,7 @@ from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
-from secagg.experiments.clients import split
+from secagg.experiments.casting import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import UNDER_NOISE, SimulationSettings

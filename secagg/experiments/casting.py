@@ -1,4 +1,4 @@
-"""Who plays in a simulated plan: the plan itself, throw-away identities, and which client holds which records."""
+"""A simulated federation: the plan, throw-away identities, and each client's records."""
 
 from __future__ import annotations
 
@@ -13,20 +13,32 @@ from methods.method import DOMAINS
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey
-from secagg.data import Dataset
+from secagg.data import Dataset, partition
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
-from secagg.experiments.clients import split
 from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
-from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.privacy import Unit
 from secagg.protection import protection_named
 from secagg.session import LocalRecords
+
+
+def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
+    """Each client's training rows. Raises BadInput for a number of clients that the data do not have."""
+    train, clients = dataset.train, settings.clients
+    if dataset.parts is not None:
+        if clients not in (None, len(dataset.parts)):
+            problem = f"{dataset.name} holds {len(dataset.parts)} tables, one client each"
+            raise BadInput(problem, remedy="leave out the number of clients")
+        return tuple(rows for _, rows in dataset.parts)
+    wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
+    return partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
+
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""

@@ -12,9 +12,8 @@ from typing import Any, cast
 from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.errors import BadInput
-from secagg.experiments.adaptation import AdaptedClients
+from secagg.experiments.client_accuracy import AdaptedClients, PersonalAccuracy
 from secagg.experiments.features import DomainAccuracy
-from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings

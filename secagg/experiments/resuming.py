@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.experiments.personal import ClientAccuracy, PersonalAccuracy
+from secagg.experiments.client_accuracy import ClientAccuracy, PersonalAccuracy
 from secagg.experiments.provenance import identity_of
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.session import Measured

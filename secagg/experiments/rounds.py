@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from methods.training.chain import ChainRound
+from secagg.experiments.client_accuracy import PersonalAccuracy
 from secagg.experiments.features import Features
-from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
 from secagg.plan_facts import SessionSetup
 from secagg.session import SumResult

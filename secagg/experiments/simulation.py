@@ -20,13 +20,12 @@ from secagg.data import Dataset
 from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.baselines import BASELINES, run_baseline
-from secagg.experiments.by_client import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.casting import Cast
+from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
+from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.outcome import Federated, SimulationResult
-from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.references import References

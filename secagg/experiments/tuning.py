@@ -10,9 +10,8 @@ from typing import Any
 from methods.search.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, varying
-from secagg.experiments.sweep import SweepResult, combinations, runs_of
+from secagg.experiments.sweep import Execution, SweepResult, combinations, runs_of
 from secagg.features import Progress
 from secagg.system.files import write_synced
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation
+from secagg.experiments.client_accuracy import Examples, Measurable
 from secagg.experiments.features import Features
-from secagg.experiments.own_records import Examples, Measurable
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.summary import student_interval

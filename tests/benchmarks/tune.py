@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run
-from secagg.experiments.sweep import combinations, runs_of
+from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import Table
 from secagg.experiments.tuning import Tuning
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, say
