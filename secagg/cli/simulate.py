@@ -58,13 +58,13 @@ from secagg.cli.options import (
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
+from secagg.experiments.figures import write_curves
 from secagg.experiments.input_data import open_simulated
 from secagg.experiments.outcome import SimulationResult, in_the_sum
-from secagg.experiments.plots import write_curves
+from secagg.experiments.results import Run
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
-from secagg.experiments.summary import Run
 from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
 from secagg.session.outcome import HEAD_FILE

@@ -34,8 +34,8 @@ from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
 from secagg.experiments.input_data import open_simulated
+from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings, kind_of
-from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
 from secagg.system.engines import PROCESSES
 from secagg.system.extras import extra

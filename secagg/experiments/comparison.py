@@ -23,10 +23,9 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
+from secagg.experiments.figures import plot_groups
 from secagg.experiments.input_data import given_dataset
-from secagg.experiments.plots import plot_groups
-from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import (
+from secagg.experiments.results import (
     Group,
     Interval,
     Row,
@@ -38,6 +37,7 @@ from secagg.experiments.summary import (
     results_of,
     student_interval,
 )
+from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, runs_of
 from secagg.experiments.tables import (
     DASH,

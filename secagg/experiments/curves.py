@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.summary import (
+from secagg.experiments.results import (
     Interval,
     RoundResult,
     Run,

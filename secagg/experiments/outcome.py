@@ -14,10 +14,10 @@ from methods.method import domains_of
 from secagg.errors import BadInput
 from secagg.experiments.client_accuracy import AdaptedClients, PersonalAccuracy
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.results import RunResult
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import RunResult
 from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks import TunedModel

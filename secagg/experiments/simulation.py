@@ -21,20 +21,20 @@ from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, run_baseline
-from secagg.experiments.casting import Cast
+from secagg.experiments.checkpoints import KeptRounds, Reached
 from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
+from secagg.experiments.notes import refuse_records, remarked
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.references import References
-from secagg.experiments.remarks import refuse_records, remarked
-from secagg.experiments.resuming import KeptRounds, Reached
 from secagg.experiments.rounds import RoundLog, Watcher
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.experiments.simulated_federation import Cast
 from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
 from secagg.plan_facts import SessionSetup

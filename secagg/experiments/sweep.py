@@ -20,11 +20,11 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
+from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_dataset
-from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.provenance import data_sha256
+from secagg.experiments.results import Row, Run, described, not_private, notes_of, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.summary import Row, Run, described, not_private, notes_of, results_of, summarise, varying
 from secagg.experiments.tables import Results, Table, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
 from secagg.features import Progress

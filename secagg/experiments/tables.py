@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.plots import write_curves
-from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import (
+from secagg.experiments.figures import write_curves
+from secagg.experiments.results import (
     Group,
     Interval,
     Row,
@@ -31,6 +30,7 @@ from secagg.experiments.summary import (
     student_interval,
     summarise,
 )
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.privacy.claim import OUTRIGHT
 from secagg.system.extras import extra
 from secagg.system.printable import escaped

@@ -10,7 +10,7 @@ from typing import Any
 from methods.search.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.summary import Run, varying
+from secagg.experiments.results import Run, varying
 from secagg.experiments.sweep import Execution, SweepResult, combinations, runs_of
 from secagg.features import Progress
 from secagg.system.files import write_synced

@@ -15,9 +15,9 @@ from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
 from secagg.experiments.provenance import SOURCES, identity_of, made_by, question_of, sources_sha256
 from secagg.experiments.references import References
+from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
-from secagg.experiments.summary import Run
 from secagg.system.engines import Engine, Shelf
 from secagg.system.engines.interface import Arrays
 from secagg.system.files import write_synced

@@ -25,7 +25,7 @@ import numpy as np
 
 from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.results import Run, student_interval
 from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import Table, shown_accuracy
 from tests.benchmarks.fashion_mnist import CLASSES, DATA, read

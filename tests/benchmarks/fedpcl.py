@@ -30,9 +30,9 @@ from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation
 from secagg.experiments.client_accuracy import Examples, Measurable
 from secagg.experiments.features import Features
+from secagg.experiments.results import student_interval
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.experiments.summary import student_interval
 from secagg.experiments.tables import Table
 from secagg.networks import ByHead, TrainedModel, TrainingSettings, train
 from secagg.randomness import SeededRandomness

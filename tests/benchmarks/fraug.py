@@ -22,7 +22,7 @@ from PIL import Image
 
 from secagg.crypto.labels import digest
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.summary import Run
+from secagg.experiments.results import Run
 from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import Table
 from secagg.networks import Augmented, AugmentedSettings, TrainedModel, program_named, train_augmented

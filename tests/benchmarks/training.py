@@ -23,9 +23,9 @@ import numpy as np
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, open_dataset
+from secagg.experiments.results import Run
 from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Run
 from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import Table
 from secagg.plan_facts import SessionSetup

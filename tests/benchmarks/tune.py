@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.summary import Run
+from secagg.experiments.results import Run
 from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import Table
 from secagg.experiments.tuning import Tuning

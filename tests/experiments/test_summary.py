@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
 
-from secagg.experiments.plots import plot_accuracy, save
-from secagg.experiments.summary import Run, student_interval, summarise
+from secagg.experiments.figures import plot_accuracy, save
+from secagg.experiments.results import Run, student_interval, summarise
 from secagg.experiments.tables import Table, accuracy_table
 
 ACCURACIES = (0.8, 0.85, 0.87)

@@ -17,9 +17,9 @@ from methods.training.chain import ChainRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import Cast
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
 from secagg.plan_facts import SessionSetup

@@ -9,9 +9,9 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import Cast
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.sweep import sweep
 

@@ -16,9 +16,9 @@ from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.errors import BadInput
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import Cast
 from secagg.session import LocalRecords, Pipeline
 from secagg.system.files import private_folder, write_synced
 from threat_models.estimation import Canaries, draw_canaries

@@ -17,8 +17,8 @@ from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Integers
-from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
+from secagg.experiments.simulated_federation import Cast
 from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit

@@ -17,9 +17,9 @@ from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import Cast
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program

@@ -11,8 +11,8 @@ from textwrap import fill
 from typing import Any
 
 from secagg.experiments.curves import Curve, csv_of_curves, curves_of
+from secagg.experiments.results import Group, Row, Run, has_known_noise, rounds_under_noise
 from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import Group, Row, Run, has_known_noise, rounds_under_noise
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
