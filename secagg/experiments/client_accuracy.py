@@ -30,32 +30,32 @@ from secagg.session.outcome import personal_models
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class LabelledInputs:
     """What models take (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
     cells: NDArray[np.int64]
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Examples:
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> LabelledInputs:
         """Those where `rows` holds, or at `rows`."""
-        return Examples(self.inputs[rows], self.labels[rows], self.cells[rows])
+        return LabelledInputs(self.inputs[rows], self.labels[rows], self.cells[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Measurable:
+class ClientDistributions:
     """A data set's training records, row by row, and its held-out ones with a label; and how many domains there are.
 
     The label of a training record that a plan with noise would not count is BAD, as a bad record's is.
     """
 
-    train: Examples
-    held_out: Examples
+    train: LabelledInputs
+    held_out: LabelledInputs
     classes: int
     domains: int
 
     @classmethod
-    def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> Measurable | None:
+    def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> ClientDistributions | None:
         """The records as heads of this grid take them, or `prepared` for models in the encoder.
 
         None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
@@ -69,11 +69,11 @@ class Measurable:
         train, held_out = (_examples(own, *each, names, classes) for (own, _), each in zip(both, made, strict=True))
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
-    def own(self, rows: NDArray[np.int64]) -> Examples:
+    def own(self, rows: NDArray[np.int64]) -> LabelledInputs:
         """A client's training records, at `rows`, that count."""
         return self.train.take(rows[self.train.labels[rows] != BAD])
 
-    def weights(self, own: Examples) -> NDArray[np.float64] | None:
+    def weights(self, own: LabelledInputs) -> NDArray[np.float64] | None:
         """Weights of the held-out records (m,) under which they are distributed like a client's own.
 
         Those of a (domain, class) cell weigh together as much as the client has records of it. None where no held-out
@@ -105,10 +105,10 @@ def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tupl
 
 def _examples(
     records: Records, inputs: NDArray[Any], labels: NDArray[np.int64], domains: NDArray[np.str_], classes: int
-) -> Examples:
+) -> LabelledInputs:
     told_apart = len(domains) > 1
     index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
-    return Examples(inputs, labels, labels + classes * index)
+    return LabelledInputs(inputs, labels, labels + classes * index)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def measure_personal(
         for each, own in _models(last, result, states)
     }
     prepared = any(model.reads_inputs for own in models.values() for model in own.values())
-    measurable = Measurable.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
+    measurable = ClientDistributions.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
     if measurable is None:
         return ()
     found: dict[str, list[ClientAccuracy]] = {}
@@ -169,7 +169,7 @@ def _models(
 
 
 def _measure_model(
-    client: int, model: TrainedModel, held_out: Examples, weights: NDArray[np.float64]
+    client: int, model: TrainedModel, held_out: LabelledInputs, weights: NDArray[np.float64]
 ) -> ClientAccuracy:
     """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
     own, like = held_out.take(np.flatnonzero(weights)), weights[weights > 0]
@@ -216,7 +216,7 @@ def adapt_clients(
     `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
     is left, and as `adapt` does.
     """
-    measurable = Measurable.of(features, grid)
+    measurable = ClientDistributions.of(features, grid)
     if measurable is None:
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
     means = class_means(head, method, grid) if adaptation.loss == "align" else None
@@ -238,16 +238,16 @@ def adapt_clients(
     return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]
 
 
-def _alone(own: Examples, classes: int, adaptation: Adaptation) -> LinearHead:
+def _alone(own: LabelledInputs, classes: int, adaptation: Adaptation) -> LinearHead:
     head = by_lbfgs(own.inputs, own.labels, classes)
     return adapt(head, own.inputs, own.labels, replace(adaptation, weight=0.0))
 
 
 def _measure(
     heads: tuple[LinearHead, LinearHead, LinearHead],
-    own: Examples,
+    own: LabelledInputs,
     weights: NDArray[np.float64],
-    measurable: Measurable,
+    measurable: ClientDistributions,
 ) -> list[float | None]:
     """One client's part of the last seven fields: three heads on records like its own, two by domain."""
     held_out, classes = measurable.held_out, measurable.classes

@@ -28,7 +28,7 @@ from secagg.experiments.input_data import given_dataset
 from secagg.experiments.results import (
     Group,
     Interval,
-    Row,
+    ResultRow,
     Run,
     RunResult,
     accuracy_of,
@@ -44,7 +44,7 @@ from secagg.experiments.tables import (
     SUPERSCRIPTS,
     Marks,
     Results,
-    Table,
+    ResultTable,
     caption,
     footnotes,
     measures_table,
@@ -198,7 +198,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class MethodRow(Row):
+class MethodRow(ResultRow):
     """A method with its parameters at one ε and expansion, and what it cost."""
 
     @property
@@ -297,7 +297,7 @@ class Comparison(Results):
         return tuple(rows)
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
         marks = Marks()
         rows = tuple(row.texts(marks) for row in self.rows)
@@ -310,10 +310,10 @@ class Comparison(Results):
         without = [f"Baselines make no secure sum and ran without {names}."] if names else []
         header = ("method", *(column.label for column in self.columns), *COSTS)
         notes = (*marks.notes, *without, *pipeline_notes(self.runs), *footnotes(self.runs))
-        return Table(text, header, rows, notes)
+        return ResultTable(text, header, rows, notes)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies; below it, where there are any, paired differences and further measures."""
         labels = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
         several = len({row.settings["epsilon"] for row in self.rows}) > 1
@@ -392,8 +392,8 @@ class Difference:
 class Pair:
     """Differences of `row` from `first`, by column of the comparison; None where seeds are too few."""
 
-    row: Row
-    first: Row
+    row: ResultRow
+    first: ResultRow
     differences: tuple[Difference | None, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -407,9 +407,9 @@ def place_of(run: Run) -> Place:
     return run.settings["partition"], run.settings["leave_out"]
 
 
-def pairs_of(rows: Sequence[Row]) -> tuple[Pair, ...]:
+def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
     """Each row against the first with a result at its ε and expansion, where two seeds or more are common to both."""
-    first: dict[tuple[Any, ...], Row] = {}
+    first: dict[tuple[Any, ...], ResultRow] = {}
     pairs = []
     for row in rows:
         if all(cell.accuracy is None for cell in row.cells):
@@ -420,7 +420,7 @@ def pairs_of(rows: Sequence[Row]) -> tuple[Pair, ...]:
     return tuple(pair for pair in pairs if any(pair.differences))
 
 
-def paired_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
+def paired_table(rows: Sequence[ResultRow], columns: Sequence[str]) -> ResultTable | None:
     """A row for each pair, under the labels of the comparison's `columns`; None without a pair."""
     pairs = pairs_of(rows)
     if not pairs:
@@ -431,7 +431,7 @@ def paired_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
         for pair in pairs
     )
     sure = all(each is None or each.is_sure for pair in pairs for each in pair.differences)
-    return Table(CAPTION, ("method", "less", *columns), cells, () if sure else (UNSURE,), "paired")
+    return ResultTable(CAPTION, ("method", "less", *columns), cells, () if sure else (UNSURE,), "paired")
 
 
 def _why_bare(cell: Group, finite: bool) -> list[str]:

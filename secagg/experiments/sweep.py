@@ -23,9 +23,9 @@ from secagg.experiments.baselines import BASELINES
 from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_dataset
 from secagg.experiments.provenance import data_sha256
-from secagg.experiments.results import Row, Run, described, not_private, notes_of, results_of, summarise, varying
+from secagg.experiments.results import ResultRow, Run, described, not_private, notes_of, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.tables import Results, Table, accuracy_table, by_epsilon, measures_table, pipeline_notes
+from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
 from secagg.features import Progress
 from secagg.system.engines import PROCESSES, Engine, engine_of
@@ -141,17 +141,17 @@ class SweepResult(Results):
     asked: int = 0
 
     @property
-    def series(self) -> tuple[Row, ...]:
+    def series(self) -> tuple[ResultRow, ...]:
         """A row for each series with a result."""
         return summarise(self.runs)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """Accuracy by series and ε."""
         return accuracy_table(self.dataset, self.runs)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies, and below it that of further measures, where there are any."""
         groups = [group for row in self.series for group in by_epsilon(row.label, row.runs)]
         further = measures_table(self.dataset, "ε", groups, pipeline_notes(self.runs))

@@ -18,7 +18,7 @@ from secagg.experiments.figures import write_curves
 from secagg.experiments.results import (
     Group,
     Interval,
-    Row,
+    ResultRow,
     Run,
     RunResult,
     has_known_noise,
@@ -60,7 +60,7 @@ INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % inter
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A caption, a header and rows of the same length; the first column names the row. `notes` stand below.
 
     `name` is its label in LaTeX.
@@ -147,7 +147,7 @@ class Results(ABC):
 
     @property
     @abstractmethod
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies, and below it the others, where there are any."""
 
     @abstractmethod
@@ -188,7 +188,7 @@ class Results(ABC):
         write_curves(self.runs, out)
 
 
-def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
+def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
     """Accuracy in per cent, a row per series and a column per ε; a dash and its reason where a run was refused."""
     series = summarise(runs, refused=True)
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
@@ -198,12 +198,12 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
         cells = {cell.epsilon: shown(cell) + marks.of_cell(cell) for cell in row.cells}
         rows.append((row.label, *(cells.get(epsilon, DASH) for epsilon in epsilons)))
     text, header = caption(dataset, runs, series), ("ε", *map(_epsilon, epsilons))
-    return Table(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
+    return ResultTable(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
 
 
 def measures_table(
     dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
-) -> Table | None:
+) -> ResultTable | None:
     """Other measures than accuracy: a row for each group, which has its texts in the first and second column.
 
     A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
@@ -217,7 +217,7 @@ def measures_table(
     of = f"of class {positive.pop()}" if positive != {None} else "means over the classes"
     text = f"In per cent, on the same records: AUC and F1 are {of}; a lower calibration error is better. {INTERVALS}"
     header = ("method", second, *SHOWN.values())
-    return Table(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
+    return ResultTable(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
 
 
 def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
@@ -258,7 +258,7 @@ def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
-def caption(dataset: str, runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str:
     """The caption of a table of accuracies: the kinds of intervals in its rows, and what all runs share."""
     results = results_of(runs)
     counts = {cell.seeds for row in rows for cell in row.cells if cell.seeds}
