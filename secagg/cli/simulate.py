@@ -64,7 +64,7 @@ from secagg.experiments.outcome import SimulationResult, in_the_sum
 from secagg.experiments.results import Run
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Listeners, simulate_dataset
+from secagg.experiments.simulation import Callbacks, simulate_dataset
 from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
 from secagg.session.outcome import HEAD_FILE
@@ -248,7 +248,7 @@ def _simulate(
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
-        listeners = Listeners(
+        listeners = Callbacks(
             extracting=partial(told, "extracting features"),
             playing=_follow(told),
             referring=partial(told, REFERRING),

@@ -21,7 +21,7 @@ from secagg.errors import BadInput
 from secagg.experiments.client_accuracy import ClientAccuracy, PersonalAccuracy
 from secagg.experiments.provenance import identity_of
 from secagg.experiments.rounds import RoundReport
-from secagg.experiments.session import Measured
+from secagg.experiments.session import SessionCost
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
 from secagg.plan_facts import SessionSetup
@@ -35,7 +35,7 @@ from secagg.wire import decode, encode
 
 
 @dataclass(frozen=True, eq=False)
-class Reached:
+class Checkpoint:
     """Where a simulation stands between two rounds.
 
     `openings`: what opened each round so far, with its broadcast; where a broadcast tells all, the last alone. `states`
@@ -45,7 +45,7 @@ class Reached:
     openings: tuple[tuple[RoundOpening, bytes], ...] = ()
     states: Mapping[int, bytes] = field(default_factory=dict, repr=False)
     points: tuple[RoundReport, ...] = ()
-    measured: Measured = field(default_factory=Measured)
+    measured: SessionCost = field(default_factory=SessionCost)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: SessionSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
@@ -56,7 +56,7 @@ class Reached:
         latest = (opening, result.broadcast)
         return (latest,) if setup.opens_alone else (*self.openings, latest)
 
-    def due(self, first: SessionSetup) -> SessionSetup:
+    def session_at(self, first: SessionSetup) -> SessionSetup:
         """The session that is due, of a plan of the same settings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
@@ -70,7 +70,7 @@ class Reached:
         return setup
 
 
-class KeptRounds:
+class CheckpointFolder:
     """The folder's part for one simulation. Raises BadInput where the folder cannot be written."""
 
     def __init__(self, folder: Path, settings: SimulationSettings, data_sha256: str) -> None:
@@ -82,7 +82,7 @@ class KeptRounds:
         except OSError as error:
             raise BadInput(f"cannot write to {folder} ({error.strerror})", remedy="give another --keep") from None
 
-    def recall(self) -> Reached:
+    def recall(self) -> Checkpoint:
         """Where the simulation stands: after the latest round that was kept whole, or at the beginning."""
         for kept in sorted(self._rounds(), reverse=True):
             try:
@@ -90,14 +90,14 @@ class KeptRounds:
             except BadInput:
                 continue
             if content:
-                return _reached(json.loads(content))
-        return Reached()
+                return _read(json.loads(content))
+        return Checkpoint()
 
-    def keep(self, number: int, reached: Reached) -> None:
+    def keep(self, number: int, checkpoint: Checkpoint) -> None:
         """Round `number` has ended: it takes the place of those before it."""
         folder = self._folder / str(number)
         private_folder(folder)
-        keep_state(folder, json.dumps(_plain(reached)).encode(), self._digest, OperatingSystem())
+        keep_state(folder, json.dumps(_plain(checkpoint)).encode(), self._digest, OperatingSystem())
         for before in self._rounds():
             if before != number:
                 shutil.rmtree(self._folder / str(before))
@@ -110,26 +110,26 @@ class KeptRounds:
         return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
 
 
-def _plain(reached: Reached) -> dict[str, Any]:
+def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
     """As JSON holds it: floats come back as they were."""
     return {
-        "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in reached.openings],
-        "states": {member: _text(state) for member, state in reached.states.items()},
-        "points": [asdict(point) for point in reached.points],
-        "measured": asdict(reached.measured),
-        "seconds": dict(reached.seconds),
+        "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in checkpoint.openings],
+        "states": {member: _text(state) for member, state in checkpoint.states.items()},
+        "points": [asdict(point) for point in checkpoint.points],
+        "measured": asdict(checkpoint.measured),
+        "seconds": dict(checkpoint.seconds),
     }
 
 
-def _reached(content: Mapping[str, Any]) -> Reached:
+def _read(content: Mapping[str, Any]) -> Checkpoint:
     """What `_plain` made plain."""
     of_members = (content["measured"][name] for name in ("client_cpu", "client_bytes"))
     cpu, sent = ({int(member): value for member, value in each.items()} for each in of_members)
-    return Reached(
+    return Checkpoint(
         tuple((decode(RoundOpening, _bytes(opening)), _bytes(told)) for opening, told in content["openings"]),
         {int(member): _bytes(state) for member, state in content["states"].items()},
         tuple(_report(**point) for point in content["points"]),
-        Measured(cpu, sent, content["measured"]["server_seconds"]),
+        SessionCost(cpu, sent, content["measured"]["server_seconds"]),
         content["seconds"],
     )
 

@@ -43,7 +43,7 @@ def refuse_records(dataset: Dataset, settings: SimulationSettings) -> None:
         raise BadInput(problem, remedy=f"number the classes from 0; {MOST_CLASSES} are the most")
 
 
-def remarked(run: SimulationResult, features: Features) -> SimulationResult:
+def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
     """The run, whose report also says what was asked for in vain, and what to know of data, backbone and δ."""
     dataset, settings = features.dataset, run.settings
     held_out = dataset.test.bad if dataset.test is not None else 0

@@ -45,11 +45,11 @@ FEWEST_STEPS = 1 << 8
 
 
 @dataclass(frozen=True, eq=False)
-class Cast:
+class SimulatedFederation:
     """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
 
     Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
-    `leaves` says who drops out of the first sum, and at which step.
+    `dropouts` says who drops out of the first sum, and at which step.
     """
 
     features: Features
@@ -57,19 +57,19 @@ class Cast:
     keys: Mapping[int, SigningKey] = field(repr=False)
     members: Mapping[int, LocalRecords] = field(repr=False)
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
-    leaves: Mapping[int, str]
+    dropouts: Mapping[int, str]
     notes: tuple[str, ...]
     randomness: Randomness
 
     @classmethod
-    def of(cls, features: Features, settings: SimulationSettings) -> Cast:
+    def of(cls, features: Features, settings: SimulationSettings) -> SimulatedFederation:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
-        leaves = _leaves(settings, len(members))
-        return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
+        dropouts = _leaves(settings, len(members))
+        return cls(features, setup, keys, members, rows, dropouts, tuple(notes), settings.randomness)
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
@@ -131,7 +131,7 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
 
 
 def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
-    """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
+    """Who dropouts, chosen by the seed, and when: spread over the steps of the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
     steps = protection_named(settings.protection).leaving
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}
