@@ -1,9 +1,9 @@
-"""What a simulated plan of several rounds keeps as they end, so that the same command goes on where it was.
+"""Checkpoints of a simulated plan of several rounds, so that the same command goes on after an interruption.
 
 A folder's part for one simulation is named by all that decides its result (`identity_of`): other settings, data or code
 begin anew beside it. There the last round that has ended is kept: what opened the rounds after it, the simulated
-members' private states, and the reports and costs so far, sealed like a member's own state. Who is killed between two
-writes has the round before.
+members' private states, and the reports and costs so far, sealed like a member's own state. A process that is killed
+between two writes leaves the round before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from secagg.wire import decode, encode
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Where a simulation stands between two rounds.
+    """The state of a simulation between two rounds.
 
     `openings`: what opened each round so far, with its broadcast; where a broadcast tells all, the last alone. `states`
     are the members' own, `points`, `measured` and `seconds` what is known and was spent so far.
@@ -57,7 +57,7 @@ class Checkpoint:
         return (latest,) if setup.opens_alone else (*self.openings, latest)
 
     def session_at(self, first: SessionSetup) -> SessionSetup:
-        """The session that is due, of a plan of the same settings.
+        """The session that comes next, of a plan of the same settings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """
@@ -71,7 +71,7 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """The folder's part for one simulation. Raises BadInput where the folder cannot be written."""
+    """A folder of checkpoints of one simulation. Raises BadInput where it cannot be written."""
 
     def __init__(self, folder: Path, settings: SimulationSettings, data_sha256: str) -> None:
         identity = json.dumps(identity_of(asdict(settings), data_sha256))
@@ -122,7 +122,7 @@ def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _read(content: Mapping[str, Any]) -> Checkpoint:
-    """What `_plain` made plain."""
+    """Undo `_plain`."""
     of_members = (content["measured"][name] for name in ("client_cpu", "client_bytes"))
     cpu, sent = ({int(member): value for member, value in each.items()} for each in of_members)
     return Checkpoint(

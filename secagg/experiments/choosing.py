@@ -1,4 +1,4 @@
-"""Every protection for one and the same plan, side by side: for whoever has to choose one."""
+"""Compare every protection for one and the same plan: trust, bytes and seconds."""
 
 from __future__ import annotations
 

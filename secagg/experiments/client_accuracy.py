@@ -31,7 +31,7 @@ from secagg.session.outcome import personal_models
 
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
-    """What models take (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
+    """Models' inputs (n, d), labels (n,), and the (domain, class) cell of each record (n,)."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
@@ -92,12 +92,12 @@ def _domains(*groups: Records) -> NDArray[np.str_]:
 
 
 def _prepared(feature_map: FeatureMap, records: Records) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """What models in the encoder take of the records, and their labels."""
+    """Inputs of models in the encoder, and the labels."""
     return feature_map.encoder.prepare(records.inputs), records.labels
 
 
 def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """What heads take of the records, and their labels, BAD where a plan with noise would not count them."""
+    """Inputs of heads, and the labels, BAD where a plan with noise would not count the record."""
     inputs = inputs_of(features, grid)
     good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
     return inputs, np.where(good, records.labels, BAD)

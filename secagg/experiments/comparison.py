@@ -47,9 +47,9 @@ from secagg.experiments.tables import (
     ResultTable,
     caption,
     footnotes,
+    format_cell,
     measures_table,
     pipeline_notes,
-    shown,
 )
 from secagg.features import Progress
 from secagg.heads.evaluation import clopper_pearson
@@ -147,7 +147,7 @@ def _ask(
 
 
 def _inapplicable(contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """What was asked for that baselines among the contenders do without."""
+    """Settings that were asked for and that baselines among the contenders do without."""
     if not any(contender.method in BASELINES for contender in contenders):
         return ()
     return tuple(name for name, default in OF_SUMS.items() if tuple(grid.get(name, (default,))) != (default,))
@@ -239,7 +239,7 @@ class MethodRow(ResultRow):
         """The row of the table."""
         finite = math.isfinite(self.settings["epsilon"])
         bare = sorted({why for cell in self.cells for why in _why_bare(cell, finite)})
-        cells = [shown(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
+        cells = [format_cell(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
         ran = [name + (marks.of(*bare) if name == UNPROTECTED and bare else "") for name in self.protections]
         is_noisy = any(promise != "none" for promise in self.promises)
         opened_only = marks.of(OPENED_ONLY) if is_noisy and UNPROTECTED in self.protections else ""

@@ -96,7 +96,7 @@ def curves_of(runs: Sequence[Run]) -> tuple[RoundCurve, ...]:
 
 
 def csv_of_curves(curves: Sequence[RoundCurve]) -> str:
-    """One row per curve and point. A column is empty where nothing was measured, or there is no noise."""
+    """One row per curve and point. A column is empty where nothing was measured or no noise was added."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

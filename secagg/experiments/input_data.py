@@ -51,7 +51,7 @@ def open_simulated(
     image_size: int | None,
     test: str | None = None,
 ) -> Dataset:
-    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
+    """Open the data of simulations with this smallest epsilon; with noise a bad record is not refused."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}

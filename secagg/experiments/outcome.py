@@ -1,4 +1,4 @@
-"""What one simulated run gave."""
+"""The result of one simulated run, and its JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
-    """How many clients' vectors are in the last sum, of how many that were asked for one, and where the others are."""
+    """Count the clients in the last sum, of those that were asked for a vector, in words."""
     asked = cohort or clients
     gone = f"{asked - members} vanished before their vectors counted"
     words = f"{members} of {asked} ({'all' if members == asked else gone})"
@@ -38,7 +38,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Federated:
-    """What only a federated run has: its last session, that session's sum, and what each client sent in all."""
+    """Facts that a baseline lacks: the last session, its sum, and the bytes that each client sent in all."""
 
     setup: SessionSetup
     result: SumResult
@@ -96,25 +96,25 @@ class SimulationResult:
     rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
-        """What ran and what came of it, on one line; the rest is in `to_json`."""
+        """Method, data, ε and accuracy on one line; the rest is in `to_json`."""
         ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
         test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
         return f"<{type(self).__name__}: {ran}{test}>"
 
     def summary(self) -> str:
-        """What ran and what came of it, a line each."""
-        rows = self._told()
+        """Settings and results, a line each."""
+        rows = self._lines()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def to_frame(self) -> Any:
-        """A `pandas.DataFrame` of one row: everything in `to_json` that is no list, measures and seconds by name."""
+        """A `pandas.DataFrame` of one row: everything in `to_json` but lists, with measures and seconds by name."""
         return frame_of([flat(self.to_json())])
 
     def _repr_html_(self) -> str:
-        return html_of((), self._told(), "A simulated federation")
+        return html_of((), self._lines(), "A simulated federation")
 
-    def _told(self) -> list[tuple[str, str]]:
+    def _lines(self) -> list[tuple[str, str]]:
         s = self.settings
         scored = self.metrics
         known = [(scored.called(name), each) for name, each in scored.overall.items() if each] if scored else []

@@ -280,8 +280,8 @@ def run_session(
 ) -> SessionResult:
     """Open the sum of the clients that stay; `dropouts` says which client leaves at which step.
 
-    The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those of all
-    parties by their index in the roster. Raises SessionAborted when too few are left.
+    The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
+    of all parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
     parties = {

@@ -68,12 +68,12 @@ class SimulatedFederation:
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
-        dropouts = _leaves(settings, len(members))
+        dropouts = _dropouts(settings, len(members))
         return cls(features, setup, keys, members, rows, dropouts, tuple(notes), settings.randomness)
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
-    """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
+    """The given radius, the public bound, or the pooled maximum with a note; None where records are normalised."""
     if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:
         return settings.radius, []
     bound = features.map.bound(features.dataset.bound)
@@ -84,7 +84,7 @@ def _radius(features: Features, settings: SimulationSettings) -> tuple[float | N
 
 
 def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
-    """What to note of a grid on which most records are next to nothing: a few that are far longer take it up."""
+    """A note where most records are almost zero on the grid, because a few are far longer."""
     if grid.is_normalised:
         return []
     median = float(np.median(lengths_of(features, grid.centre))) / grid.step
@@ -130,8 +130,8 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
     return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
 
 
-def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
-    """Who dropouts, chosen by the seed, and when: spread over the steps of the protocol."""
+def _dropouts(settings: SimulationSettings, clients: int) -> dict[int, str]:
+    """The clients that drop out, chosen by the seed, and at which steps, spread over the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
     steps = protection_named(settings.protection).leaving
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

@@ -264,7 +264,7 @@ def play_rounds(
     lap: Callable[[str], None] = lambda name: None,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[PlayedRound]:
-    """Play every session of the plan; a client that drops out of one is in none later. `lap` takes the name of each part.
+    """Play every session of the plan; a client that drops out of one is in none later. `lap` takes each part's name.
 
     With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
     and its state after the round before. Rounds before the `checkpoint` are not played again.

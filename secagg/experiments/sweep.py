@@ -61,7 +61,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """Which runs are made, where, and who is told.
+    """The runs to make, the engine that makes them, and who follows the progress.
 
     With a `shard` only its own are, and nothing is written but these runs. With `collect` none is: they are all there.
     """
@@ -122,7 +122,7 @@ class Ran:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was taken over, where anything was there; then what the runs' own reports note, each once."""
+        """The number of runs that were taken over, if any; then the notes of the runs' own reports, each once."""
         said = f"{self.kept} of {len(results_of(self.runs))} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
@@ -248,7 +248,7 @@ def runs_of(
     folder.mkdir(parents=True, exist_ok=True)
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
-    said = _Said(execution.progress, settings, len(files), kept)
+    said = _RunLog(execution.progress, settings, len(files), kept)
     for file, run in run_all(dataset, missing, execution.engine) if missing else ():
         if run.refusal is not None and execution.shard is not None:
             file.write_refusal(run.refusal)
@@ -271,8 +271,8 @@ def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile],
     return BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
 
 
-class _Said:
-    """Tells progress and log of every run that ends."""
+class _RunLog:
+    """Reports every run that ends to progress and log."""
 
     def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
         self._progress = progress or (lambda done, total: None)
@@ -294,7 +294,7 @@ class _Said:
 
 
 def _questions(folder: Path, data_sha256: str) -> set[str]:
-    """What the runs in a folder answer, whatever made them.
+    """The questions that the runs in a folder answer, whatever made them.
 
     Raises BadInput where one is over other data: the tables beside it would be replaced.
     """
@@ -337,7 +337,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
 
 
 def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of which no rounds and rounds by rule are the same where there is no sum that could have any."""
+    """Settings of a baseline, for which no rounds and rounds by rule are the same."""
     if settings["method"] in BASELINES and not settings["refine"]:
         return {**settings, "refine": None}
     return settings

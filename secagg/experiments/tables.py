@@ -195,7 +195,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
     marks = Marks()
     rows = []
     for row in series:
-        cells = {cell.epsilon: shown(cell) + marks.of_cell(cell) for cell in row.cells}
+        cells = {cell.epsilon: format_cell(cell) + marks.of_cell(cell) for cell in row.cells}
         rows.append((row.label, *(cells.get(epsilon, DASH) for epsilon in epsilons)))
     text, header = caption(dataset, runs, series), ("ε", *map(_epsilon, epsilons))
     return ResultTable(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
@@ -281,7 +281,7 @@ def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str
     return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
-def shown(cell: Group) -> str:
+def format_cell(cell: Group) -> str:
     """The mean accuracy of a cell with its interval; a dash without one."""
     return DASH if cell.accuracy is None else shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 

@@ -20,7 +20,7 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is searched: the settings in `space` of `method`, beside its `fixed` ones, as words.
+    """A search for the settings in `space` of `method`, beside its `fixed` ones, as words.
 
     An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
     """
@@ -39,7 +39,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Found:
-    """What one search found: the method's `parameters` as words, written to the file of this name.
+    """One search's result: the method's `parameters` as words, written to the file of this name.
 
     `search`: in what it differs from the others, "epsilon 4.0, clients 20" say; empty where there is no other.
     """
