@@ -116,7 +116,9 @@ def compare(
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
     name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
-    comparison = Comparison(name, protection, runs, _inapplicable(contenders, grid), ran.notes)
+    baselines = any(contender.method in BASELINES for contender in contenders)
+    idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
+    comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
     if results_of(runs) and execution.is_whole:  # refusals alone must not replace what was written before
         comparison.write(out)
     return comparison
@@ -144,13 +146,6 @@ def _ask(
         }
         for contender, condition in product(dict.fromkeys(contenders), conditions)
     ]
-
-
-def _inapplicable(contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """Settings that were asked for and that baselines among the contenders do without."""
-    if not any(contender.method in BASELINES for contender in contenders):
-        return ()
-    return tuple(name for name, default in OF_SUMS.items() if tuple(grid.get(name, (default,))) != (default,))
 
 
 ROW = ("method", "parameters", "epsilon", "expand")

@@ -148,7 +148,7 @@ class SimulationResult:
 
     def to_json(self) -> RunResult:
         """Plain values for a JSON file; null where a baseline has nothing."""
-        s, test, reference = self.settings, self.evaluation, self.reference
+        s, head, test, reference = self.settings, self.head, self.evaluation, self.reference
         content = {
             "method": s.method,
             "dataset": self.dataset,
@@ -164,7 +164,7 @@ class SimulationResult:
             "adjacency": s.adjacency,
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
-            "refine": self._refinements,
+            "refine": int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0,
             **{name: getattr(s, name) for name in OTHERS},
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
@@ -173,13 +173,14 @@ class SimulationResult:
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "personal": [asdict(each) for each in self.personal] or None,
-            "tuned": _tuned(self.head),
+            "tuned": {"settings": head.settings, "loss": head.score} if isinstance(head, TunedModel) else None,
             "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "leaves": self.leaves,
-            "head_sha256": self.head.digest if self.head is not None else None,
+            "head_sha256": head.digest if head is not None else None,
             **{name: getattr(self, name) for name in ("bad_records", "bad_held_out", "diverged")},
-            **(_tell_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
+            **(dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": self.baseline_bytes}),
+            **(_of_federated(self.federated) if self.federated else {}),
             "client_seconds": self.client_seconds,
             "server_seconds": self.server_seconds,
             "seconds": dict(self.seconds),
@@ -187,11 +188,6 @@ class SimulationResult:
             "notes": list(self.notes),
         }
         return cast(RunResult, {**content, "not_private": self._not_private(content)})
-
-    @property
-    def _refinements(self) -> int:
-        """The rounds of refinement that the plan had."""
-        return int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0
 
     def _not_private(self, content: Mapping[str, Any]) -> list[str]:
         """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
@@ -238,29 +234,16 @@ def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
     """Each domain's accuracy; their mean over the domains that clients had, and that of the one left out."""
     inside = [each.evaluation.accuracy for each in found if not each.left_out]
     outside = [each.evaluation.accuracy for each in found if each.left_out]
+    names = ("accuracy", "correct", "total")
     domains = {
-        each.domain: {
-            "accuracy": each.evaluation.accuracy,
-            "correct": each.evaluation.correct,
-            "total": each.evaluation.total,
-            "left_out": each.left_out,
-        }
+        each.domain: {name: getattr(each.evaluation, name) for name in names} | {"left_out": each.left_out}
         for each in found
     }
     means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
     return {"domains": domains, **means}
 
 
-def _tuned(head: Artifact | None) -> dict[str, Any] | None:
-    """The settings that were found, and their mean loss on the records that members held back; None without any."""
-    return {"settings": head.settings, "loss": head.score} if isinstance(head, TunedModel) else None
-
-
-def _not_federated(sent: int | None) -> dict[str, Any]:
-    return dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": sent}
-
-
-def _tell_federated(run: Federated) -> dict[str, Any]:
+def _of_federated(run: Federated) -> dict[str, Any]:
     plan = run.setup.plan
     values = (
         plan.normalisation,

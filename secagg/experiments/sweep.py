@@ -332,12 +332,10 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
     given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
     lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]
     names = (*AXES, "seed")
-    combined = (dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
-    return tuple({tuple(each.values()): each for each in map(_without_rounds, combined)}.values())
-
-
-def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a baseline, for which no rounds and rounds by rule are the same."""
-    if settings["method"] in BASELINES and not settings["refine"]:
-        return {**settings, "refine": None}
-    return settings
+    found = {}
+    for values in product(*lists, range(seeds)):
+        settings = dict(zip(names, values, strict=True))
+        if settings["method"] in BASELINES and not settings["refine"]:
+            settings["refine"] = None  # a baseline has no sum: no rounds and rounds by rule are the same
+        found[tuple(settings.values())] = settings
+    return tuple(found.values())

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -274,11 +274,20 @@ def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
     names = ("clients", "partition", "leave_out", "expand", *(("delta", "adjacency", "unit") if noisy else ()))
-    federated = [result for result in results if not is_baseline(result)] or results
-    shared = {name: value for name in names if (value := _common(federated, name))}
-    conditions = [f"{name.replace('_', ' ')} {_number(value)}" for name, value in shared.items()]
-    tested = " or ".join(_tested(share, dataset) for share in sorted({result["validate"] for result in results}))
-    return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
+    federated: list[Any] = [result for result in results if not is_baseline(result)] or results
+    conditions = []
+    for name in names:
+        values = {result[name] for result in federated if result[name] is not None}
+        if len(values) == 1 and (value := values.pop()):
+            number = f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else value
+            conditions.append(f"{name.replace('_', ' ')} {number}")
+    tested = [
+        f"{100 * share:g} % of the training records of {dataset}, held out"
+        if share
+        else f"the held-out records of {dataset}"
+        for share in sorted({result["validate"] for result in results})
+    ]
+    return f"Accuracy (%) on {' or '.join(tested)}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
 def format_cell(cell: Group) -> str:
@@ -374,21 +383,5 @@ def _measure(runs: Sequence[Run], name: str) -> str:
     return shown_accuracy(fmean(values), (max(0.0, low), min(1.0, high)), len(values), len(runs) - len(values))
 
 
-def _tested(share: float, dataset: str) -> str:
-    """The records that accuracy is measured on, where this share of the training records is for validation."""
-    validated = f"{100 * share:g} % of the training records of {dataset}, held out"
-    return validated if share else f"the held-out records of {dataset}"
-
-
-def _common(results: Collection[Mapping[str, Any]], name: str) -> Any:
-    """The one value that all results have, or None."""
-    values = {result[name] for result in results if result[name] is not None}
-    return values.pop() if len(values) == 1 else None
-
-
 def _epsilon(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
