@@ -23,7 +23,7 @@ from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import examine
-from threat_models.evidence import rehearse
+from threat_models.evidence.simulation import rehearse
 from threat_models.findings import SHARE
 from threat_models.report.content import CONTROL
 from threat_models.report.json_report import measure_content
