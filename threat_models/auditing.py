@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from secagg.data import Dataset
 from secagg.errors import BadInput, why
-from secagg.experiments.given import open_simulated
+from secagg.experiments.input_data import open_simulated
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.networks import code_warnings

@@ -13,10 +13,10 @@ from typing import Any
 import threat_models
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.plots import Scale, plot_accuracy
+from secagg.experiments.figures import Scale, plot_accuracy
 from secagg.experiments.provenance import data_sha256, sources_sha256
+from secagg.experiments.results import ResultRow, Run, is_baseline, summarise, varying
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Row, Run, is_baseline, summarise, varying
 from secagg.experiments.workers import RunFile
 from secagg.features import Progress
 from secagg.wire import plain
@@ -109,7 +109,7 @@ def write_attack_curve(attempts: Sequence[Attempt], attack: str, out: Path) -> t
     return tuple(silent)
 
 
-def _series(attempts: Sequence[Attempt], family: str) -> list[Row]:
+def _series(attempts: Sequence[Attempt], family: str) -> list[ResultRow]:
     """A series for each series of the sweep and each measure of the family, its values in place of accuracies."""
     ways: dict[str, list[Run]] = {}
     for attempt in attempts:

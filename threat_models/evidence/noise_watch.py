@@ -17,8 +17,8 @@ from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Integers
-from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
@@ -58,9 +58,9 @@ class Watched(SimpleRound):
 class NoiseWatch:
     """Watches every session of a simulated plan with noise."""
 
-    def __init__(self, cast: Cast) -> None:
-        plan = cast.setup.plan
-        self._cast = cast
+    def __init__(self, federation: SimulatedFederation) -> None:
+        plan = federation.setup.plan
+        self._cast = federation
         self._plan = plan
         self._by_clients = plan.noise == NoiseFrom.CLIENT
         self._exact: dict[tuple[int, int], Blocks] = {}

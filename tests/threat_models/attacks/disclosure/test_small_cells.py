@@ -10,9 +10,9 @@ import pytest
 from secagg.data import open_dataset
 from secagg.data.records import DOMAIN
 from secagg.encoding import Normalisation
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.rounds import rounds_of
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
@@ -170,7 +170,7 @@ def test_records_between_the_sums_of_a_plan_are_members(settings, expected, adve
     The grid's own test finds them: no record is known. Golden: the threshold 0.4 leaves out one digit 4.
     """
     chosen = SimulationSettings(clients=4, normalise="centred-unit", **settings)
-    cast = Cast.of(Features.of(open_dataset("digits"), chosen), chosen)
+    cast = SimulatedFederation.of(Features.of(open_dataset("digits"), chosen), chosen)
     _, session = main_session(cast)
     members = {row.tobytes() for own in cast.members.values() for row in own.integers}
     view = view_of(session, adversary_named(adversary))
