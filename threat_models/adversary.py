@@ -42,7 +42,7 @@ class Adversary:
     residual_risk: str
 
     def colluding(self, clients: tuple[str, ...]) -> tuple[str, ...]:
-        """Who of the clients sides with it."""
+        """The clients that collude with it."""
         return clients[:-1] if self.colluders == "all but one" else clients[: int(self.colluders)]
 
 

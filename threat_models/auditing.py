@@ -37,7 +37,7 @@ from threat_models.evidence.transcripts import input_of, known_of, of_plans, rea
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
-from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
+from threat_models.report.content import AttackNote, AuditReport, Examination, Input, ProtectionLevel
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
@@ -108,7 +108,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What to audit, for which adversaries, and by which rules.
+    """A request for an audit: its subject, adversaries and rules.
 
     Without `transcripts` the `simulation` is audited. `known` and `public` are records that took part and others that
     did not, `records` how many took part in all, where that is public; `canaries` how many to plant, or the file of
@@ -135,7 +135,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class AuditInput:
-    """What is audited: sessions, what may be known beside them, and where they come from.
+    """The subject of an audit: sessions, what may be known beside them, and where they come from.
 
     `recorded` are the sessions of single transcripts, `levels` a simulated plan's sums without its protection, and
     without its noise. `doubts` say why known and public records may not be what they are called, or are missing.
@@ -267,7 +267,7 @@ def _bring(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
 def _run_brought(
     spec: str, attack: Attack, views: tuple[View, ...], knowledge: Knowledge, progress: Callable[[int, int], None]
 ) -> Finding:
-    """What somebody's own attack finds. Raises BadInput where its code fails, or returns no Finding."""
+    """Run an auditor's own attack. Raises BadInput where its code fails, or returns no Finding."""
     try:
         found: object = attack.run(views, knowledge, progress)
     except Exception as error:
@@ -384,7 +384,7 @@ def _report(
             _cheat(each, told) if each.attacks == (ACTIVE.name,) else examine(each, found.sessions, knowledge, told)
             for each in adversaries
         ]
-        levels = [Level(name, _at(name, level, known, told)) for name, level, known in found.levels]
+        levels = [ProtectionLevel(name, _at(name, level, known, told)) for name, level, known in found.levels]
     subject = subject_of(audited, knowledge.records, found.settings, found.recorded)
     return AuditReport(
         title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",

@@ -1,4 +1,4 @@
-"""What an audit knows of one secure sum, and what an adversary may know beside it: plain values."""
+"""Values of an audit: one secure sum, and the knowledge of an adversary beside it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the verification of one transcript (a file) said: what it proves, and with which doubts.
+    """Results of the verification of one transcript (a file): what it proves, and with which doubts.
 
     `consortium` is the roster's word, which has so many `clients`; `signers` are the names and identity keys (hex) of
     those who signed what is in it; `vouched_by` says on whose word plan and roster are the consortium's, and is empty
@@ -75,7 +75,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """How a vector becomes a ciphertext: as the client does it, or the library, which rounds; masks known or not."""
+    """The encoding of a vector as a ciphertext: the client's, or the library's, which rounds; masks known or not."""
 
     CLIENT = "client"
     LIBRARY = "library"
@@ -97,7 +97,7 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """What makes encrypted sessions anew."""
+    """A maker of encrypted sessions."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
         """Make `rounds` sessions in which the sum is split in the same of two ways."""
@@ -153,7 +153,7 @@ def _zero_sums(
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """What shows the noise of the plan's sum of this number: its zero samples, and what was summed.
+    """The noise of the plan's sum of this number: its zero samples, and the round that was summed.
 
     `unseen` are the blocks with noise that have no zero sums, by name.
     """
@@ -210,7 +210,7 @@ class Session:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class AuditRecords:
     """Records that the audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
 
     `features` are what the integers were made of (n, d), before centring and normalisation; `prepared` what an encoder
@@ -241,9 +241,9 @@ class Records:
             return Examples.of(self.integers, self.labels)
         return Examples(self.integers, self.labels, self.domains)
 
-    def take(self, rows: Any) -> Records:
+    def take(self, rows: Any) -> AuditRecords:
         """The records at `rows`."""
-        return Records(
+        return AuditRecords(
             self.integers[rows],
             self.labels[rows],
             self.features[rows],
@@ -254,13 +254,13 @@ class Records:
         )
 
 
-def join_records(*parts: Records) -> Records:
+def join_records(*parts: AuditRecords) -> AuditRecords:
     """Join records of several sources, in order; images, domains and cells where all sources have them."""
     optional = []
     for name in ("images", "domains", "in_cells", "prepared"):
         found = [getattr(part, name) for part in parts]
         optional.append(None if any(each is None for each in found) else np.concatenate(found))
-    return Records(
+    return AuditRecords(
         np.concatenate([part.integers for part in parts]),
         np.concatenate([part.labels for part in parts]),
         np.concatenate([part.features for part in parts]),
@@ -270,7 +270,7 @@ def join_records(*parts: Records) -> Records:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an adversary knows beside its view, and the truth by which its attacks are scored.
+    """An adversary's knowledge beside its view, and the truth by which its attacks are scored.
 
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
@@ -285,9 +285,9 @@ class Knowledge:
     candidates may not be what their owners say.
     """
 
-    candidates: Records
+    candidates: AuditRecords
     owners: tuple[str, ...]
-    public: Records | None = None
+    public: AuditRecords | None = None
     backbone: Callable[[Any], Any] | None = field(default=None, repr=False)
     records: int | None = None
     held: Mapping[str, Integers] = field(default_factory=dict, repr=False)

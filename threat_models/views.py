@@ -1,4 +1,4 @@
-"""What one adversary sees of a session: an object that lacks everything else."""
+"""The view of one adversary of a session, without the fields that it does not see."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class View:
 
 
 def view_of(session: Session, adversary: Adversary) -> View:
-    """What an adversary sees of a session.
+    """The view of an adversary of a session.
 
     `contributions` are of all clients where the protection is one that the adversary opens, else of its colluders; the
     field is missing where there are none. Raises BadInput where the transcript of a party shows nothing of what the
@@ -123,7 +123,7 @@ def _clients_in_clear(session: Session, adversary: Adversary) -> tuple[str, ...]
 
 
 def _hidden_from_members(session: Session) -> set[str]:
-    """What the plan does not show to members: the head where the server keeps it, sums that open no other round."""
+    """Fields that the plan hides from members: the head where the server keeps it, sums that open no other round."""
     plan = session.plan
     return {
         name for name, is_shown in (("head", plan.result == "members"), ("release", session.is_shown)) if not is_shown

@@ -1,4 +1,4 @@
-"""Ways to cheat with what was said in an earlier session of the same members."""
+"""Cheat with messages of an earlier session of the same members."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Replayed(Forged):
 
 
 class OldKeys(Forged):
-    """Shows the others' advertisements of the earlier session: genuine, and whoever took these keys then has them."""
+    """Shows the others' advertisements of the earlier session: genuine, but an adversary may have these keys since."""
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The target's own keys of this session, and all others' of the earlier one."""

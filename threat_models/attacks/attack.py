@@ -1,4 +1,4 @@
-"""What every attack declares: its name, what it needs, what it measures, and the function that runs it."""
+"""The declaration of an attack: its name, needs and measures, and the function that runs it."""
 
 from __future__ import annotations
 

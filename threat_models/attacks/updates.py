@@ -1,4 +1,4 @@
-"""What a view shows of training: each round's public state, and which way members' updates and their sums moved it.
+"""Updates in a view of training: each round's public state, and the moves by members' updates and their sums.
 
 It goes by what the rounds of a chain say themselves (`chain.py`): a program, a state, and the work that makes a
 move of an opened total.
@@ -23,7 +23,7 @@ from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients
 from threat_models.attacks.targets import Target, subtract, sums_in
-from threat_models.session import Blocks, Records, Session
+from threat_models.session import AuditRecords, Blocks, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -79,7 +79,7 @@ def _is_adapter(round_: ChainRound) -> bool:
 
 
 def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
-    """What a view shows of members' updates, round by round: each member's, their sum, and differences of sums."""
+    """Moves of the model that a view shows, round by round: by each member, by their sum, and differences of sums."""
     found, shown = [], (*view.earlier, view)
     if len(rounds_in(view, of_adapters=of_adapters)) < 1:
         return ()
@@ -129,7 +129,7 @@ def _opened(blocks: Blocks, view: View, clients: int) -> Opened:
 
 
 def count_rounds(plan: Plan) -> int:
-    """How many rounds a plan has in all."""
+    """Count the rounds that a plan has in all."""
     return sum(kind.times for kind in sums_of(plan))
 
 
@@ -144,28 +144,28 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
     return tuple(found)
 
 
-def gradients_of(round_: ChainRound, records: Records, grid: Grid) -> Iterator[Floats]:
+def gradients_of(round_: ChainRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
     """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
         yield rows.astype(np.float64)
 
 
-def inputs_of(records: Records, grid: Grid) -> Floats:
+def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
     scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
     return scaled
 
 
-def beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
-    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
+def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
+    """A measure of records (n,), less its mean over public ones of their class; over all where there is none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
     beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
     return beyond
 
 
-def play(round_: ChainRound, own: Records, rounds: int, grid: Grid) -> ChainRound:
+def play(round_: ChainRound, own: AuditRecords, rounds: int, grid: Grid) -> ChainRound:
     """Play so many rounds over one member's records, exactly: the round after."""
     for _ in range(rounds):
         made = round_.contribute(Local(own.examples, round_.program.classes, grid))

@@ -1,4 +1,4 @@
-"""How long one unit's part of a sum gets, found by trying: a lower limit of its sensitivity that is nobody's word.
+"""Search for the longest part that one unit adds to a sum: a lower limit of its sensitivity.
 
 A round's own `contribute` is run on single records (or, in a sum per client, on whole clients) that are as long as the
 plan allows, along axes, evenly and at random, of every class, and on the records at hand under right and wrong labels.

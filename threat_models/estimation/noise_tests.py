@@ -52,7 +52,7 @@ class Variance:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one party added to one sum: `scaled` (n,) in units of the plan's σ, in the sum's order."""
+    """The noise that one party added to one sum: `scaled` (n,) in units of the plan's σ, in the sum's order."""
 
     name: str
     scaled: Floats = field(repr=False)
@@ -65,7 +65,7 @@ class Share:
 
 @dataclass(frozen=True)
 class SharesTested:
-    """What the tests found: variance by place, how many tests there were, and what is not as planned, in words."""
+    """Results of the tests: variance by place, how many tests there were, and what is not as planned, in words."""
 
     places: tuple[Variance, ...]
     tests: int
@@ -78,7 +78,7 @@ class SharesTested:
 
     @property
     def power(self) -> str:
-        """What could have been found, for each place."""
+        """The smallest fault that the tests find, for each place."""
         words = [f"{place.name} {100 * place.detectable(self.level):.2g} %" for place in self.places]
         return f"Noise too small by so much would have been found with probability 95 %: {', '.join(words)}."
 

@@ -70,7 +70,7 @@ class NoiseWatch:
         self._flaws: list[str] = []
 
     def prepare(self, setup: SessionSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
-        """What a member contributes, by its own code, noise included; and the noise of parts of nothing beside."""
+        """Make a member's contribution, by its own code, noise included; and more noise, of parts of nothing."""
         watched = Watched(setup.round)
         prepared = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
@@ -82,7 +82,7 @@ class NoiseWatch:
         return prepared
 
     def exact_of(self, setup: SessionSetup, member: int) -> Integers:
-        """What a member contributed to a session, without noise."""
+        """A member's contribution to a session, without noise."""
         return setup.layout.flatten(self._exact[setup.number, member])
 
     def ended(self, played: PlayedRound) -> None:
@@ -126,7 +126,7 @@ class NoiseWatch:
         return scaled
 
     def _redraws(self, setup: SessionSetup, parties: int, most: int) -> int:
-        """How often each of so many parties draws again in this session, for places with few entries."""
+        """Count the draws that each of so many parties repeats in this session, for places with few entries."""
         kind = setup.kind_of(setup.number)
         least = min(int(where.sum()) for _, where in places_of(setup.sums, self._plan, kind))
         each = parties * setup.sums[kind].times

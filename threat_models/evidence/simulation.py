@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from methods.method import domains_of
 from methods.round import Local
 from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.data import AuditRecords as DataRecords
 from secagg.data import Dataset
-from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused
@@ -36,7 +36,7 @@ from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.noise_watch import NoiseWatch
-from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
+from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -121,7 +121,7 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
 
 
 def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
-    """What each member of a round put into its sum, without noise."""
+    """Contributions of each member of a round, without noise."""
     setup, names = played.setup, played.setup.context.names
     vectors = {
         member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
@@ -177,7 +177,7 @@ def _knowledge(
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
 ) -> Knowledge:
-    """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
+    """Some members' records, as many of others, and public ones: all but the members' are of the test part.
 
     Who is left out of the sum is neither. How many records there are in all is supposed to be public, as the size of a
     cohort mostly is, unless that is protected: add-remove hides whether any one record is there.
@@ -211,7 +211,7 @@ def _knowledge(
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
-def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records) -> Blocks | None:
+def _others(cast: Cast, setup: SessionSetup, session: Session, members: AuditRecords) -> Blocks | None:
     """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
@@ -233,7 +233,7 @@ def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records)
     return blocks_of(setup, total)
 
 
-def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dict[str, Any]:
+def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -> dict[str, Any]:
     own = summed(records, len(session.cells), frozenset(blocks))
     return {name: block + sign * own[name] for name, block in blocks.items()}
 
@@ -251,15 +251,15 @@ def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int6
     return owner_of, cells
 
 
-def _placed_of(session: Session, own: LocalRecords) -> Records:
+def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:
     """A client's records that count, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
     return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
-def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:
+def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> AuditRecords:
     domains = local.domains if domains_of(plan.method_parameters) else None
-    return Records(local.integers, local.labels, features, images, domains)
+    return AuditRecords(local.integers, local.labels, features, images, domains)
 
 
 def records_of(
@@ -268,7 +268,7 @@ def records_of(
     records: DataRecords,
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
-) -> Records:
+) -> AuditRecords:
     """The chosen records, with an encoder also as it takes them; those too long for the plan are left out."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)

@@ -33,11 +33,11 @@ from threat_models.evidence.simulation import records_of
 from threat_models.report.content import Input
 from threat_models.session import (
     SOMEBODY,
+    AuditRecords,
     Blocks,
     Knowledge,
     Message,
     Provenance,
-    Records,
     Released,
     Session,
     join_records,
@@ -139,7 +139,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
 def known_of(
     session: Session, known: str | None, public: str | None, records: int | None = None, backbone: str | None = None
 ) -> Knowledge:
-    """What somebody knows who has these files: records that took part, and others, half of them to compare with.
+    """Read known and public records: those that took part, and others, half of them to compare with.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
     `records` is how many took part, where the public was told; `backbone` where the plan's is kept, by default as the
@@ -162,13 +162,13 @@ def known_of(
     return Knowledge(candidates, owners, rest, records=records, doubts=find_doubts(session, inside, others))
 
 
-def _count_shared(one: Records, other: Records) -> int:
+def _count_shared(one: AuditRecords, other: AuditRecords) -> int:
     """Count the records of one that are also in the other, bit for bit."""
     rows = {(label, row.tobytes()) for label, row in zip(other.labels.tolist(), other.integers, strict=True)}
     return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
 
 
-def _records_of_file(session: Session, source: str, backbone: str | None) -> Records:
+def _records_of_file(session: Session, source: str, backbone: str | None) -> AuditRecords:
     """Records of a file as the session's plan makes them."""
     pipeline = Pipeline.of_plan(session.plan)
     read = pipeline.records(source, tolerant=True)
@@ -178,9 +178,9 @@ def _records_of_file(session: Session, source: str, backbone: str | None) -> Rec
     return keep_counted(session, assign_cells(session, records))
 
 
-def _nothing(session: Session) -> Records:
+def _nothing(session: Session) -> AuditRecords:
     dimension = session.plan.dimension
-    return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
+    return AuditRecords(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
 def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
@@ -209,7 +209,7 @@ def _head(folder: Path, outcome: Outcome) -> Released | None:
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
-    """What the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
+    """Uploads that the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
     paths = {names[member]: vector_path(folder, member) for member in members}
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 

@@ -1,4 +1,4 @@
-"""What changed since an earlier audit, by its JSON report."""
+"""Compare an audit with an earlier one's JSON report."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from secagg.errors import BadInput
 from secagg.system.reading import parse_json
-from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, State
+from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, SessionState
 from threat_models.report.json_report import FORMAT, as_content
 from threat_models.report.text import figure, quantity
 
-ORDER = (State.WITHSTOOD, State.UNTOLD, State.ALLOWED, State.BROKEN)
+ORDER = (SessionState.WITHSTOOD, SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)
 """From good to bad, in time: an attack that now succeeds is worse than one of which nobody knew, allowed or not.
 
-Within one report the worst of several lines is the worst by `State.rank`, as on its page.
+Within one report the worst of several lines is the worst by `SessionState.rank`, as on its page.
 """
 BROUGHT = "attack "
 """How settings begin that name an auditor's own code, which is nothing of the simulated session."""
 AGAIN = "audit the old transcripts again with this version, and compare with that"
-Told = dict[tuple[str, str], tuple[str, str, State, str]]
+Told = dict[tuple[str, str], tuple[str, str, SessionState, str]]
 """By names of attack and adversary: their titles, the state, and the figure that sums it up."""
 
 
@@ -93,19 +93,19 @@ def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
 
 
 def _told(content: Mapping[str, Any]) -> Told:
-    """What a report says of every attack that had something to work on, and of the sum itself."""
+    """The states in a report: of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
     found: Told = {}
     for one in content["adversaries"]:
         for finding in one["findings"]:
             if finding["state"] is not None:
                 key = str(finding["attack"]), str(one["name"])
-                found[key] = (titles[key[0]], str(one["title"]), State(finding["state"]), _figure(finding))
+                found[key] = (titles[key[0]], str(one["title"]), SessionState(finding["state"]), _figure(finding))
     who = {one["name"]: str(one["title"]) for one in content["adversaries"]}
     for line in content["gate"]["lines"] if content["gate"] else ():
         key = str(line["attack"]), str(line["adversary"])
         if line["state"] is not None:
-            title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), State(line["state"])
+            title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), SessionState(line["state"])
             worst = max(state, found[key][2], key=lambda each: each.rank) if key in found else state
             found[key] = (title, who.get(key[1], key[1]), worst, "")
     return found
@@ -134,13 +134,13 @@ def _changes(before: Told, after: Told) -> Iterator[Changed]:
             yield Changed(_kind(old[2], new[2]), title, who, _words(old), _words(new))
 
 
-def _kind(old: State, new: State) -> Change:
-    if new is State.UNTOLD and old is not State.WITHSTOOD:
+def _kind(old: SessionState, new: SessionState) -> Change:
+    if new is SessionState.UNTOLD and old is not SessionState.WITHSTOOD:
         return Change.LESS_KNOWN
     return Change.WORSE if ORDER.index(new) > ORDER.index(old) else Change.BETTER
 
 
-def _words(told: tuple[str, str, State, str] | None) -> str:
+def _words(told: tuple[str, str, SessionState, str] | None) -> str:
     if told is None:
         return "–"
     return f"{told[2]} ({told[3]})" if told[3] else str(told[2])

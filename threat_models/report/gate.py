@@ -17,7 +17,7 @@ from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.adversary import adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.findings import Metric, covers
-from threat_models.report.content import SESSION_RULES, Outcome
+from threat_models.report.content import SESSION_RULES, GateOutcome
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
@@ -28,13 +28,13 @@ REFERENCES = ("baseline", "ceiling")
 
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
-    """What each attack may measure, those of somebody's own too."""
+    """The metrics of each attack, of an auditor's own too."""
     return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one attack (or any, "*") is judged, by one adversary or by any; the narrowest rules count alone.
+    """A rule for one attack (or any, "*"), by one adversary or by any; the narrowest rules count alone.
 
     Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
     its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
@@ -50,7 +50,7 @@ class Rule:
     at_most: float | str | None = None
     at_least: float | str | None = None
     margin: float = 0.0
-    unclear: Outcome = Outcome.INCONCLUSIVE
+    unclear: GateOutcome = GateOutcome.INCONCLUSIVE
     optional: bool = False
     tolerated: bool = False
     required: bool = True
@@ -95,7 +95,7 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a report must show to pass.
+    """The conditions that a report must meet to pass.
 
     `adversaries` must be asked about, whoever else is. `protections` are those a plan may have. `records_per_dimension`
     is the least number of records per feature dimension in a sum without noise. `controls` demands of each attack a
@@ -163,7 +163,7 @@ class Gate:
 
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
-    """What an attack, or any ("*"), may measure, each metric once."""
+    """The metrics of an attack, or of any ("*"), each once."""
     groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
@@ -200,7 +200,7 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _refuse_measure(rule: Rule, where: str) -> NoReturn:
-    """Raise BadInput with the nearest id, also to whoever wrote a measure's label, as older gates have it."""
+    """Raise BadInput with the nearest id, also for a measure's label, as older gates have it."""
     metrics = {metric.id: metric.label for metric in metrics_of(rule.attack)}
     words = {word: metric for metric, label in metrics.items() for word in (metric, label)}
     near = words[get_close_matches(rule.measure, words, n=1, cutoff=0.0)[0]]
@@ -304,8 +304,8 @@ def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str | 
     return float(value)
 
 
-def _outcome(table: Mapping[str, Any], where: str) -> Outcome:
+def _outcome(table: Mapping[str, Any], where: str) -> GateOutcome:
     try:
-        return Outcome(table.get("unclear", Outcome.INCONCLUSIVE))
+        return GateOutcome(table.get("unclear", GateOutcome.INCONCLUSIVE))
     except ValueError:
-        raise BadInput(f"{where}: unclear is none of {', '.join(Outcome)}") from None
+        raise BadInput(f"{where}: unclear is none of {', '.join(GateOutcome)}") from None

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
-from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, Change, GateLine, Outcome, State
+from threat_models.report.content import (
+    CONTROL,
+    DISCLAIMER,
+    SEEN,
+    AuditReport,
+    Change,
+    GateLine,
+    GateOutcome,
+    SessionState,
+)
 from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
@@ -27,15 +36,15 @@ from threat_models.report.svg import curve_svg, interval_svg
 from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
 
 FOLDER = Path(__file__).parent
-BADGES: dict[State | Outcome | None, tuple[str, str]] = {
-    State.WITHSTOOD: ("good", f"✓ {State.WITHSTOOD}"),
-    State.ALLOWED: ("allowed", f"◆ {State.ALLOWED}"),
-    State.UNTOLD: ("unclear", f"? {State.UNTOLD}"),
-    State.BROKEN: ("bad", f"✕ {State.BROKEN}"),
+BADGES: dict[SessionState | GateOutcome | None, tuple[str, str]] = {
+    SessionState.WITHSTOOD: ("good", f"✓ {SessionState.WITHSTOOD}"),
+    SessionState.ALLOWED: ("allowed", f"◆ {SessionState.ALLOWED}"),
+    SessionState.UNTOLD: ("unclear", f"? {SessionState.UNTOLD}"),
+    SessionState.BROKEN: ("bad", f"✕ {SessionState.BROKEN}"),
     None: ("none", "– nothing to work on"),
-    Outcome.PASS: ("good", "✓ pass"),
-    Outcome.FAIL: ("bad", "✕ fail"),
-    Outcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
+    GateOutcome.PASS: ("good", "✓ pass"),
+    GateOutcome.FAIL: ("bad", "✕ fail"),
+    GateOutcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
 """Class and words of every state and outcome; shape and words alone must do on a grey print."""
 CHANGES = {
@@ -161,7 +170,7 @@ def _line_badge(line: GateLine) -> tuple[str, str]:
     """Class and words of a line of the gate."""
     if line.waiver:
         return "allowed", "⚑ waived"
-    is_control = line.adversary == CONTROL and line.outcome is Outcome.PASS
+    is_control = line.adversary == CONTROL and line.outcome is GateOutcome.PASS
     return ("none", "– control") if is_control else BADGES[line.outcome]
 
 

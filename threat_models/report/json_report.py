@@ -65,7 +65,7 @@ def as_content(report: AuditReport) -> dict[str, Any]:
 
 
 def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
-    """What verification said of each transcript: verdict, what it proves, roster, signers and their identity keys."""
+    """Results of each transcript's verification: verdict, what it proves, roster, signers and their identity keys."""
     return [
         plain_fields(each, without=("has_doubts", "consortium", "clients")) | {"vouched_by": each.vouched_by or None}
         for each in report.subject.provenance

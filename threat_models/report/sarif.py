@@ -10,7 +10,15 @@ from urllib.parse import quote
 
 from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, SESSION_REMEDIES, SESSION_RULES, AuditReport, GateLine, Outcome, worst
+from threat_models.report.content import (
+    CONTROL,
+    SESSION_REMEDIES,
+    SESSION_RULES,
+    AuditReport,
+    GateLine,
+    GateOutcome,
+    worst,
+)
 from threat_models.report.json_report import encode, measure_content, provenance_content, waivers_content
 from threat_models.report.text import to_line
 
@@ -77,7 +85,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
         results.append(result)
     for (attack, adversary), rest in lines.items():
         drawn = tuple(rest)
-        kind = {Outcome.FAIL: "fail", Outcome.INCONCLUSIVE: UNTOLD, Outcome.PASS: "pass"}[worst(drawn)]
+        kind = {GateOutcome.FAIL: "fail", GateOutcome.INCONCLUSIVE: UNTOLD, GateOutcome.PASS: "pass"}[worst(drawn)]
         sentence = " ".join(line.sentence for line in drawn)
         results.append(_result(rules, attack, adversary, _waived_kind(drawn) or kind, sentence, drawn))
     if report.subject.transcripts:
@@ -96,28 +104,28 @@ def _location(name: str) -> dict[str, str]:
 
 
 def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
-    """What SARIF calls a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
+    """SARIF's kind of a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
 
     An attack that is inconclusive where the gate passes all the same is left to review.
     """
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "notApplicable"
-    if finding.adversary == CONTROL and worst(lines) is Outcome.PASS and not _waivers(lines):
+    if finding.adversary == CONTROL and worst(lines) is GateOutcome.PASS and not _waivers(lines):
         return "informational"
     if not lines:
         return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, UNTOLD)
-    if worst(lines) is Outcome.FAIL:
+    if worst(lines) is GateOutcome.FAIL:
         return "fail"
     if waived := _waived_kind(lines):
         return waived
-    if worst(lines) is Outcome.INCONCLUSIVE:
+    if worst(lines) is GateOutcome.INCONCLUSIVE:
         return UNTOLD
     kinds = {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}
     return kinds.get(finding.verdict, "pass")
 
 
 def _waived_kind(lines: tuple[GateLine, ...]) -> str:
-    """What a waiver let pass: what fails, or what nobody could tell; empty without one."""
+    """The kind of a waived line: "fail", or UNTOLD; empty without a waiver."""
     waived = [line for line in lines if line.waiver]
     return "" if not waived else UNTOLD if all(line.is_untold for line in waived) else "fail"
 
@@ -144,7 +152,7 @@ def _result(
     }
     if attack in rules:
         result["ruleIndex"] = rules.index(attack)
-    if (waivers := _waivers(lines)) and worst(lines) is Outcome.PASS:
+    if (waivers := _waivers(lines)) and worst(lines) is GateOutcome.PASS:
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": "; ".join(waivers)}]
     return result
 

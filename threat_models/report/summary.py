@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, AuditReport, Changed, GateResult, Outcome
+from threat_models.report.content import CONTROL, AuditReport, Changed, GateOutcome, GateResult
 from threat_models.report.first_page import name_uncounted, verdict_in_words
 from threat_models.report.text import summarise, to_line
 
@@ -71,10 +71,10 @@ def _change_in_words(changed: Changed) -> str:
 
 
 def _gate_lines(gate: GateResult) -> Iterator[str]:
-    """Yield what did not pass, and what is waived; attacks of which the same is said of one adversary share a line."""
+    """Yield lines that did not pass, and those waived; attacks of one adversary with the same sentence share a line."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for line in gate.lines:
-        if line.outcome is not Outcome.PASS:
+        if line.outcome is not GateOutcome.PASS:
             said.setdefault((line.outcome.upper(), line.adversary, line.sentence), []).append(line.attack)
         elif line.waiver:
             said.setdefault(("WAIVED", line.adversary, f"{line.sentence} {line.waiver}"), []).append(line.attack)
@@ -86,7 +86,7 @@ def _gate_lines(gate: GateResult) -> Iterator[str]:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]:
-    """Yield findings, and the attacks of those without figures of which the same is said of the same adversary."""
+    """Yield findings, and the attacks of those without figures whose sentence of one adversary is the same."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         own = finding.attack if finding.measures else ""
@@ -107,5 +107,5 @@ def _idle_control(report: AuditReport) -> Finding | None:
 
 
 def verdict_of(finding: Finding) -> str:
-    """What came of an attack of the control without protection, or of one that has nothing to work on, in words."""
+    """The verdict, in words, of an attack of the control without protection, or of one with nothing to work on."""
     return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

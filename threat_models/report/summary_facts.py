@@ -52,7 +52,7 @@ SIMULATED_LIMITS = (
 def subject_of(
     sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
-    """What was audited; the number of records is the least that was opened, else the `known` one.
+    """The audited subject; the number of records is the least that was opened, else the `known` one.
 
     Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
     """
@@ -77,7 +77,7 @@ def subject_of(
 
 
 def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
-    """What recorded sessions say of themselves; of a simulation, who audited it, and when."""
+    """Facts of recorded sessions for the first page; of a simulation, the auditor and the date."""
     shown = [session for session in sessions if session.provenance is not None]
     plans = {session.plan.digest.hex(): session.plan for session in shown}
     return Cover(
@@ -158,7 +158,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
 
 
 def _recompute_training(plan: Plan, consortium: int) -> Promise:
-    """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
+    """The promise of members' own training, recomputed; a difference that rounding explains is not a disagreement."""
     opinion = training_opinion(plan, consortium)
     return Promise(
         sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
@@ -189,7 +189,7 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
 
 
 def bound_of(one_run: OneRunBound) -> LowerBound:
-    """What canaries in one run showed, for the report."""
+    """A lower bound of the report, from canaries in one run."""
     return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
 
 
@@ -213,7 +213,7 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
 
 
 def add_session_noise(promise: Promise, noise: SessionNoise | None) -> Promise:
-    """Add to a promise the noise of the session; unless it was seen nothing is said of noise that would be found."""
+    """Add to a promise the noise of the session; without it, drop the power of the measurement."""
     measured = promise.measured
     if measured is not None and not (noise is not None and noise.is_known):
         measured = replace(measured, power="")
@@ -229,7 +229,7 @@ def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
 
 
 def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
-    """What this audit cannot see: blocks that no attack reads first, if there are any.
+    """The limits of this audit: blocks that no attack reads first, if there are any.
 
     `refusals` say why members with their first policy would not take part in the plan.
     """

@@ -156,7 +156,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], logarithmic: bool, start: float, length: float) -> Axis:
-        """The axis that shows all these values that it can; shares are shown from 0 to 1, decades whole."""
+        """The axis for all these values that it can show; for shares from 0 to 1, decades whole."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
         low, high = min(found, default=0.1), max(found, default=1.0)
         if logarithmic:

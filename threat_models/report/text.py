@@ -26,7 +26,7 @@ def _escape(letter: str) -> str:
 
 
 def figure(value: float) -> str:
-    """A number with four significant digits; "∞", and "not supported" for what is no number."""
+    """A number with four significant digits; "∞", and "not supported" for NaN."""
     if math.isnan(value):
         return "not supported"
     if math.isinf(value):
@@ -64,7 +64,7 @@ def is_bounded(measure: Measure) -> bool:
 
 
 def good_of(measure: Measure) -> str:
-    """What a measure would be if nothing leaked; empty where that is not known."""
+    """The value of a measure if nothing leaked; empty where that is not known."""
     unit = measure.metric.unit
     beside = {"baseline": measure.baseline, "ceiling": measure.ceiling}
     try:

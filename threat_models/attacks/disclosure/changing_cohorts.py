@@ -1,4 +1,4 @@
-"""What does one member send? Solved from the sums of rounds whose cohorts differ, by least squares.
+"""Solve for one member's part, by least squares, from the sums of rounds whose cohorts differ.
 
 Sums over cohorts that change, of parts that hardly do, are linear equations with known coefficients: two that differ
 by a member give its part (Dinur & Nissim 2003), and cohorts drawn anew give everybody's after about as many rounds as
@@ -53,8 +53,8 @@ SEED = 20_030_609
 
 
 @dataclass(frozen=True, eq=False)
-class Recovered:
-    """How alike rows of what is recovered of members' parts are to the true ones: `own` (m,), and `others'` (k,)."""
+class RecoveredParts:
+    """Cosines of the rows recovered of members' parts with the true ones: `own` (m,), and `others'` (k,)."""
 
     own: Floats = field(repr=False)
     others: Floats = field(repr=False)
@@ -75,7 +75,7 @@ class Recovered:
         return (cosine, replace(self.scores.area(), metric=AREA))
 
 
-def compare(equations: Equations, parts: Mapping[str, Rows]) -> Recovered:
+def compare(equations: Equations, parts: Mapping[str, Rows]) -> RecoveredParts:
     """Compare what the equations say of those whom they tell apart with the true parts, row by row.
 
     Both less the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count
@@ -93,7 +93,7 @@ def compare(equations: Equations, parts: Mapping[str, Rows]) -> Recovered:
             table, differs = cosines(found[chosen, row], true[:, row]), true[:, row].any(axis=1)
             own.append(table[is_own & differs])
             others.append(table[is_other & differs])
-    return Recovered(np.concatenate(own), np.concatenate(others))
+    return RecoveredParts(np.concatenate(own), np.concatenate(others))
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:

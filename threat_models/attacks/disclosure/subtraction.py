@@ -122,7 +122,7 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
 
 
 def _twice(releases: Releases) -> GaussianCost | TrainingCost:
-    """What everything costs when it is released once more, all noise drawn anew."""
+    """The cost of all releases when they are repeated once, all noise drawn anew."""
     both, training = releases.cost().times(2), releases.training
     if training is None:
         return both

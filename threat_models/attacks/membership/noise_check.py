@@ -108,7 +108,7 @@ def _measure_variances(scaled: Mapping[str, Floats], noise: Noise) -> dict[str, 
 
 
 def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floats]:
-    """What is 0 in an exact sum but for rounding, over its σ under the planned noise: N(0, 1) each, or larger.
+    """Sums that are 0 without noise but for rounding, over their σ under the planned noise: N(0, 1) each, or larger.
 
     Records less their own mean have entries that sum to 0: so do the rows of A, with d·σ_A², and of B, whose sums have
     the covariance σ_B²/2·(d·I + 1·1ᵀ). Other records are bound by nothing.

@@ -1,4 +1,4 @@
-"""Whose pictures were they? Matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
+"""Re-identify pictures: matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
 
 Three traces of a record's latent z: the published one, z(T) = √ᾱ_T·(γz + (1 − γ)z') + √(1 − ᾱ_T)·ε, of which the
 correlation with z has d' = √(ᾱ_T/(1 − ᾱ_T))·γ·‖z‖; the opened mean of the slot that the record's hash names, of which
@@ -25,7 +25,7 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric
-from threat_models.session import Blocks, Knowledge, Records, Session
+from threat_models.session import AuditRecords, Blocks, Knowledge, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -69,7 +69,7 @@ class Published:
         return found
 
 
-def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
+def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) -> Floats:
     """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p its class's in its domain.
 
     p is of public records, all of them where none is of that class and domain: what a domain's pictures have in common
@@ -88,13 +88,13 @@ def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
     return found
 
 
-def _kinds(records: Records) -> Integers:
-    """Class and domain of each record (n, 2), the domain 0 where none are told apart."""
+def _kinds(records: AuditRecords) -> Integers:
+    """Class and domain of each record (n, 2), the domain 0 where there is only one."""
     domains = np.zeros_like(records.labels) if records.domains is None else records.domains
     return np.column_stack([records.labels, domains])
 
 
-def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records) -> Floats:
+def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: AuditRecords) -> Floats:
     """Score records (n,): how near the nearest generated picture of their class is, as latents, negated."""
     features, labels = generated
     found = np.full(len(records), -np.inf)
@@ -132,14 +132,14 @@ def _opens_no_slots(session: Session) -> str:
 
 
 def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
-    """What it generates itself from the opened means, where it has the model."""
+    """Latents of pictures that the adversary generates from the opened means, where it has the model."""
     head = view.head if "head" in view.sees else None
     means: Any = head
     return knowledge.generated(means) if isinstance(means, SlotMeans) and knowledge.generated is not None else None
 
 
-def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
-    """Publish latents of half of some public records: these must be told from the others, and halves of the others not.
+def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
+    """Publish latents of half of some public records: the filter must find these, and no half of the others.
 
     Latents are brought to the length √d of a record, as the published form has them.
     """

@@ -36,7 +36,7 @@ def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
 
 
 def chance(vectors: Sequence[Words], bits: int) -> float:
-    """How probable it is that uniform words look like these (n vectors of one length).
+    """The probability that uniform words look like these (n vectors of one length).
 
     Three tests, each with Bonferroni's correction: χ² of the sixteen values of every half byte, of all vectors and of
     each, where there are enough words; that all n signed values of an entry are as small as the largest of them (uⁿ for

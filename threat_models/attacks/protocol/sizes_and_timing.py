@@ -1,4 +1,4 @@
-"""What messages tell without being opened: by their sizes, and by the order in which they come."""
+"""Read class counts off the sizes of messages and the order in which they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike two features or two images are."""
+"""Measures of likeness of two features or two images."""
 
 from __future__ import annotations
 
