@@ -232,7 +232,7 @@ def audit(
 def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
     """Gather what is audited, run the attacks, and judge the report by its gate."""
     progress = progress or _Silent()
-    brought = [_bring(progress, spec) for spec in request.attacks]
+    brought = [_load_attack(progress, spec) for spec in request.attacks]
     today = datetime.now(UTC).date()
     rules = Gate.read(request.gate or DEFAULT, today)
     adversaries = [_with_brought(adversary_named(name), brought) for name in request.threat_models]
@@ -253,7 +253,7 @@ def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
     return Audit(report, result.exit_code)
 
 
-def _bring(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
+def _load_attack(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
     """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
     _warn(progress, method=spec)
     found = plugins.load(plugins.ATTACKS, spec)
@@ -321,11 +321,11 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
         # Under no protection: others refuse exact slots without a gate.
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown, known = _shown(data, settings), found.knowledge
+    shown, known = _settings_in_words(data, settings), found.knowledge
     return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
 
-def _shown(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
+def _settings_in_words(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
     """The settings that were chosen, as the report shows them."""
     chosen = {"dataset": data.name, **asdict(settings)}
     chosen["refine"] = "auto" if settings.refine is None else str(settings.refine)

@@ -85,7 +85,7 @@ def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
         return ()
     for each in shown:
         if is_one_chain(each.round):
-            found += [_moved(target, each.round, each) for target in sums_in(each)]
+            found += [_move_of(target, each.round, each) for target in sums_in(each)]
     return (*found, *(moved for pair in pairwise(shown) for moved in _differ(*pair)))
 
 
@@ -103,7 +103,7 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
     for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
         if owned.owners - left.owners == apart:
             blocks = subtract(owned.blocks, [left.blocks])
-            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _opened(blocks, more, 1)))
+            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _as_opened(blocks, more, 1)))
 
 
 def sums_of_rounds(view: View) -> tuple[Moved, ...]:
@@ -113,10 +113,10 @@ def sums_of_rounds(view: View) -> tuple[Moved, ...]:
     return tuple(max(each, key=lambda move: len(move.owners)) for each in found) if all(found) else ()
 
 
-def _moved(target: Target, round_: ChainRound, view: View) -> Moved:
+def _move_of(target: Target, round_: ChainRound, view: View) -> Moved:
     name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
     clients = sum(owner in view.members for owner in target.owners)
-    return Moved(name, target.owners, round_, _move(round_, _opened(target.blocks, view, clients)))
+    return Moved(name, target.owners, round_, _move(round_, _as_opened(target.blocks, view, clients)))
 
 
 def _move(round_: ChainRound, opened: Opened) -> Floats:
@@ -124,7 +124,7 @@ def _move(round_: ChainRound, opened: Opened) -> Floats:
     return round_.state.with_flat(round_.work.mean(opened)).groups[MODEL]
 
 
-def _opened(blocks: Blocks, view: View, clients: int) -> Opened:
+def _as_opened(blocks: Blocks, view: View, clients: int) -> Opened:
     return Opened(blocks, view.plan.grid, view.noise, clients)
 
 
@@ -138,7 +138,7 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:
-        step = rounds[-1].finalize(_opened(view.release, view, len(view.members)))
+        step = rounds[-1].finalize(_as_opened(view.release, view, len(view.members)))
         after = step.next_round.model if isinstance(step.next_round, ChainRound) else step.artifact
         found += [after] if isinstance(after, TrainedModel) else []
     return tuple(found)

@@ -40,7 +40,7 @@ from secagg.privacy import (
     Unit,
 )
 from secagg.protection import PROTECTIONS
-from threat_models.estimation.longest_parts import Found
+from threat_models.estimation.empirical_sensitivity import Found
 
 TOLERANCE = 1e-3
 """Relative; the two computations of ε round differently, and one searches for the worst pair of records."""

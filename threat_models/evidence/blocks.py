@@ -15,7 +15,7 @@ from secagg.encoding import Block, Integers, Kind, Normalisation
 from secagg.plan_facts import SessionSetup
 from secagg.privacy import OpenedNoise
 from threat_models.estimation.noise_tests import chance_of_multiples
-from threat_models.evidence.splits import ciphertexts_of
+from threat_models.evidence.split_sessions import ciphertexts_of
 from threat_models.session import OTHER, AuditRecords, Blocks, NoisySum, Session, ZeroSample
 
 KNOWN = {

@@ -35,7 +35,7 @@ from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.noise_watch import NoiseWatch
+from threat_models.evidence.observed_noise import NoiseWatch
 from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000

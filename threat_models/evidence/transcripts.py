@@ -28,7 +28,7 @@ from secagg.verification.links import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.verification.vouching import Trust
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.doubts import find_doubts
+from threat_models.evidence.population_checks import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.report.content import Input
 from threat_models.session import (
@@ -74,13 +74,13 @@ def _session(proved: Verified) -> Session:
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    opened = _opened(setup, path.parent, outcome)
-    uploads = _uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
+    opened = _read_sum(setup, path.parent, outcome)
+    uploads = _read_uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
     return session_of(
         setup,
         outcome.members,
         opened,
-        head=_head(path.parent, outcome),
+        head=_read_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
@@ -183,7 +183,7 @@ def _nothing(session: Session) -> AuditRecords:
     return AuditRecords(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
-def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
+def _read_sum(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
     """The opened sum, from beside the transcript; None where this party has none."""
     file = folder / SUM_FILE
     if not file.exists():
@@ -197,7 +197,7 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
     return vector
 
 
-def _head(folder: Path, outcome: Outcome) -> Released | None:
+def _read_head(folder: Path, outcome: Outcome) -> Released | None:
     """The head or model, from beside the transcript; None where this party has none."""
     file = folder / HEAD_FILE
     if not file.exists():
@@ -208,7 +208,7 @@ def _head(folder: Path, outcome: Outcome) -> Released | None:
     return artifact
 
 
-def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
+def _read_uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
     """Uploads that the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
     paths = {names[member]: vector_path(folder, member) for member in members}
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}

@@ -21,7 +21,7 @@ Within one report the worst of several lines is the worst by `SessionState.rank`
 BROUGHT = "attack "
 """How settings begin that name an auditor's own code, which is nothing of the simulated session."""
 AGAIN = "audit the old transcripts again with this version, and compare with that"
-Told = dict[tuple[str, str], tuple[str, str, SessionState, str]]
+States = dict[tuple[str, str], tuple[str, str, SessionState, str]]
 """By names of attack and adversary: their titles, the state, and the figure that sums it up."""
 
 
@@ -39,7 +39,7 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
             raise BadInput(
                 f"{path} is an audit of {others}", remedy="compare audits of one session, or give --across-sessions"
             )
-        before, after = _told(old), _told(new)
+        before, after = _states_in(old), _states_in(new)
         changes = [*_promise(old, new), *_changes(before, after)]
         notes = ((f"The earlier audit is of {others}.",) if others else ()) + tuple(_notes(old, new))
         date = str(old["cover"]["date"])
@@ -92,10 +92,10 @@ def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
             yield f"another simulation ({', '.join(said)})"
 
 
-def _told(content: Mapping[str, Any]) -> Told:
+def _states_in(content: Mapping[str, Any]) -> States:
     """The states in a report: of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
-    found: Told = {}
+    found: States = {}
     for one in content["adversaries"]:
         for finding in one["findings"]:
             if finding["state"] is not None:
@@ -123,7 +123,7 @@ def _figure(finding: Mapping[str, Any]) -> str:
     return shown if low == high else f"{shown}, {quantity(low, measure['unit'])} to {quantity(high, measure['unit'])}"
 
 
-def _changes(before: Told, after: Told) -> Iterator[Changed]:
+def _changes(before: States, after: States) -> Iterator[Changed]:
     for key in dict.fromkeys((*after, *before)):
         old, new = before.get(key), after.get(key)
         title, who, *_ = new or before[key]

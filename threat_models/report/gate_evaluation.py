@@ -54,7 +54,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
         lines.append(GateLine("audit", "", GateOutcome.INCONCLUSIVE, "No attack was run."))
     lines = [replace(line, breaks_promise=_breaks_promise(line)) for line in lines]
     waived = [_waive(gate, line, today) for line in lines]
-    in_force = tuple(_in_force(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
+    in_force = tuple(_count_waived(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
     return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat(), in_force)
 
 
@@ -307,7 +307,7 @@ def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
     return line
 
 
-def _in_force(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
+def _count_waived(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
     own = [line for line in lines if _is_of(waiver, line)]
     void = sum(line.breaks_promise for line in own)
     return WaiverInForce(

@@ -32,14 +32,14 @@ ENTRIES = (
     PlantedFault(
         "best of several lines",
         "Of several gate lines of one attack the best is compared.",
-        "threat_models.report.changes:_told",
+        "threat_models.report.changes:_states_in",
         (("worst = max(", "worst = min("),),
         LINES,
     ),
     PlantedFault(
         "last of several lines",
         "Of several gate lines of one attack the last is compared.",
-        "threat_models.report.changes:_told",
+        "threat_models.report.changes:_states_in",
         (
             (
                 "max(state, found[key][2], key=lambda each: each.rank) if key in found else state",

@@ -101,7 +101,7 @@ ENTRIES = (
     PlantedFault(
         "void waivers count as used",
         "A waiver that has no effect is said to let a failure pass.",
-        "threat_models.report.gate_evaluation:_in_force",
+        "threat_models.report.gate_evaluation:_count_waived",
         (("waived=len(own) - void", "waived=len(own)"),),
         (f"{WAIVERS}::test_less_noise_than_promised_is_not_waived",),
     ),

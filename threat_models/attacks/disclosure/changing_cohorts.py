@@ -20,9 +20,9 @@ from methods import sums_of
 from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
+from threat_models.attacks.member_contributions import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores
-from threat_models.attacks.parts import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from methods import method_of
 from methods.round import Local
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.parts import Rows, rows_of
+from threat_models.attacks.member_contributions import Rows, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide

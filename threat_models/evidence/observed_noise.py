@@ -23,7 +23,7 @@ from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
 from secagg.session import LocalRecords, Prepared
-from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
+from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
 from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
 
