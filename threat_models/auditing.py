@@ -380,10 +380,13 @@ def _report(
         promise = add_session_noise(promise, noise_of_sessions(audited, knowledge))
         if found.one_run is not None:
             promise = replace(promise, one_run=bound_of(found.one_run))
-        examinations = [
-            _cheat(each, told) if each.attacks == (ACTIVE.name,) else examine(each, found.sessions, knowledge, told)
-            for each in adversaries
-        ]
+        examinations = []
+        for each in adversaries:
+            if each.attacks != (ACTIVE.name,):
+                examinations.append(examine(each, found.sessions, knowledge, told))
+                continue
+            finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
+            examinations.append(Examination(each, each.sees, (), (replace(finding, adversary=each.name),)))
         levels = [ProtectionLevel(name, _at(name, level, known, told)) for name, level, known in found.levels]
     subject = subject_of(audited, knowledge.records, found.settings, found.recorded)
     return AuditReport(
@@ -399,11 +402,6 @@ def _report(
         comparisons=comparisons,
         levels=tuple(levels),
     )
-
-
-def _cheat(adversary: Adversary, told: Steps) -> Examination:
-    finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
-    return Examination(adversary, adversary.sees, (), (replace(finding, adversary=adversary.name),))
 
 
 def _at(name: str, session: Session, knowledge: Knowledge, told: Steps) -> tuple[Finding, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -16,6 +16,9 @@ from secagg.errors import BadInput
 from secagg.system.extras import extra
 from secagg.verification.vouching import Trust
 from threat_models.adversary import USUAL
+
+if TYPE_CHECKING:
+    from threat_models.report.content import AuditReport
 
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
@@ -88,16 +91,11 @@ def audit(
     _refuse_idle(context, simulated)
     with extra("audit"):
         from threat_models.auditing import AuditRequest, Simulation, run_audit  # loads what no other command needs
-    from threat_models.report.html import as_html
-    from threat_models.report.json_report import as_json
-    from threat_models.report.sarif import as_sarif
-    from threat_models.report.summary import as_text
-
     simulation = None
     if simulated:
         read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
         simulation = Simulation(options["dataset"], settings_of(options), **read)
-    asked = AuditRequest(
+    request = AuditRequest(
         tuple(transcripts or ()),
         tuple(threat_model or USUAL),
         known,
@@ -114,15 +112,25 @@ def audit(
         against,
         across_sessions,
     )
-    done = run_audit(asked, speaker)
+    done = run_audit(request, speaker)
+    _write(done.report, html, sarif, speaker)
+    raise typer.Exit(done.exit_code)
+
+
+def _write(report: AuditReport, html: Path | None, sarif: Path | None, speaker: Speaker) -> None:
+    """Write the report's files, and print it."""
+    from threat_models.report.html import as_html
+    from threat_models.report.json_report import as_json
+    from threat_models.report.sarif import as_sarif
+    from threat_models.report.summary import as_text
+
     if html is not None:
-        html.write_text(as_html(done.report), encoding="utf-8", errors="backslashreplace")
+        html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if sarif is not None:
-        sarif.write_text(as_sarif(done.report, version("secagg")), encoding="utf-8")
+        sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
     for written in filter(None, (html, sarif)):
         speaker.say(f"wrote {written}")
-    speaker.text(as_json(done.report), as_text(done.report))
-    raise typer.Exit(done.exit_code)
+    speaker.text(as_json(report), as_text(report))
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:

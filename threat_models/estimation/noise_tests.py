@@ -103,19 +103,16 @@ def _correlations(shares: Sequence[Share]) -> Iterator[tuple[float, str]]:
     sizes = sorted({min(len(share.scaled), COMPARED) for share in compared})
     for one, other in combinations_with_replacement(sizes, 2):
         first, second = ([s for s in compared if min(len(s.scaled), COMPARED) == size] for size in (one, other))
-        left, right = (np.array([_direction(share.scaled[:one]) for share in part]) for part in (first, second))
+        left, right = (
+            np.array([share.scaled[:one] / (np.linalg.norm(share.scaled[:one]) or 1.0) for share in part])
+            for part in (first, second)
+        )
         cosines = np.clip(left @ right.T, -1.0, 1.0)
         for row, column in np.argwhere(np.triu(np.ones(cosines.shape), 1) if one == other else np.ones(cosines.shape)):
             cosine = float(cosines[row, column])
             pair = f"{first[row].name} and {second[column].name}"
             same = "are the same" if math.isclose(abs(cosine), 1.0, rel_tol=1e-6) else f"correlate ({cosine:.3g})"
             yield _chance_of(cosine, one), f"The noise shares on {pair} {same}."
-
-
-def _direction(entries: Floats) -> Floats:
-    length = float(np.linalg.norm(entries))
-    scaled: Floats = entries / length if length else entries
-    return scaled
 
 
 def _chance_of(cosine: float, entries: int) -> float:

@@ -263,18 +263,13 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
     weights = _weights(noises, shares)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, MomentSensitivity):
-        parts = _by_record(sensitivity, weights)
+        levels = float(sensitivity.levels)  # one record of full length, through N, A and B
+        parts = weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
         return _worst_pair(*parts) if replaces else sum(parts)
     if isinstance(sensitivity, CensusSensitivity):
         entries = sensitivity.classes if sensitivity.unit is Unit.SILO else 1 + replaces
         return entries * weights["census"]
     return (4 if replaces else 1) * math.fsum(weights[block.name] * block.l2**2 for block in sensitivity.blocks)
-
-
-def _by_record(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> tuple[float, float, float]:
-    """μ² that one record of full length adds through N, A and B."""
-    levels = float(sensitivity.levels)
-    return weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
 
 
 def _worst_pair(n: float, a: float, b: float) -> float:

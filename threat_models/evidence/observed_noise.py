@@ -75,7 +75,8 @@ class NoiseWatch:
         prepared = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
         if self._by_clients:
-            self._note(setup, f"{_name(setup, member)}", prepared.vector - setup.layout.flatten(watched.made[-1]))
+            name = f"{setup.context.names[member]} in sum {setup.number}"
+            self._note(setup, name, prepared.vector - setup.layout.flatten(watched.made[-1]))
             for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
                 empty = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
                 self._add(setup, empty.vector - setup.layout.flatten(watched.made[-1]))
@@ -92,8 +93,9 @@ class NoiseWatch:
         exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
         if not self._by_clients:
             self._note(setup, f"sum {setup.number}", opened - exact)
+            nothing = np.zeros(setup.layout.length, dtype=np.int64)
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.layout.length)):
-                self._add(setup, self._opened_of_nothing(setup))
+                self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
         elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
             self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
         self._flaws += flaws_of(setup, opened, len(members))
@@ -132,10 +134,6 @@ class NoiseWatch:
         each = parties * setup.sums[kind].times
         return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.layout.length * each)))
 
-    def _opened_of_nothing(self, setup: SessionSetup) -> Integers:
-        nothing = np.zeros(setup.layout.length, dtype=np.int64)
-        return run_session(setup, self._cast.keys, lambda member: nothing, {}).total
-
     def _search(self, setup: SessionSetup) -> None:
         """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
         kind, plan = setup.kind_of(setup.number), self._plan
@@ -144,7 +142,8 @@ class NoiseWatch:
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
         if spec.per is Unit.SILO:
             found = longest_of(made, spec)
-        if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
+        is_new = all(place != kind for place, _ in self._found)
+        if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
             domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
@@ -152,15 +151,8 @@ class NoiseWatch:
         for name, length in found.items():
             self._found[kind, name] = max(length, self._found.get((kind, name), 0.0))
 
-    def _is_new(self, kind: int) -> bool:
-        return not any(place == kind for place, _ in self._found)
-
 
 NOTHING = np.zeros(0, dtype=np.int64)
-
-
-def _name(setup: SessionSetup, member: int) -> str:
-    return f"{setup.context.names[member]} in sum {setup.number}"
 
 
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:

@@ -18,7 +18,7 @@ from methods.round import Local
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained, parities_agree
 from threat_models.estimation.chi_square import NoisePart, SessionNoise, measure_variance
-from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
+from threat_models.session import Blocks, Knowledge, NoisySum, Session, join_records
 
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
@@ -155,11 +155,8 @@ def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator
             more = records / len(known)
             found = MARGIN * max(more, math.sqrt(more)) * sample.left_by(blocks[sample.rule.block])
             remainder = min(remainder, found)
-        yield NoisePart(_name(sample), sample.values, remainder)
-
-
-def _name(sample: ZeroSample) -> str:
-    return f"zero sums of the {sample.rule.block.replace('_', ' ')} of sum {sample.number}"
+        name = f"zero sums of the {sample.rule.block.replace('_', ' ')} of sum {sample.number}"
+        yield NoisePart(name, sample.values, remainder)
 
 
 def _most_records(session: Session) -> float:

@@ -48,11 +48,14 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
             f"{path} is no whole audit report", remedy="give the file that `secagg audit --json` wrote"
         ) from None
     same = sum(before[key][2] is after[key][2] for key in set(before) & set(after))
-    return Against(path.name, digest, date, tuple(sorted(changes, key=_gravity)), same, notes)
-
-
-def _gravity(changed: Changed) -> int:
-    return list(Change).index(changed.change)
+    return Against(
+        path.name,
+        digest,
+        date,
+        tuple(sorted(changes, key=lambda changed: list(Change).index(changed.change))),
+        same,
+        notes,
+    )
 
 
 def _read(path: Path) -> tuple[Mapping[str, Any], str]:

@@ -137,17 +137,14 @@ def _of_session(report: AuditReport) -> Iterator[PageRow]:
         is_repeated = line.attack == "audit" and line.adversary in names  # its findings have rows of their own
         if state is not SessionState.WITHSTOOD and not is_repeated and not line.breaks_promise:
             who = (names.get(line.adversary, line.adversary),) if line.adversary else ()
-            yield PageRow(state, (_title_of(report, line),), who, line.sentence, line.waiver, _remedy_of(line))
+            remedy = SESSION_REMEDIES.get(line.attack, SESSION_REMEDIES["audit"])
+            yield PageRow(state, (_title_of(report, line),), who, line.sentence, line.waiver, remedy)
 
 
 def _title_of(report: AuditReport, line: GateLine) -> str:
     if line.attack == "promise" and report.state_of_line(line) is SessionState.ALLOWED and not line.waiver:
         return "No promise about any one record"
     return SESSION_RULES.get(line.attack) or report.note(line.attack).title
-
-
-def _remedy_of(line: GateLine) -> str:
-    return SESSION_REMEDIES.get(line.attack, SESSION_REMEDIES["audit"])
 
 
 def _of_findings(report: AuditReport) -> Iterator[PageRow]:

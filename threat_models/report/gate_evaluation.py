@@ -39,7 +39,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     whom no attack tells anything and a report without any finding. No waiver lets less noise than promised pass.
     """
     lines = [
-        *_judge_inputs(report),
+        *(GateLine("inputs", "", GateOutcome.INCONCLUSIVE, doubt) for doubt in report.subject.doubts),
         _judge_protection(gate, report),
         *_judge_provenance(report),
         *_judge_records(gate, report),
@@ -48,7 +48,10 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     lines += _judge_unread(report)
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
-        lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
+        who, ran = one.adversary.name, {finding.attack for finding in one.findings}
+        missing = [attack for attack in one.adversary.attacks if attack not in ran]
+        lines += [GateLine(attack, who, GateOutcome.INCONCLUSIVE, "It was not run.") for attack in missing]
+        lines += _judge_uninformed(gate, one)
     lines += _judge_unasked(gate, report)
     if not report.findings:
         lines.append(GateLine("audit", "", GateOutcome.INCONCLUSIVE, "No attack was run."))
@@ -130,12 +133,6 @@ def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
         yield GateLine("noise", "", GateOutcome.PASS if is_enough else GateOutcome.INCONCLUSIVE, sentence)
 
 
-def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
-    """Judge the records that the auditor brought: nothing is known by those that may not be what they are called."""
-    for doubt in report.subject.doubts:
-        yield GateLine("inputs", "", GateOutcome.INCONCLUSIVE, doubt)
-
-
 def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
     """Judge blocks that no attack reads, or not all that they may tell: only a finite ε says anything of the rest."""
     if math.isfinite(report.promise.claimed):
@@ -178,12 +175,9 @@ def _judge_verdict(rule: Rule, finding: Finding) -> GateLine:
     outcome = GateOutcome.PASS if is_let else BY_VERDICT[finding.verdict]
     tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
     figures = f" ({summary})" if outcome is GateOutcome.FAIL and (summary := summarise(finding)) else ""
-    sentence = f"The attack {_describe(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
+    did = "is inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else str(finding.verdict)
+    sentence = f"The attack {did}{tolerated}: {finding.sentence}{figures}"
     return GateLine(finding.attack, finding.adversary, outcome, sentence)
-
-
-def _describe(verdict: Verdict) -> str:
-    return "is inconclusive" if verdict is Verdict.INCONCLUSIVE else str(verdict)
 
 
 def _judge_controls(finding: Finding) -> Iterator[GateLine]:
@@ -259,26 +253,16 @@ def _judge_unasked(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
             yield GateLine("audit", name, GateOutcome.INCONCLUSIVE, why)
 
 
-def _judge_missing(one: Examination) -> list[GateLine]:
-    """An inconclusive line for each attack that the adversary declares and that has no finding."""
-    ran = {finding.attack for finding in one.findings}
-    missing = [attack for attack in one.adversary.attacks if attack not in ran]
-    return [GateLine(attack, one.adversary.name, GateOutcome.INCONCLUSIVE, "It was not run.") for attack in missing]
-
-
 def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
     """Draw a line for an adversary of whom every attack that ran, and that may not succeed, is inconclusive."""
     ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
-    judged = [finding for finding in ran if not _is_tolerated(gate, finding)] or ran
+    judged = [
+        each for each in ran if not any(rule.tolerated for rule in gate.rules_for(each.attack, each.adversary))
+    ] or ran
     if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
         yield GateLine(
             "audit", one.adversary.name, GateOutcome.INCONCLUSIVE, "No attack of this adversary tells anything."
         )
-
-
-def _is_tolerated(gate: Gate, finding: Finding) -> bool:
-    """Whether the gate lets an attack succeed."""
-    return any(rule.tolerated for rule in gate.rules_for(finding.attack, finding.adversary))
 
 
 def _is_void(rule: Rule, report: AuditReport) -> bool:

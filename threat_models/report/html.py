@@ -93,14 +93,14 @@ def _environment() -> Environment:
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_clean,
+        finalize=lambda value: value if isinstance(value, Markup) else to_line(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
         {"curve": curve_svg, "figure": figure, "image": _image, "capitalize_first": _capitalise, "summed_up": summarise}
     )
-    environment.tests["a_number"] = _is_number
+    environment.tests["a_number"] = lambda measure: measure.metric.unit != REFUSED
     environment.globals.update({"badges": BADGES, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
@@ -109,15 +109,6 @@ def _capitalise(words: str) -> str:
     """Make the first letter large: "✓ withstood" begins with a sign."""
     sign, _, rest = words.partition(" ")
     return f"{sign} {rest[:1].upper()}{rest[1:]}"
-
-
-def _clean(value: object) -> object:
-    return value if isinstance(value, Markup) else to_line(str(value))
-
-
-def _is_number(measure: Measure) -> bool:
-    """Whether a measure is a number, not whether something was refused."""
-    return measure.metric.unit != REFUSED
 
 
 def _row(measure: Measure) -> dict[str, object]:

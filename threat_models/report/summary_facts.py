@@ -144,7 +144,8 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
         )
     opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
-    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
+    has_moments = "second_moment" in session.release and plan.dimension >= SPREAD
+    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if has_moments else bound
     return Promise(
         sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
@@ -169,10 +170,6 @@ def _recompute_training(plan: Plan, consortium: int) -> Promise:
         unit=plan.unit,
         adjacency=plan.adjacency,
     )
-
-
-def _has_moments(session: Session) -> bool:
-    return "second_moment" in session.release and session.plan.dimension >= SPREAD
 
 
 def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:

@@ -16,13 +16,7 @@ def to_line(text: str) -> str:
     All white space becomes spaces; what is longer than LONGEST is cut, with an ellipsis.
     """
     line = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return "".join(map(_escape, line))
-
-
-def _escape(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    return " " if letter.isspace() else f"\\u{ord(letter):04x}"
+    return "".join(each if each.isprintable() else " " if each.isspace() else f"\\u{ord(each):04x}" for each in line)
 
 
 def figure(value: float) -> str:

@@ -24,9 +24,10 @@ from threat_models.attacks.member_contributions import Equations, Rows, equation
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores
 from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Knowledge, Session
+from threat_models.session import Knowledge
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -230,10 +231,6 @@ def _make_controls() -> tuple[Control, Control]:
     )
 
 
-def _opens_one_sum(session: Session) -> str:
-    return "" if sum(kind.times for kind in sums_of(session.plan)) > 1 else "The plan opens one sum."
-
-
 CHANGING_COHORTS = Attack(
     name="changing_cohorts",
     title="Members' own parts, from sums over changing cohorts",
@@ -246,5 +243,5 @@ CHANGING_COHORTS = Attack(
     weighs_all=True,
     meaning="What single members put in comes out of the sums of cohorts that change from round to round.",
     remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit silo).",
-    unsuited=_opens_one_sum,
+    unsuited=lambda session: "" if count_rounds(session.plan) > 1 else "The plan opens one sum.",
 )

@@ -85,12 +85,6 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     )
 
 
-def _run_gaps(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    found = _test_by_loss(LOSS_ENTROPY_GAPS.name, "By the loss alone ", views[0], knowledge)
-    progress(1, 1)
-    return found
-
-
 def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Finding:
     """Test membership by the loss of each candidate.
 
@@ -240,7 +234,11 @@ LOSS_ENTROPY_GAPS = Attack(
     "Loss and entropy gaps of the head",
     "Yeom et al. 2018; Chen et al. 2025 (FedBiP, section 5.5)",
     ("head",),
-    _unless_refused("loss_entropy_gaps", "Loss and entropy gaps of the head", _run_gaps),
+    _unless_refused(
+        "loss_entropy_gaps",
+        "Loss and entropy gaps of the head",
+        lambda views, knowledge, _: _test_by_loss("loss_entropy_gaps", "By the loss alone ", views[0], knowledge),
+    ),
     (*LOSS.metrics, LOSS_GAP, ENTROPY_GAP, BLIND),
     tells_members=True,
     trusts_owners=True,

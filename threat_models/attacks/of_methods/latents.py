@@ -25,7 +25,7 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric
-from threat_models.session import AuditRecords, Blocks, Knowledge, Session
+from threat_models.session import AuditRecords, Blocks, Knowledge
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -127,10 +127,6 @@ def _opens_slots(round_: Any) -> bool:
     return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
 
 
-def _opens_no_slots(session: Session) -> str:
-    return "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents."
-
-
 def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
     """Latents of pictures that the adversary generates from the opened means, where it has the model."""
     head = view.head if "head" in view.sees else None
@@ -148,7 +144,8 @@ def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple
     z = public.integers[rows].astype(np.float64)
     z -= z.mean(axis=0)  # what all share tells nobody apart
     z *= math.sqrt(z.shape[1]) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-    half, form = len(z) // 2, _strong(z.shape[1])
+    # d' is 20 or more in this form, however few numbers a latent has
+    half, form = len(z) // 2, Published(kept=max(KEPT, 1 / math.sqrt(1 + z.shape[1] / 1600)))
     values = form.match(form.publish(z[:half], rng), z)
     inside = np.arange(len(z)) < half
     weak = Published()
@@ -157,11 +154,6 @@ def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple
     true = Control("latents published with more of them than noise", True, metrics.succeeds(Scores(values, inside)))
     false = Control("records that were not published, half of them called so", False, metrics.succeeds(outside))
     return (true, false), measure_pointed(honest, POINTED["published"])
-
-
-def _strong(dimension: int) -> Published:
-    """A published form in which d' is 20 or more, however few numbers a latent has."""
-    return Published(kept=max(KEPT, 1 / math.sqrt(1 + dimension / 1600)))
 
 
 REIDENTIFICATION_LATENTS = Attack(
@@ -181,6 +173,6 @@ REIDENTIFICATION_LATENTS = Attack(
     limits=10,
     meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
-    lacks=_opens_no_slots,
+    lacks=lambda session: "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents.",
 )
 """Needs sums of slots, which whoever sees sums is told: found out when it runs."""

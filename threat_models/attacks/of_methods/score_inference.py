@@ -35,7 +35,7 @@ from threat_models.attacks.disclosure.label_counts import (
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import Interval
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import AuditRecords, Blocks, Knowledge, Session
+from threat_models.session import AuditRecords, Blocks, Knowledge
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -221,10 +221,6 @@ def _make_control(
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
-def _scores_nothing(session: Session) -> str:
-    return "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
-
-
 SCORE_INFERENCE = Attack(
     name="score_inference",
     title="Class shares of cohorts, from the scores of a search",
@@ -235,5 +231,7 @@ SCORE_INFERENCE = Attack(
     trusts_owners=True,
     meaning="Class shares of a cohort are known from how well models score on it.",
     remedy="Draw larger cohorts, or plan with a finite epsilon.",
-    lacks=_scores_nothing,
+    lacks=lambda session: (
+        "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
+    ),
 )

@@ -201,16 +201,12 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     sentence = f"{sentence}." if sentence else "Of no update does the audit know who is behind it."
     ordered = (*worked, *(each for each in found if not each.succeeds))
     measures = tuple(measure for each in ordered for measure in each.measures())
-    line = recovered_of(rounds_in(view)[0], _pool(knowledge), view.plan.grid)
+    outside = knowledge.candidates.take(~knowledge.is_member)
+    pool = outside if knowledge.public is None else join_records(outside, knowledge.public)
+    line = recovered_of(rounds_in(view)[0], pool, view.plan.grid)
     sentence = f"{sentence} {describe_line(program, line)}".strip()
     verdict = decide(bool(worked), withstood, controls)
     return Finding(name, "", verdict, sentence, measures, _draw(line), controls=controls)
-
-
-def _pool(knowledge: Knowledge) -> AuditRecords:
-    """Records that nobody had, to try sums of."""
-    outside = knowledge.candidates.take(~knowledge.is_member)
-    return outside if knowledge.public is None else join_records(outside, knowledge.public)
 
 
 def recovered_of(round_: ChainRound, pool: AuditRecords, grid: Grid) -> dict[int, Interval]:

@@ -27,7 +27,7 @@ from threat_models.attacks.reconstruction.similarity import cosines, match_rows,
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Picture, Verdict, decide
-from threat_models.session import AuditRecords, Knowledge, Session
+from threat_models.session import AuditRecords, Knowledge
 from threat_models.views import View
 
 MOST = 64
@@ -216,10 +216,6 @@ def _choose_members(view: View, knowledge: Knowledge) -> NDArray[np.intp]:
     order = np.concatenate([first, np.setdiff1d(np.arange(len(held)), first)])
     rows: NDArray[np.intp] = held[order][:ROWS]
     return rows
-
-
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    return examine(views[0], knowledge, progress)
 
 
 def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Inverter | None = None) -> Finding:
@@ -413,21 +409,17 @@ def _make_picture(images: dict[str, Floats], knowledge: Knowledge, rows: NDArray
     )
 
 
-def _has_no_images(session: Session) -> str:
-    return "" if session.plan.data_kind == "images" else "The plan's records are no images."
-
-
 INVERSION = Attack(
     name="feature_inversion",
     title="Feature inversion: images out of features and their means",
     paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
     needs=(),
-    run=_run,
+    run=lambda views, knowledge, progress: examine(views[0], knowledge, progress),
     metrics=(REIDENTIFIED, REFERENCE, NEARER, GAIN, *RANKS, PSNR, SSIM),
     trusts_owners=True,
     limits=4,
     meaning="Pictures near the original ones can be made of what is seen.",
     remedy="Plan with a finite epsilon, more records of every class, or a backbone that keeps less.",
-    unsuited=_has_no_images,
+    unsuited=lambda session: "" if session.plan.data_kind == "images" else "The plan's records are no images.",
 )
 """Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""
