@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.agreement.plan import Plan
-from secagg.data import AuditRecords as DataRecords
 from secagg.data import Dataset
+from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.errors import BadInput
 from secagg.experiments.casting import Cast

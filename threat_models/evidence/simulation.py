@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from methods.method import domains_of
 from methods.round import Local
 from secagg.agreement.plan import NoiseFrom, Plan
-from secagg.data import AuditRecords as DataRecords
 from secagg.data import Dataset
+from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
@@ -171,19 +171,7 @@ def metrics_of(attack: str) -> tuple[Metric, ...]:
 def _rule(table: Mapping[str, Any], number: int) -> Rule:
     where = f"rule {number}"
     _require_keys(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
-    rule = Rule(
-        attack=_text(table, "attack", where),
-        reason=_text(table, "reason", where),
-        adversary=_text(table, "adversary", where) if "adversary" in table else "*",
-        measure=_text(table, "measure", where) if "measure" in table else "",
-        at_most=_threshold(table, "at_most", where),
-        at_least=_threshold(table, "at_least", where),
-        margin=_number(table, "margin", where) if "margin" in table else 0.0,
-        unclear=_outcome(table, where),
-        optional=_flag(table, "optional", where) if "optional" in table else False,
-        tolerated=_flag(table, "tolerated", where) if "tolerated" in table else False,
-        required=_flag(table, "required", where) if "required" in table else True,
-    )
+    rule = Rule(**{key: read(table, key, where) for key, read in _READERS.items() if key in table})
     limits = (rule.at_most is not None) + (rule.at_least is not None)
     if limits != bool(rule.measure):
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
@@ -295,17 +283,27 @@ def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str
     return tuple(values)
 
 
-def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str | None:
-    value = table.get(key)
-    if value is None or value in REFERENCES:
-        return value
+def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str:
+    value = table[key]
+    if value in REFERENCES:
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
         raise BadInput(f"{where}: {key} is neither a number nor {' nor '.join(REFERENCES)}")
     return float(value)
 
 
-def _outcome(table: Mapping[str, Any], where: str) -> GateOutcome:
+def _outcome(table: Mapping[str, Any], key: str, where: str) -> GateOutcome:
     try:
-        return GateOutcome(table.get("unclear", GateOutcome.INCONCLUSIVE))
+        return GateOutcome(table[key])
     except ValueError:
-        raise BadInput(f"{where}: unclear is none of {', '.join(GateOutcome)}") from None
+        raise BadInput(f"{where}: {key} is none of {', '.join(GateOutcome)}") from None
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], str, str], Any]] = {
+    **dict.fromkeys(("attack", "reason", "adversary", "measure"), _text),
+    **dict.fromkeys(("at_most", "at_least"), _threshold),
+    "margin": _number,
+    "unclear": _outcome,
+    **dict.fromkeys(("optional", "tolerated", "required"), _flag),
+}
+"""How each key of a rule is read, in this order."""

@@ -11,7 +11,7 @@ import pytest
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
 from threat_models.findings import Verdict
-from threat_models.report.changes import _changes, _told, compare
+from threat_models.report.changes import _changes, _states_in, compare
 from threat_models.report.content import Change, Cover, GateLine, GateOutcome, SessionState
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
@@ -151,7 +151,7 @@ def test_states_are_ordered_in_time(tmp_path, states, change):
     for content, state in ((old, before), (new, after)):
         (one,) = (each for each in content["adversaries"][0]["findings"] if each["attack"] == "unmixing")
         one.update(state)
-    (made,) = _changes(_told(old), _told(new))
+    (made,) = _changes(_states_in(old), _states_in(new))
     assert (made.change, made.before, made.after) == (change, *map(str, states))
 
 
