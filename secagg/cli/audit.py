@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
-from secagg.cli.simulate import settings_of, simulate
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather
+from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings
 from secagg.system.extras import extra
 from secagg.verification.vouching import Trust
 from threat_models.adversary import USUAL
@@ -94,7 +95,7 @@ def audit(
     simulation = None
     if simulated:
         read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
-        simulation = Simulation(options["dataset"], settings_of(options), **read)
+        simulation = Simulation(options["dataset"], gather(SimulationSettings, options), **read)
     request = AuditRequest(
         tuple(transcripts or ()),
         tuple(threat_model or USUAL),

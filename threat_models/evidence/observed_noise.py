@@ -143,7 +143,7 @@ class NoiseWatch:
         if spec.per is Unit.SILO:
             found = longest_of(made, spec)
         is_new = all(place != kind for place, _ in self._found)
-        if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
+        if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
             domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)

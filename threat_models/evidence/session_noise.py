@@ -146,7 +146,7 @@ def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator
     records = _most_records(session)
     known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
     blocks: Blocks = {}
-    if noisy.round is not None and len(known) and not method_of(session.plan).reads_inputs:
+    if noisy.round is not None and len(known) and not method_of(session.plan).traits.reads_inputs:
         local = Local(known.examples, len(session.plan.classes), session.plan.grid)
         blocks = noisy.round.contribute(local).blocks
     for sample in noisy.samples:

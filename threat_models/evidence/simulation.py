@@ -190,7 +190,7 @@ def _knowledge(
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    reads = setup.method.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
+    reads = setup.method.traits.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
     encoder = cast.features.map.encoder if reads else None
     members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
@@ -223,7 +223,7 @@ def _others(cast: Cast, setup: SessionSetup, session: Session, members: AuditRec
         for own in clients:
             found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
         return _added(found, members, session, -1)
-    if not setup.spec.is_additive or setup.method.reads_inputs:
+    if not setup.spec.is_additive or setup.method.traits.reads_inputs:
         return None
     grid, classes = setup.plan.grid, len(setup.plan.classes)
     parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]

@@ -25,7 +25,7 @@ from threat_models.session import AuditRecords
 from threat_models.views import view_of
 
 SERVER = 0
-EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
 PLANS = {
     "fedtc": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2)), "refine": 0},
     "threshold": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2), ("threshold", 0.5)), "class_gate": 1},

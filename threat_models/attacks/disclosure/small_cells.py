@@ -126,9 +126,9 @@ def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
 def _is_gated(view: View, target: Target) -> bool:
     """Whether the class gate leaves in each cell two clients or more whose vectors the adversary does not know."""
     plan, method = view.plan, method_of(view.plan)
-    threshold = method.class_threshold
+    threshold = method.traits.class_threshold
     own = len(set(view.members) - target.owners)
-    counted = len(plan.classes) * method.gated_parts
+    counted = len(plan.classes) * method.traits.cells_per_class
     return len(view.cells or plan.classes) == counted and threshold - plan.dropouts - own > 1
 
 

@@ -300,7 +300,12 @@ def contribute_to(view: View) -> Contribute | None:
     kind, round_, plan = kinds[view.number - 1], view.round, view.plan
     is_of_records = kind.is_additive and kind.per is Unit.RECORD and not kind.keeps_state and kind.training is None
     names = names_of(kind.blocks, plan.dimension)
-    if round_ is None or not is_of_records or method_of(plan).reads_inputs or set(names.values()) != set(view.release):
+    if (
+        round_ is None
+        or not is_of_records
+        or method_of(plan).traits.reads_inputs
+        or set(names.values()) != set(view.release)
+    ):
         return None
 
     def contribute(records: AuditRecords) -> Blocks:

@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 from methods import Method, method_of, sums_of
 from methods.closed_form.fedcgs import FedCGS
 from methods.closed_form.prototypes import Prototypes
+from methods.gate import without_gate
 from methods.round import Examples, Local, Opened, Round
 from methods.slots.mpft import MPFT
 from secagg.agreement.plan import NoiseFrom, Plan
@@ -226,7 +227,7 @@ class HeadRecipe:
     @property
     def method(self) -> Method:
         """The plan's method, without a class gate."""
-        return method_of(self.plan).ungated
+        return without_gate(method_of(self.plan))
 
     @property
     def is_changed_by_record(self) -> bool:

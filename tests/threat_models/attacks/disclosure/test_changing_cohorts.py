@@ -152,7 +152,7 @@ def test_all_rounds_of_prototypes_miss_no_sum_of_classes(tmp_path: Path) -> None
 
 def recorded(folder: Path, leaves: dict[int, int]) -> tuple[SimulatedFederation, Session]:
     """Real parties play three rounds of FedPCL, which members leave; and what the server's transcripts say of it."""
-    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
     choices = {"parameters": (("rounds", 3), ("width", 8)), "colluders": 0, "dropouts": 2, "join_seconds": 10}
     world = SimulatedFederation.of(folder, clients=6, method="fedpcl", **exact, **choices, step_seconds=3)
     ended = asyncio.run(run_federation(world, leaves=leaves))
