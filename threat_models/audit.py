@@ -71,7 +71,8 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
             found = attack.run(views, knowledge, partial(progress, title))
         found = withhold(found, unread)
         found = _withhold_if_unseen(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
-        findings.append(_withhold_if_doubted(found, knowledge) if attack.trusts_owners else found)
+        trusts = attack.trusts_owners or attack.tells_members
+        findings.append(_withhold_if_doubted(found, knowledge) if trusts else found)
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
 
 

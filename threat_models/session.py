@@ -20,6 +20,7 @@ from secagg.heads import LinearHead
 from secagg.networks import Adapted, OverEncoder, SlotMeans, TrainedModel
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
+Floats = NDArray[np.float64]
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
 Released = LinearHead | TrainedModel | SlotMeans
@@ -116,7 +117,7 @@ class ZeroSample:
     rule: ZeroSums
     sigma: float
     off_diagonal: float
-    values: NDArray[np.float64] = field(repr=False)
+    values: Floats = field(repr=False)
     remainder: float
 
     @classmethod
@@ -130,9 +131,7 @@ class ZeroSample:
         return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
 
 
-def _zero_sums(
-    rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]
-) -> tuple[NDArray[np.float64], float]:
+def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> tuple[Floats, float]:
     """Zero sums of a block over the σ of their noise, made independent; and the least σ by which any is divided.
 
     The rows of a symmetric matrix of independent noise, σ on the diagonal and σ' off it, have sums with the covariance
@@ -220,7 +219,7 @@ class AuditRecords:
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
-    features: NDArray[np.float64] = field(repr=False)
+    features: Floats = field(repr=False)
     images: NDArray[np.uint8] | None = field(default=None, repr=False)
     domains: Integers | None = field(default=None, repr=False)
     in_cells: Integers | None = field(default=None, repr=False)
@@ -295,7 +294,7 @@ class Knowledge:
     parts: Mapping[int, Mapping[str, Blocks]] = field(default_factory=dict, repr=False)
     doubts: tuple[str, ...] = ()
     within: Callable[[Adapted], OverEncoder] | None = field(default=None, repr=False)
-    generated: Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None = field(default=None, repr=False)
+    generated: Callable[[SlotMeans], tuple[Floats, Integers]] | None = field(default=None, repr=False)
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

@@ -20,9 +20,8 @@ from scipy.linalg import eigh
 from methods.slots.slots import cell_sums
 from secagg.encoding import full_matrix
 from secagg.privacy import OpenedNoise
-from threat_models.session import AuditRecords, Blocks
+from threat_models.session import AuditRecords, Blocks, Floats
 
-Floats = NDArray[np.float64]
 Noise = Mapping[str, OpenedNoise]
 
 MOMENTS = frozenset({"counts", "class_sums", "second_moment"})

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from threat_models.attacks.disclosure.subtraction import noise_left
 from threat_models.attacks.targets import sums_in
-from threat_models.session import SOMEBODY, Blocks, by_class
+from threat_models.session import SOMEBODY, Blocks, Floats, by_class
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 Rows = Mapping[str, Floats]
 """The rows (k, entries) of each block, by its name."""
 WIDTH = 64

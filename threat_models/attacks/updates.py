@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
@@ -23,10 +22,9 @@ from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients
 from threat_models.attacks.targets import Target, subtract, sums_in
-from threat_models.session import AuditRecords, Blocks, Session
+from threat_models.session import AuditRecords, Blocks, Floats, Session
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 ONE_MEMBER = "one member's update"
 DIFFERENCE = "the difference of two rounds' sums"
 

@@ -25,9 +25,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
-from threat_models.session import AuditRecords, Session, by_class
-
-Floats = NDArray[np.float64]
+from threat_models.session import AuditRecords, Floats, Session, by_class
 
 ROWS = 8192
 LEAST = 1e-3

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from secagg.errors import BadInput
 from secagg.privacy import PrivacyClaim
 from threat_models.findings import Series
-
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 
 def ceiling(claim: PrivacyClaim, fpr: float) -> float:

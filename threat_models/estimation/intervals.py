@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.errors import BadInput
 from threat_models.findings import Measure, Metric
 from threat_models.multiplicity import current_level
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 BEYOND = 10
 """Replicates that a bootstrap wants beyond its interval, both ends together."""
 AT_ONCE = 1 << 20

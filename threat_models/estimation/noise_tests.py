@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 LEVEL = 1e-4
 """Noise that is as planned is found at fault with this probability at most, all tests of one audit together."""

@@ -28,7 +28,7 @@ from secagg.privacy import Adjacency, PrivacyClaim, Unit
 from threat_models.estimation.canaries import Canaries, canary_scores
 from threat_models.estimation.intervals import at_level
 from threat_models.estimation.recomputation import epsilon_of
-from threat_models.session import AuditRecords, Session
+from threat_models.session import AuditRecords, Floats, Session
 
 LARGEST_EPSILON = 60.0
 LEVEL = 0.05
@@ -36,7 +36,6 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 """Of the canaries, whose coins are guessed: one of these is chosen."""
 DRAWS = 400
 SEED = 20_230_515
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

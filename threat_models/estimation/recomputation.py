@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -41,6 +40,7 @@ from secagg.privacy import (
 )
 from secagg.protection import PROTECTIONS
 from threat_models.estimation.empirical_sensitivity import Found
+from threat_models.session import Floats
 
 TOLERANCE = 1e-3
 """Relative; the two computations of ε round differently, and one searches for the worst pair of records."""
@@ -286,7 +286,6 @@ def _worst_pair(n: float, a: float, b: float) -> float:
     return float(max(same.max(), other.max()))
 
 
-Floats = NDArray[np.float64]
 CELLS = 1 << 18
 """Grid points of the loss: a power of two, for the Fourier transform."""
 SPREADS = 40.0

@@ -32,8 +32,9 @@ from secagg.privacy import PrivacyClaim
 from threat_models.estimation.ceilings import roc_ceiling
 from threat_models.estimation.intervals import Interval, at_level, bonferroni, clopper_pearson
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
-from threat_models.estimation.worst_case_canary import Canary, Floats, Release, draw_release, worst_canary
+from threat_models.estimation.worst_case_canary import Canary, Release, draw_release, worst_canary
 from threat_models.findings import Curve, Series
+from threat_models.session import Floats
 
 BATCH = 5_000
 POWER = 0.95

@@ -25,8 +25,8 @@ from secagg.privacy import (
     rounded_gaussian,
 )
 from secagg.randomness import OperatingSystem, RandomSource
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 Release = Callable[[bool, int], NDArray[np.int64] | Floats]
 """(is the canary there?, how many times) → (times, moves): what was opened at every move's place, less all that the
 adversary knows: the others' records, the colluders' noise, and the record that a replacing canary stands in for."""

@@ -24,8 +24,9 @@ from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
 from secagg.session import LocalRecords, Prepared
 from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
-from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
+from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
+from threat_models.session import Floats
 
 ENTRIES = 2_000
 """Entries of noise that are wanted of each place; small blocks are drawn again until there are so many."""

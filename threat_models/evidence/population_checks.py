@@ -20,8 +20,6 @@ from threat_models.attacks.gaussian_likelihood import Noise, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.session import AuditRecords, Blocks, Session
 
-Floats = NDArray[np.float64]
-
 LEVEL = 1e-6
 """Known records that took part are doubted in so many sums with noise, and in none without."""
 NUMERICAL = 2.0**-48

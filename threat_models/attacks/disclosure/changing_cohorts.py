@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import sums_of
 from secagg.privacy import OpenedNoise, Unit
@@ -27,10 +26,9 @@ from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Knowledge
+from threat_models.session import Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 APART = Metric("members_apart", "members whose own part the rounds' sums determine", "members", "0", leads=True)
 RANK = Metric("equations", "independent equations", "", "fewer than {baseline}, the members")
 COSINE = Metric(

@@ -21,10 +21,8 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.estimation.intervals import Interval, at_level, bootstrap
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import AuditRecords, Blocks, Knowledge, by_class
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 NOT_NOISE = Metric(
     "not_noise", "share of the counts' variance that is not noise", SHARE, "0 %, noise alone", leads=True

@@ -21,10 +21,9 @@ from threat_models.attacks.member_contributions import Rows, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge
+from threat_models.session import Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _CHANCE = "{baseline}, by chance"
 ROWS = Metric("linked.rows", "rows of parts linked to their member", SHARE, _CHANCE, leads=True, each="link")
 WHOLE = Metric("linked.parts", "whole parts linked to their member", SHARE, _CHANCE, each="link")

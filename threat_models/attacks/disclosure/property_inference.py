@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
@@ -27,10 +26,8 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.estimation.intervals import Interval, at_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import AuditRecords, Blocks, Knowledge, by_class
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 SHARES = Metric(
     "class_shares", "error of a class share", SHARE, "no less than {baseline}, by public records", leads=True

@@ -34,10 +34,8 @@ from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, chec
 from threat_models.attacks.targets import unread_in, withhold
 from threat_models.evidence.blocks import names_of
 from threat_models.findings import Control, Finding, Measure, Verdict, decide
-from threat_models.session import AuditRecords, Blocks, Knowledge
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 SEED = 20_080_829
 TRIALS = 10_000
@@ -272,7 +270,6 @@ MEMBERSHIP_RELEASE = Attack(
     _run,
     (*INFORMED.metrics, *ALONE.metrics, NOISE, metrics.WORST_CLASS, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=9,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the opened sum.",

@@ -28,7 +28,6 @@ from threat_models.attacks.membership.metrics import (
     RATES,
     Figures,
     Flags,
-    Floats,
     Scores,
     crosses,
     describe,
@@ -41,7 +40,7 @@ from threat_models.attacks.membership.metrics import (
 )
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import AuditRecords, Knowledge
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
 from threat_models.multiplicity import current_level
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 SEED = 19_880_901

@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.encoding import Grid, Normalisation, full_matrix
 from threat_models.attacks.gaussian_likelihood import Noise, standardise
 from threat_models.estimation.intervals import at_level, bonferroni
 from threat_models.findings import Measure, Metric
-from threat_models.session import Blocks
-
-Floats = NDArray[np.float64]
+from threat_models.session import Blocks, Floats
 
 NOISE = Metric("noise_variance", "noise variance over the plan's", good="1, as planned")
 LEVEL = 3e-4

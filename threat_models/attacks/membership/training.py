@@ -21,7 +21,6 @@ from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_c
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
-    Floats,
     Moved,
     beyond_class,
     count_rounds,
@@ -34,7 +33,7 @@ from threat_models.attacks.updates import (
     trains_nothing,
 )
 from threat_models.findings import Control, Finding
-from threat_models.session import AuditRecords
+from threat_models.session import AuditRecords, Floats
 
 LOSSES = Figures("losses", "by losses along the rounds")
 GRADIENTS = Figures("gradients", "by gradients along the rounds")
@@ -123,7 +122,6 @@ MEMBERSHIP_TRAINING = Attack(
     ),
     (*LOSSES.metrics, *GRADIENTS.metrics, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether somebody's record was among the data can be told from the rounds of training.",
     remedy="Plan with a finite epsilon, fewer rounds, or more records.",

@@ -27,7 +27,6 @@ from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
     DIFFERENCE,
     ONE_MEMBER,
-    Floats,
     Moved,
     beyond_class,
     moves_in,
@@ -36,7 +35,7 @@ from threat_models.attacks.updates import (
 )
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Metric, Verdict
-from threat_models.session import AuditRecords, Knowledge
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 LOSSES = Figures("adapter", "by the shared adapter")
@@ -252,7 +251,6 @@ ADAPTERS = Attack(
     _run,
     (*LOSSES.metrics, *ALONG.metrics, QUESTION, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=10,
     meaning="Whether a record was used, and what members ask, shows in how the shared adapter moves.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import method_named
 from methods.method import Parameters
@@ -32,10 +31,9 @@ from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_c
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
 from threat_models.findings import SHARE, Control, Finding, Metric
-from threat_models.session import AuditRecords
+from threat_models.session import AuditRecords, Floats
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 DISTANCES = Figures("generator", "by distances to the generator's embeddings")
 POINTED = Metric(
     "reidentified.generator",
@@ -171,7 +169,6 @@ MEMBERSHIP_GENERATOR = Attack(
     try_candidates("membership_generator", NOTHING, _rounds_with_generator, _score),
     (*DISTANCES.metrics, BLIND, POINTED),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",

@@ -31,10 +31,9 @@ from threat_models.attacks.of_methods.lira import (
 )
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import AuditRecords, Knowledge, Released
+from threat_models.session import AuditRecords, Floats, Knowledge, Released
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 Test = Callable[[HeadRecipe, AuditRecords, int], Callable[[Released], Floats]]
 """(recipe, candidates, number of records behind the head) → (head) → scores (n,), larger for members."""
 
@@ -223,7 +222,6 @@ MEMBERSHIP_HEAD = Attack(
     _unless_refused("membership_head", "Membership of a record, from the head", _run_membership),
     (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, metrics.WORST_CLASS, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the head.",
@@ -241,7 +239,6 @@ LOSS_ENTROPY_GAPS = Attack(
     ),
     (*LOSS.metrics, LOSS_GAP, ENTROPY_GAP, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=4,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the scores that it gets.",

@@ -25,10 +25,9 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric
-from threat_models.session import AuditRecords, Blocks, Knowledge
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 SLOTS = Figures("slots", "by a matched filter on slot sums")
 POINTED = {
     name: Metric(
@@ -169,7 +168,6 @@ REIDENTIFICATION_LATENTS = Attack(
     ),
     (*SLOTS.metrics, BLIND, *POINTED.values()),
     tells_members=True,
-    trusts_owners=True,
     limits=10,
     meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",

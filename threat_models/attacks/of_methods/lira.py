@@ -32,7 +32,7 @@ from secagg.heads.linear import ABSENT_BIAS
 from secagg.networks import SlotMeans, TrainedModel
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
-from threat_models.session import AuditRecords, Released, join_records
+from threat_models.session import AuditRecords, Floats, Released, join_records
 from threat_models.views import View
 
 FARTHEST = 100.0
@@ -140,8 +140,6 @@ def _quadratic(
     update = factor / (1 + factor * (weighted * away).sum(axis=1))
     return np.asarray(plain - update[:, None] * left * right)
 
-
-Floats = NDArray[np.float64]
 
 REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
 """Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""

@@ -25,9 +25,9 @@ from threat_models.attacks.membership.aggregate import make_sum_control, score_b
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
-from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
+from threat_models.attacks.updates import beyond_class, count_rounds, inputs_of
 from threat_models.findings import Control, Finding
-from threat_models.session import OTHER, AuditRecords, Knowledge, Session
+from threat_models.session import OTHER, AuditRecords, Floats, Knowledge, Session
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
@@ -137,7 +137,6 @@ MEMBERSHIP_PROTOTYPES = Attack(
     try_candidates("membership_prototypes", NOTHING, lambda view: prototype_rounds(view) or None, _score),
     (*SUMS.metrics, *LIKENESS.metrics, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether somebody's record was among the data can be told from prototypes that members share.",
     remedy="Plan with a finite epsilon, or with more records of every class.",

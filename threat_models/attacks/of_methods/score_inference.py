@@ -35,10 +35,9 @@ from threat_models.attacks.disclosure.label_counts import (
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import Interval
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import AuditRecords, Blocks, Knowledge
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _GOOD = "no less than {baseline}, by public records"
 SHARES = Metric("class_shares.scores", "error of a class share, by scores", SHARE, _GOOD, leads=True)
 ROUNDS = Metric("scored_rounds", "rounds whose scores were used", "rounds")

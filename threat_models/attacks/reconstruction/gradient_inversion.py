@@ -38,7 +38,6 @@ from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.attacks.updates import (
     DIFFERENCE,
     ONE_MEMBER,
-    Floats,
     Moved,
     gradients_of,
     moves_in,
@@ -47,7 +46,7 @@ from threat_models.attacks.updates import (
 )
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import AuditRecords, Knowledge, join_records
+from threat_models.session import AuditRecords, Floats, Knowledge, join_records
 from threat_models.views import View
 
 SUM = Figures("sum", "by a sum of updates")
@@ -283,7 +282,6 @@ GRADIENT_INVERSION = Attack(
     run=_run,
     metrics=(RECOVERED, STRANGERS, COSINE, *(metric for each in (*FIGURES.values(), SUM) for metric in each.metrics)),
     tells_members=True,
-    trusts_owners=True,
     limits=12,
     meaning="Whole records can be read off the sums of updates.",
     remedy="Train on many more records at a time, or plan with a finite epsilon.",

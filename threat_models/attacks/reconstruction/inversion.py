@@ -27,7 +27,7 @@ from threat_models.attacks.reconstruction.similarity import cosines, match_rows,
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Picture, Verdict, decide
-from threat_models.session import AuditRecords, Knowledge
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 MOST = 64
@@ -130,7 +130,6 @@ def _recover(
     return known
 
 
-Floats = NDArray[np.float64]
 Inverter = Callable[[Floats], Floats]
 """Records in units of R_q (n, d) → images (n, h, w, c) in [0, 1]."""
 _NO_CLEARER = "no more than {baseline}, by the class alone"

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from secagg.agreement.plan import Plan
 from secagg.encoding import full_matrix
 from secagg.errors import BadInput
-from threat_models.session import AuditRecords, Blocks
+from threat_models.session import AuditRecords, Blocks, Floats
 
-Floats = NDArray[np.float64]
 STEP = 0.7
 """β of the relaxed reflections; 1 would be Douglas–Rachford."""
 RANK = 1e-11

@@ -8,8 +8,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.optimize import linear_sum_assignment
 
 from secagg.errors import BadInput
-
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 
 def cosines(features: Floats, others: Floats) -> Floats:

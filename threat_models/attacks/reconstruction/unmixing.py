@@ -21,10 +21,9 @@ from threat_models.attacks.reconstruction.similarity import match_cosines
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import SOMEBODY, AuditRecords, Blocks, Knowledge
+from threat_models.session import SOMEBODY, AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _BY_MEANS = "no more than {baseline}, by class means"
 FEW = "sum of few records"
 COSINE = Metric("cosine", "cosine of the recovered features", "", _BY_MEANS, leads=True, each=FEW)
