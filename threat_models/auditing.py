@@ -235,7 +235,11 @@ def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
     brought = [_load_attack(progress, spec) for spec in request.attacks]
     today = datetime.now(UTC).date()
     rules = Gate.read(request.gate or DEFAULT, today)
-    adversaries = [_with_brought(adversary_named(name), brought) for name in request.threat_models]
+    adversaries = [adversary_named(name) for name in request.threat_models]
+    own = tuple(attack.name for attack, _ in brought)  # none for an adversary that only talks to real parties
+    adversaries = [
+        each if each.attacks == (ACTIVE.name,) else replace(each, attacks=(*each.attacks, *own)) for each in adversaries
+    ]
     if request.simulation is not None:
         audited = _simulate(progress, request.simulation, request.canaries)
     else:
@@ -276,13 +280,6 @@ def _run_brought(
     if not isinstance(found, Finding) or found.attack != attack.name:
         raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
     return found
-
-
-def _with_brought(adversary: Adversary, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Adversary:
-    """The adversary with these attacks beside its own; none for one that only talks to real parties."""
-    if adversary.attacks == (ACTIVE.name,):
-        return adversary
-    return replace(adversary, attacks=(*adversary.attacks, *(attack.name for attack, _ in brought)))
 
 
 def attack_notes() -> dict[str, AttackNote]:

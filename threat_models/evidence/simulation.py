@@ -29,7 +29,7 @@ from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency
-from secagg.session import LocalRecords, SumResult
+from secagg.session import LocalRecords
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
@@ -110,7 +110,8 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
         noisy_sums.append(noisy_sum_of(played.setup, played.result.vector, len(played.result.members)))
         if place in found:
             main, result, sent = played.setup, played.result, played.measured.client_bytes
-            session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
+            head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
+            session = _session(main, result.members, result.vector, played.vectors, sent, head)
             sessions.append(replace(session, exact=_exact_parts(played, watch)))
         if len(sessions) == len(found) and watch is None:
             break
@@ -152,11 +153,6 @@ def _session(
         uploads={},
         contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
     )
-
-
-def _head(result: SumResult) -> Released | None:
-    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:

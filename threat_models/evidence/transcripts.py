@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -75,7 +75,9 @@ def _session(proved: Verified) -> Session:
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     opened = _read_sum(setup, path.parent, outcome)
-    uploads = _read_uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
+    files = {setup.context.names[each]: vector_path(path.parent, each) for each in outcome.members}
+    # of a server alone; none under a protection whose uploads go elsewhere
+    uploads = {name: each.read_bytes() for name, each in files.items() if role == "server" and each.exists()}
     return session_of(
         setup,
         outcome.members,
@@ -150,9 +152,14 @@ def known_of(
     others = _records_of_file(session, public, backbone) if public else None
     like = inside if others is None else others
     if like is None:
-        return Knowledge(_nothing(session), (), records=records)
+        integers = np.zeros((0, session.plan.dimension), dtype=np.int64)
+        return Knowledge(AuditRecords(integers, integers[:, 0], integers.astype(np.float64)), (), records=records)
     inside, others = inside or like.take(slice(0)), others or like.take(slice(0))
-    if (both := _count_shared(inside, others)) > SHARED * len(inside):
+    members, strangers = (
+        [(label, row.tobytes()) for label, row in zip(each.labels.tolist(), each.integers, strict=True)]
+        for each in (inside, others)
+    )
+    if (both := sum(map(set(strangers).__contains__, members))) > SHARED * len(inside):
         problem = f"{both} of the {len(inside)} records of {known} are in {public} too"
         raise BadInput(problem, remedy="public records are those of others, who took no part")
     half = len(others) // 2
@@ -160,12 +167,6 @@ def known_of(
     owners = (*[SOMEBODY] * len(inside), *[""] * half)
     rest = others.take(slice(half, None)) if public else None
     return Knowledge(candidates, owners, rest, records=records, doubts=find_doubts(session, inside, others))
-
-
-def _count_shared(one: AuditRecords, other: AuditRecords) -> int:
-    """Count the records of one that are also in the other, bit for bit."""
-    rows = {(label, row.tobytes()) for label, row in zip(other.labels.tolist(), other.integers, strict=True)}
-    return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
 
 
 def _records_of_file(session: Session, source: str, backbone: str | None) -> AuditRecords:
@@ -176,11 +177,6 @@ def _records_of_file(session: Session, source: str, backbone: str | None) -> Aud
     features = pipeline.features(read.inputs[rows], backbone)
     records = records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
     return keep_counted(session, assign_cells(session, records))
-
-
-def _nothing(session: Session) -> AuditRecords:
-    dimension = session.plan.dimension
-    return AuditRecords(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
 def _read_sum(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
@@ -206,12 +202,6 @@ def _read_head(folder: Path, outcome: Outcome) -> Released | None:
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
     return artifact
-
-
-def _read_uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
-    """Uploads that the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
-    paths = {names[member]: vector_path(folder, member) for member in members}
-    return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
 def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:

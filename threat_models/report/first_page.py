@@ -81,7 +81,12 @@ def rows_of(report: AuditReport) -> tuple[PageRow, ...]:
     for row in found:
         key = row.state, row.meaning, row.remedy, row.titles if row.figures else ()
         before = rows.get(key)
-        rows[key] = row if before is None else _join(before, row)
+        if before is None:
+            rows[key] = row
+            continue
+        titles = tuple(dict.fromkeys((*before.titles, *row.titles)))
+        who = tuple(dict.fromkeys((*before.adversaries, *row.adversaries)))
+        rows[key] = replace(before, titles=titles, adversaries=who)
     return tuple(sorted(rows.values(), key=lambda row: (row.remedy == NOT_REQUIRED, -row.state.rank)))
 
 
@@ -97,14 +102,6 @@ def withstood(report: AuditReport) -> tuple[str, ...]:
 def count_idle(report: AuditReport) -> int:
     """Count the findings of attacks that had nothing to work on."""
     return sum(report.state_of(finding) is None and finding.adversary != CONTROL for finding in report.findings)
-
-
-def _join(one: PageRow, other: PageRow) -> PageRow:
-    return replace(
-        one,
-        titles=tuple(dict.fromkeys((*one.titles, *other.titles))),
-        adversaries=tuple(dict.fromkeys((*one.adversaries, *other.adversaries))),
-    )
 
 
 def _short_lines(report: AuditReport) -> list[GateLine]:

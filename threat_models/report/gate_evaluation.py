@@ -55,7 +55,12 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     lines += _judge_unasked(gate, report)
     if not report.findings:
         lines.append(GateLine("audit", "", GateOutcome.INCONCLUSIVE, "No attack was run."))
-    lines = [replace(line, breaks_promise=_breaks_promise(line)) for line in lines]
+    # A claim or noise that does not hold shows less noise than promised, as does more than ε allows.
+    fails, broken = GateOutcome.FAIL, ("promise", "noise")
+    lines = [
+        replace(each, breaks_promise=each.outcome is fails and (each.breaks_promise or each.attack in broken))
+        for each in lines
+    ]
     waived = [_waive(gate, line, today) for line in lines]
     in_force = tuple(_count_waived(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
     return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat(), in_force)
@@ -268,11 +273,6 @@ def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
 def _is_void(rule: Rule, report: AuditReport) -> bool:
     """Whether a rule names a ceiling where no ε is promised; the attack is then judged by its verdict."""
     return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
-
-
-def _breaks_promise(line: GateLine) -> bool:
-    """Whether a line shows less noise than promised: a claim or noise that does not hold, or more than ε allows."""
-    return line.outcome is GateOutcome.FAIL and (line.breaks_promise or line.attack in ("promise", "noise"))
 
 
 def _is_of(waiver: Waiver, line: GateLine) -> bool:

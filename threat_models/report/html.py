@@ -98,7 +98,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        {"curve": curve_svg, "figure": figure, "image": _image, "capitalize_first": _capitalise, "summed_up": summarise}
+        {
+            "curve": curve_svg,
+            "figure": figure,
+            "image": lambda picture: Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode()),
+            "capitalize_first": _capitalise,
+            "summed_up": summarise,
+        }
     )
     environment.tests["a_number"] = lambda measure: measure.metric.unit != REFUSED
     environment.globals.update({"badges": BADGES, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN})
@@ -163,10 +169,6 @@ def _line_badge(line: GateLine) -> tuple[str, str]:
         return "allowed", "⚑ waived"
     is_control = line.adversary == CONTROL and line.outcome is GateOutcome.PASS
     return ("none", "– control") if is_control else BADGES[line.outcome]
-
-
-def _image(picture: NDArray[np.uint8]) -> Markup:
-    return Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode())
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:

@@ -92,7 +92,8 @@ def _measure_membership(
 
 def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     first, second = views[0], views[1]
-    shapes = [{name: np.shape(block) for name, block in _release_of(view).items()} for view in views[:2]]
+    opened = [view.release if "release" in view.sees else {} for view in views[:2]]
+    shapes = [{name: np.shape(block) for name, block in release.items()} for release in opened]
     if shapes[0] != shapes[1]:
         why = "The two sums hold different blocks, so that there is no difference: give two sums of the same kind."
         return Finding("differencing", "", Verdict.INCONCLUSIVE, why)
@@ -128,10 +129,6 @@ def _twice(releases: Releases) -> GaussianCost | TrainingCost:
         return both
     steps = replace(training.steps, steps=2 * training.steps.steps)
     return TrainingCost(steps, gap=2 * training.gap).beside(both)
-
-
-def _release_of(view: View) -> Blocks:
-    return view.release if "release" in view.sees else {}
 
 
 def _combine(one: Noise | None, other: Noise | None) -> Noise | None:

@@ -73,7 +73,7 @@ class Blind:
             return cls(None)
         model = make_pipeline(
             StandardScaler(),
-            FunctionTransformer(_append_squares),
+            FunctionTransformer(lambda rows: np.hstack([rows, rows**2])),  # differences of spread, too
             StandardScaler(),
             RidgeClassifier(alpha=SHRINKAGE * len(records), class_weight="balanced"),
         )
@@ -162,11 +162,6 @@ class TestResults:
     def roc(self, title: str) -> Curve:
         """The tests' curves."""
         return roc(title, {figures.words: scores for figures, scores in self.tests.items()}, self.claim)
-
-
-def _append_squares(rows: Floats) -> Floats:
-    """Features that show differences of spread, too."""
-    return np.hstack([rows, rows**2])
 
 
 @dataclass(frozen=True, eq=False)

@@ -214,17 +214,13 @@ def recovered_of(round_: ChainRound, pool: AuditRecords, grid: Grid) -> dict[int
     gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
     found, count = {}, 1
     while count <= len(chosen):
-        rows = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)]
-        hits = [_hits(round_.program, gradients[each].sum(axis=0), chosen.take(each)) for each in rows]
-        found[count] = clopper_pearson(sum(hits), count * len(rows))
+        rows, hits = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)], 0
+        for each in rows:
+            read = read_records(round_.program, gradients[each].sum(axis=0))
+            hits += 0 if read is None else int((nearest([read], chosen.take(each)) >= EXACT).sum())
+        found[count] = clopper_pearson(hits, count * len(rows))
         count *= 2
     return found
-
-
-def _hits(program: Program, move: Floats, records: AuditRecords) -> int:
-    """Count the records that are read off a move."""
-    read = read_records(program, move)
-    return 0 if read is None else int((nearest([read], records) >= EXACT).sum())
 
 
 def describe_line(program: Program, line: Mapping[int, Interval]) -> str:

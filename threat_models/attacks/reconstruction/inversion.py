@@ -106,14 +106,12 @@ def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple
         source = f"noisy {name}" if parts[owners[0]].is_noisy else name
         if (records := _recover(parts, owners, chosen, knowledge.public, view.plan)) is not None:
             found.append(KnownLevel(f"N, A and B of {source}", records))
-        means = [_class_mean(parts[owner], label, view.plan) for owner, label in zip(owners, chosen.cells, strict=True)]
+        means = [
+            parts[owner].blocks["class_sums"][label] / view.plan.levels / max(int(parts[owner].counts[label]), 1)
+            for owner, label in zip(owners, chosen.cells, strict=True)
+        ]
         found.append(KnownLevel(f"class mean of {source}", np.stack(means)))
     return tuple(found)
-
-
-def _class_mean(target: Target, label: int, plan: Plan) -> Floats:
-    mean: Floats = np.asarray(target.blocks["class_sums"][label], dtype=np.float64) / plan.levels
-    return mean / max(int(target.counts[label]), 1)
 
 
 def _recover(
