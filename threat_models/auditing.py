@@ -393,7 +393,7 @@ def _report(
         attacks=tuple(attack_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=limits_of(audited, rehearsal.refusals if rehearsal else (), is_simulated=rehearsal is not None),
+        limits=limits_of(subject, rehearsal.refusals if rehearsal else (), is_simulated=rehearsal is not None),
         environment=environment(),
         seed=seed,
         comparisons=comparisons,

@@ -72,7 +72,7 @@ def subject_of(
         is_noisy=is_noisy,
         unread=_unread(sessions, is_half=False),
         half_read=_unread(sessions, is_half=True),
-        tells=_tells(sessions),
+        tells=PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL,
     )
 
 
@@ -96,10 +96,6 @@ def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
     """Blocks that no attack reads; or those of updates and of projections, of which attacks read a part."""
     chosen = (session for session in sessions if isinstance(session.round, HALF_READ) is is_half)
     return tuple(sorted({name for session in chosen for name in session.release} - READ))
-
-
-def _tells(sessions: Sequence[Session]) -> str:
-    return PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL
 
 
 IN_TRAINING = (
@@ -225,14 +221,14 @@ def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
     return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
 
 
-def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
+def limits_of(subject: Subject, refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
     """The limits of this audit: blocks that no attack reads first, if there are any.
 
     `refusals` say why members with their first policy would not take part in the plan.
     """
-    unread, half = (", ".join(_unread(sessions, is_half=each)) for each in (False, True))
+    unread, half = ", ".join(subject.unread), ", ".join(subject.half_read)
     unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    moved = f"Of {half} attacks here read {_tells(sessions)}; searching for records that fit them was not tried."
+    moved = f"Of {half} attacks here read {subject.tells}; searching for records that fit them was not tried."
     first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
     return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
