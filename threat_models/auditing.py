@@ -304,7 +304,9 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
     one_run = None
     if canaries is not None:
         if not canaries.isdecimal():
-            raise BadInput(f"--canaries {canaries!r} is no number", remedy="with --simulate say how many; 100, say")
+            raise BadInput(
+                f"--canaries must be a number here (got {canaries!r})", remedy="with --simulate say how many; 100, say"
+            )
         planted = plant(data, settings, int(canaries))
         one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
     with progress.steps() as told:

@@ -48,7 +48,7 @@ def ssim(image: Floats, other: Floats) -> float:
     only where the window lies inside. Raises BadInput for images smaller than the window.
     """
     if min(image.shape[:2]) < 11:
-        raise BadInput(f"an image of {image.shape[0]}×{image.shape[1]} pixels", remedy="SSIM needs 11×11")
+        raise BadInput(f"SSIM needs images of 11×11 pixels or more (got {image.shape[0]}×{image.shape[1]})")
     _difference(image, other)
 
     def local(values: Floats) -> Floats:
@@ -65,6 +65,6 @@ def ssim(image: Floats, other: Floats) -> float:
 
 def _difference(image: Floats, other: Floats) -> Floats:
     if image.shape != other.shape:
-        raise BadInput(f"images of shape {image.shape} and {other.shape}")
+        raise BadInput(f"two images must have one shape (got {image.shape} and {other.shape})")
     difference: Floats = image - other
     return difference
