@@ -77,7 +77,7 @@ def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: 
         basis = basis[:, 1:]
     if not 1 <= count <= basis.shape[1]:
         raise BadInput(
-            f"orthogonal canaries in {dimension} features must be 1 or more, and fit in (got {count})",
+            f"orthogonal canaries must be between 1 and {basis.shape[1]} (got {count})",
             remedy=f"plant no more than {basis.shape[1]}",
         )
     if like is not None and len(like):
