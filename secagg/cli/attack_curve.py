@@ -22,8 +22,8 @@ from secagg.features import Progress
 from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine
 from threat_models.evidence.simulation import rehearse
+from threat_models.examination import examine
 from threat_models.findings import SHARE
 from threat_models.report.content import CONTROL
 from threat_models.report.json_report import measure_content

@@ -91,7 +91,7 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
     with extra("audit"):
-        from threat_models.auditing import AuditRequest, Simulation, run_audit  # loads what no other command needs
+        from threat_models.audit import AuditRequest, Simulation, run_audit  # loads what no other command needs
     simulation = None
     if simulated:
         read = {name: options[name] for name in ("label", "schema", "image_size", "test")}

@@ -120,7 +120,7 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import AuditRequest, run_audit
+    from threat_models.audit import AuditRequest, run_audit
     from threat_models.report.content import GateOutcome
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json

@@ -174,7 +174,7 @@ ENTRIES = (
     PlantedFault(
         "unread blocks of one session",
         "Of several sessions the first one's unread blocks alone withhold a verdict.",
-        "threat_models.audit:examine",
+        "threat_models.examination:examine",
         (("for view in views for name in unread_in(view)", "for name in unread_in(views[0])"),),
         (ANY_SESSION,),
     ),
@@ -277,7 +277,7 @@ ENTRIES = (
     PlantedFault(
         "unread blocks of the last session",
         "Of several sessions the last one's unread blocks alone withhold a verdict.",
-        "threat_models.audit:examine",
+        "threat_models.examination:examine",
         (("for view in views for name in", "for view in views[-1:] for name in"),),
         (ANY_SESSION,),
     ),

@@ -19,8 +19,8 @@ from tests.worlds.session import SessionRun, make_session
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.of_methods.lira import HeadRecipe
-from threat_models.audit import examine
 from threat_models.evidence.transcripts import known_of, of_plans
+from threat_models.examination import examine
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, AuditRecords, Knowledge
 from threat_models.views import missing_from, view_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
-from threat_models.auditing import attack_notes
+from threat_models.audit import attack_notes
 from threat_models.estimation.chi_square import SessionNoise
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import SESSION_REMEDIES, SESSION_RULES, SessionState

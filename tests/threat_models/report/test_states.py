@@ -8,7 +8,7 @@ import pytest
 
 from tests.threat_models.report import sample
 from threat_models.attacks import ATTACKS
-from threat_models.auditing import ACTIVE
+from threat_models.audit import ACTIVE
 from threat_models.findings import Verdict
 from threat_models.report.content import GateLine, GateOutcome, GateResult, SessionState
 from threat_models.report.first_page import UNTIL_TOLD, rows_of, withstood
