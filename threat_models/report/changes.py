@@ -11,7 +11,7 @@ from secagg.errors import BadInput
 from secagg.system.reading import parse_json
 from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, SessionState
 from threat_models.report.json_report import FORMAT, as_content
-from threat_models.report.text import figure, quantity
+from threat_models.report.text import format_number, format_quantity
 
 ORDER = (SessionState.WITHSTOOD, SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)
 """From good to bad, in time: an attack that now succeeds is worse than one of which nobody knew, allowed or not.
@@ -122,8 +122,12 @@ def _figure(finding: Mapping[str, Any]) -> str:
     value, low, high = (
         float("nan") if measure[name] is None else float(measure[name]) for name in ("value", "low", "high")
     )
-    shown = quantity(value, str(measure["unit"]))
-    return shown if low == high else f"{shown}, {quantity(low, measure['unit'])} to {quantity(high, measure['unit'])}"
+    shown = format_quantity(value, str(measure["unit"]))
+    return (
+        shown
+        if low == high
+        else f"{shown}, {format_quantity(low, measure['unit'])} to {format_quantity(high, measure['unit'])}"
+    )
 
 
 def _changes(before: States, after: States) -> Iterator[Changed]:
@@ -156,7 +160,9 @@ def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed
         yield Changed(Change.GONE, title, "", _promise_in_words(old), "–")
         yield Changed(Change.NEW, title, "", "–", _promise_in_words(new))
     elif before != after:
-        yield Changed(Change.WORSE if after > before else Change.BETTER, title, "", figure(before), figure(after))
+        yield Changed(
+            Change.WORSE if after > before else Change.BETTER, title, "", format_number(before), format_number(after)
+        )
 
 
 def _other_promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -168,7 +174,7 @@ def _other_promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 def _promise_in_words(content: Mapping[str, Any]) -> str:
     promise = content["promise"]
     return (
-        f"{figure(float(promise['claimed']))} at delta {figure(float(promise['delta']))}, "
+        f"{format_number(float(promise['claimed']))} at delta {format_number(float(promise['delta']))}, "
         f"{promise['adjacency']}, {promise['unit']} level"
     )
 

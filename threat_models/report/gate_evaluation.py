@@ -21,7 +21,7 @@ from threat_models.report.content import (
     WaiverInForce,
 )
 from threat_models.report.gate import Gate, Rule, Waiver
-from threat_models.report.text import figure, quantity, summarise, with_interval
+from threat_models.report.text import format_number, format_quantity, summarise, with_interval
 
 BY_VERDICT = {
     Verdict.SUCCEEDS: GateOutcome.FAIL,
@@ -117,7 +117,7 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         )
         return
     outcome = GateOutcome.PASS if promise.agrees else GateOutcome.FAIL
-    claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
+    claims = f"Claimed epsilon {format_number(promise.claimed)}, recomputed {format_number(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
         yield GateLine("promise", "", GateOutcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
@@ -244,7 +244,7 @@ def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: fl
         outcome, word = rule.unclear, "is not shown to break or keep"
     limit = _limit(rule)
     asked = "at most" if sign == 1 else "at least"
-    asked += f" {quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
+    asked += f" {format_quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
     sentence = f"{measure.label}: {with_interval(measure)}, {word} {asked}."
     return GateLine(finding.attack, finding.adversary, outcome, sentence, breaks_promise=limit == "ceiling")
 

@@ -33,7 +33,7 @@ from threat_models.report.first_page import count_idle, name_uncounted, rows_of,
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
-from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
+from threat_models.report.text import format_number, format_quantity, good_of, is_bounded, limits, summarise, to_line
 
 FOLDER = Path(__file__).parent
 BADGES: dict[SessionState | GateOutcome | None, tuple[str, str]] = {
@@ -100,7 +100,7 @@ def _environment() -> Environment:
     environment.filters.update(
         {
             "curve": curve_svg,
-            "figure": figure,
+            "figure": format_number,
             "image": lambda picture: Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode()),
             "capitalize_first": _capitalise,
             "summed_up": summarise,
@@ -122,7 +122,7 @@ def _row(measure: Measure) -> dict[str, object]:
     unit = measure.metric.unit
 
     def write(value: float | None) -> str:
-        return "–" if value is None else quantity(value, unit)
+        return "–" if value is None else format_quantity(value, unit)
 
     return {
         "value": write(measure.value),

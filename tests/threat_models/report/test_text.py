@@ -18,7 +18,7 @@ from threat_models.report.content import GateLine, GateOutcome, GateResult
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.summary import as_text
-from threat_models.report.text import LONGEST, figure, good_of, summarise, to_line, with_interval
+from threat_models.report.text import LONGEST, format_number, good_of, summarise, to_line, with_interval
 
 
 @given(st.text(st.characters()))
@@ -48,7 +48,7 @@ def test_long_text_is_cut():
 )
 def test_figures_have_four_digits(value, words):
     """Numbers as people read them."""
-    assert figure(value) == words
+    assert format_number(value) == words
 
 
 def test_interval_is_told_where_there_is_one():
