@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from secagg.errors import BadInput
 from secagg.system.reading import parse_json
 from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, SessionState
-from threat_models.report.json_report import FORMAT, as_content
+from threat_models.report.json_report import FORMAT, Content, as_content
 from threat_models.report.text import format_number, format_quantity
 
 ORDER = (SessionState.WITHSTOOD, SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)
@@ -58,7 +57,7 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
     )
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], str]:
+def _read(path: Path) -> tuple[Content, str]:
     try:
         text = path.read_bytes()
         content = parse_json(text)
@@ -73,7 +72,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], str]:
     return content, sha256(text).hexdigest()
 
 
-def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _other_subject(old: Content, new: Content) -> Iterator[str]:
     """Say in what the sessions of two reports differ: their identifiers, plans and members, or a simulation's settings.
 
     Raises KeyError and TypeError for what is no whole report.
@@ -95,7 +94,7 @@ def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
             yield f"another simulation ({', '.join(said)})"
 
 
-def _states_in(content: Mapping[str, Any]) -> States:
+def _states_in(content: Content) -> States:
     """The states in a report: of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
     found: States = {}
@@ -114,7 +113,7 @@ def _states_in(content: Mapping[str, Any]) -> States:
     return found
 
 
-def _figure(finding: Mapping[str, Any]) -> str:
+def _figure(finding: Content) -> str:
     """The value that sums a finding up, and its limits."""
     if finding["headline"] is None:
         return ""
@@ -153,7 +152,7 @@ def _words(told: tuple[str, str, SessionState, str] | None) -> str:
     return f"{told[2]} ({told[3]})" if told[3] else str(told[2])
 
 
-def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed]:
+def _promise(old: Content, new: Content) -> Iterator[Changed]:
     """Compare the claimed epsilons; a promise of another unit, adjacency or delta is another promise."""
     title, (before, after) = "Claimed epsilon", (float(each["promise"]["claimed"]) for each in (old, new))
     if _other_promise(old, new):
@@ -165,13 +164,13 @@ def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed
         )
 
 
-def _other_promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _other_promise(old: Content, new: Content) -> bool:
     """Whether both promise something, but of another unit, adjacency or delta."""
     promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
     return promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"])
 
 
-def _promise_in_words(content: Mapping[str, Any]) -> str:
+def _promise_in_words(content: Content) -> str:
     promise = content["promise"]
     return (
         f"{format_number(float(promise['claimed']))} at delta {format_number(float(promise['delta']))}, "
@@ -179,7 +178,7 @@ def _promise_in_words(content: Mapping[str, Any]) -> str:
     )
 
 
-def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _notes(old: Content, new: Content) -> Iterator[str]:
     """Say what makes two reports hard to compare."""
     gates = [each["gate"] and each["gate"]["sha256"] for each in (old, new)]
     if gates[0] != gates[1]:

@@ -20,6 +20,8 @@ from threat_models.findings import Metric, covers
 from threat_models.report.content import SESSION_RULES, GateOutcome
 
 FORMAT = "secagg-gate/1"
+Table = Mapping[str, Any]
+"""A table of the TOML file."""
 DEFAULT = Path(__file__).parent / "default_gate.toml"
 ACTIVE = {"malicious_server": (REFUSED_WAYS, PROBE)}
 """What the attack that is no part of `ATTACKS` may measure."""
@@ -168,7 +170,7 @@ def metrics_of(attack: str) -> tuple[Metric, ...]:
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
 
-def _rule(table: Mapping[str, Any], number: int) -> Rule:
+def _rule(table: Table, number: int) -> Rule:
     where = f"rule {number}"
     _require_keys(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
     rule = Rule(**{key: read(table, key, where) for key, read in _READERS.items() if key in table})
@@ -198,7 +200,7 @@ def _refuse_measure(rule: Rule, where: str) -> NoReturn:
     )
 
 
-def _waiver(table: Mapping[str, Any], number: int, today: date) -> Waiver:
+def _waiver(table: Table, number: int, today: date) -> Waiver:
     where = f"waiver {number}"
     needed = {"attack", "adversary", "reason", "expires"}
     _require_keys(table, needed, where, needed | {"inconclusive"})
@@ -239,13 +241,13 @@ def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:
         raise BadInput(f"{problem} {name!r}", remedy=f"did you mean {near[0]!r}? There are {', '.join(known)}")
 
 
-def _enumerate_tables(tables: Any) -> enumerate[Mapping[str, Any]]:
+def _enumerate_tables(tables: Any) -> enumerate[Table]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BadInput("rule and waiver are lists of tables", remedy="write [[rule]] and [[waiver]]")
     return enumerate(tables, start=1)
 
 
-def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
+def _require_keys(table: Table, needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
     lacking, unknown = needed - set(table), set(table) - (allowed or needed)
     wrong = {"lacks": lacking, "has no key": unknown}
@@ -253,28 +255,28 @@ def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowe
         raise BadInput(f"{where} {', and '.join(told)}", remedy=f"copy {DEFAULT}, and change the copy")
 
 
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+def _text(table: Table, key: str, where: str) -> str:
     value = table[key]
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{where}: {key} is no text")
     return value
 
 
-def _number(table: Mapping[str, Any], key: str, where: str) -> float:
+def _number(table: Table, key: str, where: str) -> float:
     value = table[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise BadInput(f"{where}: {key} is no number from 0 up")
     return float(value)
 
 
-def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+def _flag(table: Table, key: str, where: str) -> bool:
     value = table[key]
     if not isinstance(value, bool):
         raise BadInput(f"{where}: {key} is neither true nor false")
     return value
 
 
-def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _names(table: Table, key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
     values = table[key]
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
@@ -283,7 +285,7 @@ def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str
     return tuple(values)
 
 
-def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str:
+def _threshold(table: Table, key: str, where: str) -> float | str:
     value = table[key]
     if value in REFERENCES:
         return str(value)
@@ -292,14 +294,14 @@ def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str:
     return float(value)
 
 
-def _outcome(table: Mapping[str, Any], key: str, where: str) -> GateOutcome:
+def _outcome(table: Table, key: str, where: str) -> GateOutcome:
     try:
         return GateOutcome(table[key])
     except ValueError:
         raise BadInput(f"{where}: {key} is none of {', '.join(GateOutcome)}") from None
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], str, str], Any]] = {
+_READERS: dict[str, Callable[[Table, str, str], Any]] = {
     **dict.fromkeys(("attack", "reason", "adversary", "measure"), _text),
     **dict.fromkeys(("at_most", "at_least"), _threshold),
     "margin": _number,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import sha256
 from os import fsencode
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from threat_models.adversary import adversary_named
@@ -19,7 +18,7 @@ from threat_models.report.content import (
     GateOutcome,
     worst,
 )
-from threat_models.report.json_report import encode, measure_content, provenance_content, waivers_content
+from threat_models.report.json_report import Content, encode, measure_content, provenance_content, waivers_content
 from threat_models.report.text import to_line
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -36,7 +35,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     gate lets it is informational, and so is the control without protection; what is waived is a suppressed failure.
     Fingerprints are of rule and adversary: those of one result stay the same from run to run.
     """
-    rules: list[dict[str, Any]] = [
+    rules: list[Content] = [
         {
             "id": note.name,
             "shortDescription": _text(note.title),
@@ -49,7 +48,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
         {"id": name, "shortDescription": _text(title), "help": _text(report.advise(SESSION_REMEDIES[name]))}
         for name, title in SESSION_RULES.items()
     ]
-    run: dict[str, Any] = {
+    run: Content = {
         "tool": {"driver": {"name": "secagg audit", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "results": _results(report, [rule["id"] for rule in rules]),
@@ -71,7 +70,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     return encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
+def _results(report: AuditReport, rules: list[str]) -> list[Content]:
     lines: dict[tuple[str, str], list[GateLine]] = {}
     for line in report.gate.lines if report.gate else ():
         lines.setdefault((line.attack, line.adversary), []).append(line)
@@ -136,12 +135,12 @@ def _waivers(lines: tuple[GateLine, ...]) -> list[str]:
 
 def _result(
     rules: list[str], attack: str, adversary: str, kind: str, sentence: str, lines: tuple[GateLine, ...]
-) -> dict[str, Any]:
+) -> Content:
     """One result; what fails nothing has the level "none", as the standard demands (3.27.10)."""
     levels = {"fail": "error", UNTOLD: "warning"}
     said = f"Could not tell: {sentence}" if kind == UNTOLD else sentence
     who = adversary_named(adversary).title if adversary else "The sum itself"
-    result: dict[str, Any] = {
+    result: Content = {
         "ruleId": attack,
         "kind": "fail" if kind in levels else kind,
         "level": levels.get(kind, "none"),

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.gate import GatedRound
+from methods.round import Round
 from methods.slots.fedbip import FedBiP, SlotRound
 from secagg.encoding.layout import Integers
 from secagg.networks import SlotMeans
@@ -121,15 +121,14 @@ def _score(release: Blocks, trial: Trial) -> Finding:
     return trial.find({SLOTS: tested}, controls, sentence, curve, pointed=(*pointed, *published))
 
 
-def _opens_slots(round_: Any) -> bool:
+def _opens_slots(round_: Round | None) -> bool:
     inner = round_.round if isinstance(round_, GatedRound) else round_
     return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
 
 
 def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
     """Latents of pictures that the adversary generates from the opened means, where it has the model."""
-    head = view.head if "head" in view.sees else None
-    means: Any = head
+    means = view.head if "head" in view.sees else None
     return knowledge.generated(means) if isinstance(means, SlotMeans) and knowledge.generated is not None else None
 
 
