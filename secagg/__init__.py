@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from secagg.federation.embedding import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
-    from threat_models.auditing import audit
+    from threat_models.audit import audit
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,7 +44,7 @@ _PLACES = {
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.embedding:Server",
-    "audit": "threat_models.auditing:audit",
+    "audit": "threat_models.audit:audit",
     "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",

@@ -22,8 +22,8 @@ from secagg.features import Progress
 from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine
 from threat_models.evidence.simulation import rehearse
+from threat_models.examination import examine
 from threat_models.findings import SHARE
 from threat_models.report.content import CONTROL
 from threat_models.report.json_report import measure_content
@@ -37,7 +37,7 @@ COLUMNS = ("verdict", "measure", "label", "value", "low", "high", "baseline", "c
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attack measured on the plan of one run: its result's JSON, in which `leading` are measures that lead."""
+    """One attack's measures on the plan of one run: its result's JSON, in which `leading` are measures that lead."""
 
     run: Run
     found: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Attempt:
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Who tries an attack: the server where it does, else the first of the threat models. Raises BadInput."""
+    """Choose who tries an attack: the server where it does, else the first of the threat models. Raises BadInput."""
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]

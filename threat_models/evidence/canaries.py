@@ -24,7 +24,7 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.system.files import private_folder, write_synced
 from threat_models.estimation.canaries import Canaries, draw_canaries, fair_coins
 from threat_models.evidence.simulation import main_session, records_of
-from threat_models.session import Records, Session
+from threat_models.session import AuditRecords, Session
 
 COINS = "included"
 """The array of a canary file that holds the coins, beside `features` or `images` and `labels`."""
@@ -39,7 +39,7 @@ class Planted:
 
     session: Session
     canaries: Canaries
-    known: Records | None = field(repr=False)
+    known: AuditRecords | None = field(repr=False)
 
 
 def plant(
@@ -66,7 +66,7 @@ def plant(
     staying = [member for member in sorted(federation.members) if member not in federation.dropouts]
     everyone = LocalRecords.pooled([federation.members[member] for member in staying])
     counted = everyone.labels != BAD
-    known = Records(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
+    known = AuditRecords(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
     turns = np.arange(count) % len(staying)
     holding = {
         member: _add_canaries(federation.members[member], canaries, (turns == place) & canaries.included)
@@ -123,7 +123,7 @@ def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) 
     _save(folder / DATA_FILE, {name: np.concatenate([own_inputs, inputs[coins]]), "labels": joined_labels})
 
 
-def _on_grid(plan: Plan, read: DataRecords) -> Records:
+def _on_grid(plan: Plan, read: DataRecords) -> AuditRecords:
     features = Pipeline.of_plan(plan).features(read.inputs)
     return records_of(plan, features, read, np.arange(len(read)))
 

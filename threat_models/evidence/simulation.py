@@ -30,14 +30,14 @@ from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
-from secagg.session import RoundSetup, SumResult
+from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.noise_watch import NoiseWatch
-from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
+from threat_models.evidence.observed_noise import NoiseWatch
+from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -111,7 +111,8 @@ def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = Non
         noisy_sums.append(noisy_sum_of(played.setup, played.result.vector, len(played.result.members)))
         if place in found:
             main, result, sent = played.setup, played.result, played.measured.client_bytes
-            session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
+            head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
+            session = _session(main, result.members, result.vector, played.vectors, sent, head)
             sessions.append(replace(session, exact=_exact_parts(played, watch)))
         if len(sessions) == len(found) and watch is None:
             break
@@ -122,7 +123,7 @@ def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = Non
 
 
 def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
-    """What each member of a round put into its sum, without noise."""
+    """Contributions of each member of a round, without noise."""
     setup, names = played.setup, played.setup.context.names
     vectors = {
         member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
@@ -155,11 +156,6 @@ def _session(
     )
 
 
-def _head(result: SumResult) -> Released | None:
-    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
-
-
 def _without_last(federation: SimulatedFederation, setup: RoundSetup) -> Session:
     """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
@@ -178,7 +174,7 @@ def _knowledge(
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
 ) -> Knowledge:
-    """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
+    """Some members' records, as many of others, and public ones: all but the members' are of the test part.
 
     Who is left out of the sum is neither. How many records there are in all is supposed to be public, as the size of a
     cohort mostly is, unless that is protected: add-remove hides whether any one record is there.
@@ -214,7 +210,9 @@ def _knowledge(
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
-def _others(federation: SimulatedFederation, setup: RoundSetup, session: Session, members: Records) -> Blocks | None:
+def _others(
+    federation: SimulatedFederation, setup: RoundSetup, session: Session, members: AuditRecords
+) -> Blocks | None:
     """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
@@ -236,7 +234,7 @@ def _others(federation: SimulatedFederation, setup: RoundSetup, session: Session
     return blocks_of(setup, total)
 
 
-def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dict[str, Any]:
+def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -> dict[str, Any]:
     own = summed(records, len(session.cells), frozenset(blocks))
     return {name: block + sign * own[name] for name, block in blocks.items()}
 
@@ -254,15 +252,15 @@ def _owners(federation: SimulatedFederation, session: Session) -> tuple[NDArray[
     return owner_of, cells
 
 
-def _placed_of(session: Session, own: LocalRecords) -> Records:
+def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:
     """A client's records that count, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
     return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
-def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:
+def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> AuditRecords:
     domains = local.domains if domains_of(plan.method_parameters) else None
-    return Records(local.integers, local.labels, features, images, domains)
+    return AuditRecords(local.integers, local.labels, features, images, domains)
 
 
 def records_of(
@@ -271,7 +269,7 @@ def records_of(
     records: DataRecords,
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
-) -> Records:
+) -> AuditRecords:
     """The chosen records, with an encoder also as it takes them; those too long for the plan are left out."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
