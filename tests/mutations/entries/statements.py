@@ -154,7 +154,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is zero",
         "A record on which the backbone fails has features of zero, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "0.0)"),),
         (NO_ZERO,),
     ),
@@ -379,7 +379,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is one",
         "A record on which the backbone fails has features of one, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "1.0)"),),
         (NO_ZERO,),
     ),
