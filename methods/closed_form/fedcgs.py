@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.closed_form.prototypes import nearest_mean
 from methods.closed_form.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.method import Fixed, Method, SimpleMethod, SumSpec, Traits, ZeroSums
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
@@ -16,7 +15,7 @@ from secagg.encoding import Grid, accumulate
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, LinearHead, discriminant, noise_aware_discriminant, parse_safetensors
-from secagg.heads.discriminant import RIDGE, Covariance
+from secagg.heads.discriminant import RIDGE, Covariance, nearest_mean
 from secagg.heads.refinement import FIRST_SHARE, FIRST_SHARES
 from secagg.privacy import Adjacency, MomentSensitivity
 
