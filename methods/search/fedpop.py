@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from methods import read_planned
 from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
 from methods.round import Round
 from methods.search.population import Population, Search
@@ -78,8 +79,6 @@ class FedPop(UsualMethod):
     @property
     def fixed_parameters(self) -> Parameters:
         """The method's parameters that stay. Raises BadInput."""
-        from methods import read_planned  # the registry knows this method, too
-
         return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
+from methods import METHODS, method_named
 from methods.method import Method, Parameters, SampledTraining, SumSpec
 from methods.search.search_space import Space
 from methods.training.chain import ChainRound
@@ -68,8 +69,6 @@ def trained_method(name: str, parameters: Parameters) -> Method:
 
     The name stands among a plan's parameters, where no policy looks for code that it would run.
     """
-    from methods import METHODS, method_named  # the registry knows this method, too
-
     method = method_named(name, parameters) if name in METHODS else None
     if method is None or not method.traits.hyperparameters:
         raise BadInput(f"no settings of {name} can be tried", remedy="choose a method that trains in rounds: fedavg")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from methods import ROUNDS, method_named, parameters_of
+from methods import ROUNDS, method_named
 from methods.closed_form.refinement import AUTO, why_none
+from methods.parameters import parameters_of
 from secagg.agreement.plan import NoiseFrom, Plan, read_plan, write_plan
 from secagg.agreement.policy import Policy, read_policy
 from secagg.agreement.roster import Roster, read_roster

@@ -12,9 +12,10 @@ from textwrap import fill, indent
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import METHODS, ROUNDS, method_named, parameters_of
+from methods import METHODS, ROUNDS, method_named
 from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.closed_form.refinement import AUTO
+from methods.parameters import parameters_of
 from secagg.agreement.plan import MOST_STATED, NoiseFrom
 from secagg.data.shift import LeftOut
 from secagg.encoding import Normalisation
