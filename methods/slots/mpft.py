@@ -65,7 +65,7 @@ class MPFT(Slotted):
         if self.sampling == "random":
             raise BadInput(
                 "an embedding of one record leaves the client with random sampling",
-                remedy="use mean or cluster; the baseline mpft-random shows it under protection none",
+                remedy="use mean or cluster; tests/reproduction/mpft_samples.py has the paper's, mpft-random",
             )
         if self.sampling not in ("mean", "cluster"):
             raise BadInput(f"unknown sampling {self.sampling!r}", remedy="give mean or cluster")

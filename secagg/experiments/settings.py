@@ -13,7 +13,6 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from methods import METHODS, ROUNDS, method_named
-from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.closed_form.refinement import AUTO
 from methods.parameters import parameters_of
 from secagg.agreement.plan import MOST_STATED, NoiseFrom
@@ -110,7 +109,7 @@ class SimulationSettings:
         choices = {
             "adjacency": (self.adjacency, (None, *Adjacency)),
             "unit": (self.unit, tuple(Unit)),
-            "noise": (self.noise, (*NoiseFrom, self.noise if self.paper_noise else None)),
+            "noise": (self.noise, tuple(NoiseFrom)),
             "normalise": (self.normalise, (None, *Normalisation)),
             "pipeline": (self.pipeline, PIPELINES),
         }
@@ -125,13 +124,6 @@ class SimulationSettings:
             raise BadInput(problem, remedy="give a fraction below 1 of the training records, and leave out no others")
         if self.adaptation is not None:
             self._check_adaptation(self.adaptation)
-        if self.paper_noise and self.class_gate:
-            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out the class gate")
-        if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
-            raise BadInput(
-                f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
-                remedy="use it with the method prototypes, or mpft with one slot, and epsilon inf",
-            )
         if not self.epsilon > 0:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
         if math.isfinite(self.epsilon) and (self.delta is None or self.adjacency is None):
@@ -167,7 +159,7 @@ class SimulationSettings:
     def remarks(self) -> tuple[str, ...]:
         """What was given and does nothing: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
         idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
-        if math.isfinite(self.epsilon) or self.paper_noise or not idle:
+        if math.isfinite(self.epsilon) or not idle:
             return ()
         verb = "promise" if len(idle) > 1 else "promises"
         return (f"{' and '.join(idle)} {verb} nothing at epsilon inf: there is no noise",)
@@ -180,7 +172,7 @@ class SimulationSettings:
     @property
     def has_known_noise(self) -> bool:
         """Whether there is noise, and whoever knows the seed takes it off."""
-        return self.noise_seed is not None and (math.isfinite(self.epsilon) or self.paper_noise is not None)
+        return self.noise_seed is not None and math.isfinite(self.epsilon)
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -214,17 +206,6 @@ class SimulationSettings:
             raise BadInput(f"{self.method} hands out no class means to align with", remedy=remedy)
 
     @property
-    def _sends_prototypes(self) -> bool:
-        """Whether a client's part of the sum is one prototype, times its count, for each class (in each domain)."""
-        one_slot = self.method == "mpft" and dict(self.method_parameters).get("slots", 1) == 1
-        return self.method == "prototypes" or one_slot
-
-    @property
-    def paper_noise(self) -> PaperNoise | None:
-        """The paper's mechanism that `noise` names, if it names one. Raises BadInput when it does so wrongly."""
-        return paper_noise(self.noise) if self.noise not in tuple(NoiseFrom) else None
-
-    @property
     def method_parameters(self) -> tuple[tuple[str, Any], ...]:
         """The method's parameters, as a plan takes them. Raises BadInput."""
         given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
@@ -255,7 +236,7 @@ class SimulationSettings:
             delta=self.delta,
             adjacency=Adjacency(self.adjacency) if self.adjacency else None,
             unit=Unit(self.unit),
-            noise=NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise),
+            noise=NoiseFrom(self.noise),
             shares=read_shares(self.shares) if self.shares else None,
             max_records=max_records,
             at_least=self.at_least,

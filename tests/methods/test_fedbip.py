@@ -13,7 +13,6 @@ import pytest
 
 from methods import method_named
 from methods.baselines.baseline import ClientData
-from methods.baselines.fedbip_published import FedBiPPublished
 from methods.round import Examples, Local, Opened
 from methods.slots.concept_sums import OF_CLASS, OF_DOMAIN
 from methods.slots.fedbip import FedBiP, SlotRound
@@ -29,8 +28,11 @@ from secagg.heads import to_safetensors
 from secagg.networks import SlotMeans, read_slot_means
 from secagg.privacy.gaussian import epsilon_of
 from tests.methods.training import seeded
+from tests.reproduction import fedbip_published
+from tests.reproduction.fedbip_published import FedBiPPublished
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
 
+PUBLISHED = f"{fedbip_published.__file__}:FedBiPPublished"
 PROTECTIONS = ("masked", "shared", "encrypted")
 RECORD = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 CLIENTS = 6
@@ -340,9 +342,9 @@ def test_published_latents_are_one_for_each_picture(folder: Path, data: Dataset)
     assert sent.means.var() == pytest.approx(0.8**2 / 2 + 1 - 0.8**2, abs=0.01)
     settings = settings_of(folder, "", class_gate=0)
     with pytest.raises(BadInput, match="protection none"):
-        simulate_dataset(data, replace(settings, method="fedbip-published"))
-    run = simulate_dataset(data, replace(settings, method="fedbip-published", protection="none"))
+        simulate_dataset(data, replace(settings, method=PUBLISHED))
+    run = simulate_dataset(data, replace(settings, method=PUBLISHED, protection="none"))
     assert any("amounts to ε" in note for note in run.notes)
     for other in ({"normalise": "unit"}, {"backbone": "random-features:9"}):
         with pytest.raises(BadInput, match="takes latents"):
-            simulate_dataset(data, replace(settings, method="fedbip-published", protection="none", **other))
+            simulate_dataset(data, replace(settings, method=PUBLISHED, protection="none", **other))
