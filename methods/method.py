@@ -11,6 +11,7 @@ from secagg.agreement.policy import NOTHING, Effort
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, parse_safetensors
+from secagg.heads.linear import WeightKind
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
 
 DOMAINS = "domains"
@@ -191,6 +192,7 @@ class Traits:
     `hyperparameters`: names of parameters that may differ between members and rounds, as they change neither a sum nor
     any clip; those that begin with "server" are the server's.
     `programs`: SHA-256 (hex) of the files of code that members run to train.
+    `weights`: its head's weights, the class means or other numbers.
     """
 
     reads_inputs: bool = False
@@ -204,6 +206,7 @@ class Traits:
     class_threshold: int = 0
     hyperparameters: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    weights: WeightKind = "other"
 
 
 class Method(Protocol):

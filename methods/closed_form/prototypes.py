@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SimpleMethod, SumSpec, ZeroSums
+from methods.method import SimpleMethod, SumSpec, Traits, ZeroSums
 from methods.round import Contribution, Local, Opened, Step
 from secagg.encoding import cell_sums
 from secagg.encoding.layout import Block, Kind
@@ -21,6 +21,11 @@ class Prototypes(SimpleMethod):
     """Counts N (C,) and class sums A (C, d): C + C·d numbers. No parameters."""
 
     name: ClassVar[str] = "prototypes"
+
+    @property
+    def traits(self) -> Traits:
+        """The head's weights are the class means."""
+        return replace(super().traits, weights="means")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to a count and q, ‖q‖₂ ≤ R_q, to a row of A."""

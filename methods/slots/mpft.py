@@ -80,7 +80,7 @@ class MPFT(Slotted):
     @property
     def traits(self) -> Traits:
         """A class gate counts domains, not clusters, which nobody knows before the census."""
-        usual = super().traits
+        usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
     def part_of(self, examples: Examples) -> Integers:

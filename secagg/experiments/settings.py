@@ -21,7 +21,6 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.heads import Adaptation
-from secagg.heads.adaptation import PROTOTYPICAL
 from secagg.plan_facts.planning import PlanChoices, usual_colluders
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
@@ -199,9 +198,8 @@ class SimulationSettings:
         if self.leave_out is not None:
             problem = "adapt measures clients on each other's domains, leave_out on one that none has"
             raise BadInput(problem, remedy="leave out one of them")
-        if adaptation.loss == "align" and not (
-            self.method in PROTOTYPICAL or "personalise=1" in self.parameters.split()
-        ):
+        weights = method_named(self.method).traits.weights if self.method in METHODS else "other"
+        if adaptation.loss == "align" and weights == "other" and "personalise=1" not in self.parameters.split():
             remedy = 'give fedcgs --parameters "personalise=1", or use distil'
             raise BadInput(f"{self.method} hands out no class means to align with", remedy=remedy)
 
