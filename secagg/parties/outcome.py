@@ -16,7 +16,6 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.files import write_synced
 from secagg.head import Artifact, to_safetensors
-from secagg.models import TrainedModel
 from secagg.parties.attachments import SUM_FILE, keep_opening
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import opening_after
@@ -99,7 +98,7 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
 
 def personal_models(
     setup: SessionSetup, members: tuple[int, ...], vector: Integers, state: bytes
-) -> Mapping[str, TrainedModel]:
+) -> Mapping[str, Artifact]:
     """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
 
     Raises BadInput for a state that is not that round's.
