@@ -1,6 +1,6 @@
 """Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
 
-from secagg.wire.bounds import MAX_FRAME_BYTES, Items, Length, Range, Text
+from secagg.wire.bounds import MAX_FRAME_BYTES, Items, Length, Range, Text, require_in_range
 from secagg.wire.codec import decode, encode, message
 from secagg.wire.text import from_json, read_json, to_json
 
@@ -15,5 +15,6 @@ __all__ = [
     "from_json",
     "message",
     "read_json",
+    "require_in_range",
     "to_json",
 ]
