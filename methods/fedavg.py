@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.chain import ChainRound, Work, require_room
-from methods.local_work import MemberUpdate, PrivateTraining, RecordGradients
+from methods.local_work import KeptTensors, ProgramUpdate, RecordGradients
 from methods.method import SumSpec
 from methods.round import Round
 from methods.trained_in_rounds import LARGEST, MOST, TrainedInRounds, encoding_of, require_within
@@ -79,5 +79,5 @@ class FedAvg(TrainedInRounds):
         require_room(program.size, self.step)
         if self.gradients:
             return RecordGradients(program, self.rate, self.clip, encoding.levels)
-        update = encoding, self.cap, program, self.training
-        return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
+        how = encoding, self.cap, KeptTensors(program.shapes), self.private_training
+        return ProgramUpdate(*how, program, self.training)

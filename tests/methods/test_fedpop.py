@@ -17,7 +17,7 @@ from methods import method_named, parameters_of
 from methods.chain import MODEL, ModelState
 from methods.declaration import check_declaration, check_steps
 from methods.fedpop import SCORE_SHARE
-from methods.local_work import UPDATE, MemberUpdate
+from methods.local_work import UPDATE, ProgramUpdate
 from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.round import Local, Opened
 from methods.validation import LOSS_LEVELS, Chosen
@@ -80,7 +80,7 @@ def test_scores_are_sums_of_clipped_losses(given_: dict[str, Any]) -> None:
         config = arm // round_.search.variants
         model = round_.state.groups[MODEL][config].copy()
         if given_ is BESIDE:
-            assert isinstance(round_.work, MemberUpdate)
+            assert isinstance(round_.work, ProgramUpdate)
             model += round_.work.encoding.decode(blocks[UPDATE][config])
         judged = examples.take(round_.chosen(examples.records)[1])
         found = np.minimum(losses_of(model, round_, judged), largest)

@@ -90,7 +90,7 @@ def test_embeddings_are_made_of_the_plans_noise():
     """Released code draws z from 0 to 1: another z would measure the distance to what nobody makes."""
     source = np.random.default_rng(0)
     for kind, low in (({}, -9), ({"variant": "as-released", "norm": "batch"}, 0)):
-        made = method_named("fraug", {**SMALL, **kind}).begin(DIMENSION, 2, GRID.levels).augmented.settings
+        made = method_named("fraug", {**SMALL, **kind}).begin(DIMENSION, 2, GRID.levels).work.settings
         noise = made.noise(source, 200, 8)
         assert noise.shape == (200, 8)
         assert noise.min() >= low
