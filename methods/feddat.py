@@ -18,7 +18,7 @@ from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
 from secagg.models import Adapter, DistillingSettings, Dual, SharedAdapter, WithHead
 
-VARIANTS = ("", "as-released", "averaged")
+VARIANTS = ("", "averaged")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class FedDAT(TrainedInRounds):
     growing over `ramp` ("training", "round", "off"), and sends what moved the shared adapter, no longer than `clip`:
     the promise is about members. With `sampling` above 0 it trains by DP-SGD on both losses of a record at once: the
     promise is about records.
-    `variant`: "" as the paper means it, "as-released" as its authors' code, "averaged" without a teacher, which is
-    federated averaging of adapters. A plan's classes are numbers: the answers they stand for are a member's own.
+    `variant`: "" as the paper means it, "averaged" without a teacher, which is federated averaging of adapters.
+    A plan's classes are numbers: the answers they stand for are a member's own.
     """
 
     name: ClassVar[str] = "feddat"
@@ -49,12 +49,7 @@ class FedDAT(TrainedInRounds):
         super().__post_init__()
         require_within(self, [(1, MOST, ("epochs", "batch"))])
         if self.variant not in VARIANTS:
-            known = ", ".join(filter(None, VARIANTS))
-            raise BadInput(f"there is no variant {self.variant!r}", remedy=f"choose one of {known}, or none")
-        if self.sampling and self.variant == "as-released":
-            problem = "the released code trains the shared adapter against a teacher of other steps"
-            remedy = "a record's promise takes all that its gradient passes through in one clipped gradient: no variant"
-            raise BadInput(problem, remedy=remedy)
+            raise BadInput(f"there is no variant {self.variant!r}", remedy="choose averaged, or none")
 
     @property
     def adapter(self) -> Adapter:
@@ -64,9 +59,8 @@ class FedDAT(TrainedInRounds):
     @property
     def training(self) -> DistillingSettings:
         """What a member does in a round."""
-        distils, released = self.variant != "averaged", self.variant == "as-released"
-        how = {"temperature": self.temperature, "ramp": self.ramp, "distils": distils, "as_released": released}
-        return DistillingSettings(self.epochs, self.rate, self.batch, **how)  # type: ignore[arg-type]
+        how = self.epochs, self.rate, self.batch
+        return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
     @property
     def reads_inputs(self) -> bool:

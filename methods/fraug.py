@@ -30,7 +30,6 @@ from secagg.models import (
 )
 from secagg.updates import State
 
-CORRECTED, RELEASED = "corrected", "as-released"
 OWN, SHARED, BATCH = "own", "shared", "batch"
 MOST_SYNTHETIC = 1 << 14
 """Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
@@ -44,7 +43,6 @@ RANGES: Ranges = (
     (0, 1, ("augment",)),
 )
 CHOICES = {
-    "variant": (CORRECTED, RELEASED),
     "norm": (OWN, SHARED, BATCH),
     "generator_distance": tuple(Distance),
     "transfer_distance": tuple(Distance),
@@ -63,8 +61,7 @@ class FRAug(TrainedInRounds):
     federated averaging, with FedBN's own normalisation unless that is shared.
 
     `norm`: "own", by groups of channels, its tensors staying with the member; "shared", the same, averaged; "batch",
-    batch normalisation that stays, as in `variant` "as-released" (uniform z, a labelled RTNet, residuals whole at once,
-    synthetic embeddings with a share of the loss, no bound on what ω maximises).
+    batch normalisation that stays.
 
     What leaves, ω's part times `generator_scale` and θ's, is no longer than `clip`: the promise is about members, who
     count alike, or by min(records, `cap`). With `sampling` above 0 members train all three parts by DP-SGD, in one
@@ -74,7 +71,6 @@ class FRAug(TrainedInRounds):
     name: ClassVar[str] = "fraug"
     model: str = "mlp:128"
     norm: str = OWN
-    variant: str = CORRECTED
     rounds: int = 100
     rate: float = 0.01
     momentum: float = 0.5
@@ -102,8 +98,6 @@ class FRAug(TrainedInRounds):
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise BadInput(f"no {name} {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
-        if self.variant == RELEASED and self.norm != BATCH:
-            raise BadInput(f"{RELEASED} has batch normalisation", remedy=f"give norm={BATCH}")
         if self.sampling:
             self._refuse_taint()
 
@@ -123,7 +117,7 @@ class FRAug(TrainedInRounds):
         """What a member does in a round."""
         rates = self.generator_rate, self.transfer_rate
         steps = self.steps, self.batch, self.rate, self.momentum, self.proximal
-        return AugmentedSettings(*steps, *rates, self.synthetic, self.ema, self.variant == RELEASED)
+        return AugmentedSettings(*steps, *rates, self.synthetic, self.ema)
 
     @property
     def needs_unit_length(self) -> bool:
@@ -154,8 +148,7 @@ class FRAug(TrainedInRounds):
         classifier = program_named(name, dimension, classes)
         if not isinstance(classifier, Normalised):
             raise BadInput(f"no model {self.model!r} for {self.name}", remedy="choose cnn or mlp:H")
-        is_released = self.variant == RELEASED
-        shape = classes, classifier.width, self.latent, self.hidden, is_released, is_released
+        shape = classes, classifier.width, self.latent, self.hidden
         return Augmented(classifier, Augmentation(*shape) if self.augment else None)
 
     def _work(self, whole: Augmented, levels: int) -> AugmentedUpdate:
@@ -165,9 +158,8 @@ class FRAug(TrainedInRounds):
         encoding = encoding_of(int((~kept.entries[:shared]).sum()), self.clip, levels)
         require_room(shared, self.step)
         distances = Distance(self.generator_distance), Distance(self.transfer_distance)
-        is_released = self.variant == RELEASED
-        weights = Weights(self.alpha, self.beta, *distances, strength=1.0, is_bounded=not is_released)
-        ramps = Ramps(self.rounds, self.ramp, self.ema_ramp if not is_released else 0.0, is_released)
+        weights = Weights(self.alpha, self.beta, *distances, strength=1.0)
+        ramps = Ramps(self.rounds, self.ramp, self.ema_ramp)
         sent = encoding, self.cap, kept, self.private_training
         return AugmentedUpdate(*sent, whole, self.training, weights, ramps, self.generator_scale)
 

@@ -47,7 +47,7 @@ DRAWS = 64
 MOST_ROUNDS = 4
 """Rounds that are looked at, evenly spread, the last among them."""
 CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
-LIKE = ("variant", "norm", "generator_distance", "transfer_distance")
+LIKE = ("norm", "generator_distance", "transfer_distance")
 """Parameters that the control has of the plan: what is found out of one kind of training says nothing of another."""
 CONTROL_CHAINS = 32
 SEED = 20_230_804
@@ -72,7 +72,7 @@ def distances(round_: ChainRound, records: Records, grid: Grid) -> Floats:
         row[: round_.state.size] = torch.tensor(round_.state.flat)
         parameters = named_parameters(whole, row)
         embedded = whole.classifier.learn(parameters, torch.from_numpy(inputs))
-        noise = _update(round_).settings.noise(np.random.default_rng(SEED), DRAWS, whole.augmentation.latent)
+        noise = np.random.default_rng(SEED).standard_normal((DRAWS, whole.augmentation.latent), dtype=np.float32)
         for label in np.unique(records.labels):
             own = np.flatnonzero(records.labels == label)
             made = whole.augmentation.generate(parameters, torch.from_numpy(noise), torch.full((DRAWS,), int(label)))
