@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from secagg.errors import BadInput
-from secagg.printable import first_unprintable
+from secagg.system.printable import first_unprintable
 
 MAX_FRAME_BYTES = 64 << 20
 """The largest message that anybody takes, and the largest record of a transcript."""

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from methods import METHODS, method_named
-from methods.augmented_work import AugmentedUpdate
-from methods.chain import MODEL, ChainRound
 from methods.declaration import check_declaration
-from methods.fraug import FRAug
 from methods.round import Examples, Local, Opened
+from methods.training.augmented_work import AugmentedUpdate
+from methods.training.chain import MODEL, ChainRound
+from methods.training.fraug import FRAug
+from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
-from secagg.head import to_safetensors
-from secagg.models import GENERATOR, read_model
-from secagg.parties import SessionSetup
-from secagg.plan import NoiseFrom
+from secagg.heads import to_safetensors
+from secagg.networks import GENERATOR, read_model
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, Unit
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 from tests.worlds.setups import make_setup
