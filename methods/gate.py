@@ -19,9 +19,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.heads import Artifact, LinearHead
-from secagg.heads.linear import ABSENT_BIAS
-from secagg.networks import SlotMeans, TrainedModel
+from secagg.heads import Artifact
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
 from secagg.wire import Items, Range, decode, encode, message
 
@@ -255,25 +253,16 @@ class GatedRound(SimpleRound):
         """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
-        artifact = None if step.artifact is None else self._widen(step.artifact, self._classes(opened.blocks))
-        return Step(artifact, following)
+        if step.artifact is None:
+            return Step(None, following)
+        classes = self._classes(opened.blocks)
+        return Step(step.artifact.among(self._rows(classes), classes), following)
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
         """The method's over the kept classes, which predict no other."""
         own = self.round.personal(state, replace(opened, blocks=self._narrow(opened.blocks)))
         classes = self._classes(opened.blocks)
         return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
-
-    def _widen(self, artifact: Artifact, classes: int) -> Artifact:
-        """A head or a model with rows for all classes, those left out absent; any other artifact as it is."""
-        if isinstance(artifact, TrainedModel | SlotMeans):
-            return artifact.among(self._rows(classes), classes)
-        if not isinstance(artifact, LinearHead):
-            return artifact
-        bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
-        bias[self._rows(classes)] = artifact.bias
-        means = self._widen_rows(artifact.means, classes) if artifact.means is not None else None
-        return LinearHead(self._widen_rows(artifact.weight, classes), bias, artifact.before, means)
 
     def broadcast(self) -> bytes:
         """The kept cells before the method's first round, which needs no other word; then what the method tells."""

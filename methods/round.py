@@ -14,7 +14,6 @@ from secagg.encoding import Grid
 from secagg.encoding.layout import Integers
 from secagg.errors import ProtocolViolation
 from secagg.heads import Artifact
-from secagg.networks import TrainedModel
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
 
@@ -145,7 +144,7 @@ class Round(Protocol):
         """
         ...
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
         """Return the models, by name, that a member has for itself after this round; mostly none.
 
         From the `state` that its contribution to this round left to it, and what the round opened. They stay with the
@@ -189,7 +188,7 @@ class SimpleRound:
         """None: nothing is known of the sum."""
         return []
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
         """None: the artifact is for everybody."""
         return {}
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput
-from secagg.heads import parse_tensors
+from methods.training.local_work import KeptTensors
 from secagg.networks import Projecting, Untainted, require_untainted, tensors_of
 
 OWN, SENDS = "own", "sends."
@@ -36,34 +35,21 @@ class Kept:
 
     def to_bytes(self) -> bytes:
         """A safetensors file of float32. Raises TypeError for tainted tensors in place of those that it sends by."""
-        from safetensors.numpy import save
-
-        sends = {} if self.sends is None else tensors_of(self.program, require_untainted(self.sends))
-        named = {f"{SENDS}{name}": tensor for name, tensor in sends.items()}
-        return save({**self.tensors, OWN: self.prototypes.astype(np.float32), **named})
+        sends = [] if self.sends is None else [require_untainted(self.sends)]
+        kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
+        return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
 
     @classmethod
     def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
         """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
-        shapes = {**program.shapes, OWN: (classes, program.width)}
-        if sends_others:
-            shapes |= {f"{SENDS}{name}": shape for name, shape in program.shapes.items()}
-        tensors = read_kept(content, shapes)
-
-        def row(prefix: str) -> Floats:
-            parts = [tensors[f"{prefix}{name}"].ravel() for name in program.shapes]
-            return np.concatenate(parts).astype(np.float64)
-
-        sends = Untainted(row(SENDS)) if sends_others else None
-        return cls(program, row(""), tensors[OWN].astype(np.float64), sends)
+        size, end = program.size, program.size + classes * program.width
+        row = kept_of(program, classes, sends_others=sends_others).row(content)
+        sends = Untainted(row[end:]) if sends_others else None
+        return cls(program, row[:size], row[size:end].reshape(classes, program.width), sends)
 
 
-def read_kept(content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    """Return the tensors of a safetensors file. Raises BadInput unless they are numbers of these names and shapes."""
-    tensors, _ = parse_tensors(content)
-    found = {name: tensor.shape for name, tensor in tensors.items()}
-    if found != dict(shapes) or not all(
-        tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
-    ):
-        raise BadInput(f"the private state holds {found} and not {dict(shapes)}")
-    return tensors
+def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
+    """Return what is kept: the program's tensors, own prototypes, and the tensors to send by if these are others."""
+    sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
+    shapes = {**program.shapes, OWN: (classes, program.width), **sends}
+    return KeptTensors(shapes, frozenset(shapes))

@@ -146,6 +146,17 @@ class LinearHead:
             for name, each in own.items()
         )
 
+    def among(self, rows: NDArray[np.int64], classes: int) -> LinearHead:
+        """The same for `classes` classes, its own being those at `rows`; the others are absent."""
+
+        def widen(own: NDArray[np.float32], absent: np.float32) -> NDArray[np.float32]:
+            wide = np.full((classes, *own.shape[1:]), absent, dtype=np.float32)
+            wide[rows] = own
+            return wide
+
+        means = None if self.means is None else widen(self.means, np.float32(0))
+        return LinearHead(widen(self.weight, np.float32(0)), widen(self.bias, ABSENT_BIAS), self.before, means)
+
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """The function of this name."""
         return predict(self, features)

@@ -16,7 +16,6 @@ from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.heads import Artifact, to_safetensors
-from secagg.networks import TrainedModel
 from secagg.plan_facts.setup import SessionSetup
 from secagg.plan_facts.sum_bounds import broken_bounds
 from secagg.protection import SumToOpen
@@ -98,7 +97,7 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
 
 def personal_models(
     setup: SessionSetup, members: tuple[int, ...], vector: Integers, state: bytes
-) -> Mapping[str, TrainedModel]:
+) -> Mapping[str, Artifact]:
     """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
 
     Raises BadInput for a state that is not that round's.

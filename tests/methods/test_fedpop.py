@@ -21,7 +21,7 @@ from methods.search.fedpop import SCORE_SHARE
 from methods.search.population_round import LOSS, SCORED, PopulationRound
 from methods.search.validation import LOSS_LEVELS, Chosen
 from methods.training.chain import MODEL, ModelState
-from methods.training.local_work import UPDATE, MemberUpdate
+from methods.training.local_work import UPDATE, ProgramUpdate
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
@@ -81,7 +81,7 @@ def test_scores_are_sums_of_clipped_losses(given_: dict[str, Any]) -> None:
         config = arm // round_.search.variants
         model = round_.state.groups[MODEL][config].copy()
         if given_ is BESIDE:
-            assert isinstance(round_.work, MemberUpdate)
+            assert isinstance(round_.work, ProgramUpdate)
             model += round_.work.encoding.decode(blocks[UPDATE][config])
         judged = examples.take(round_.chosen(examples.records)[1])
         found = np.minimum(losses_of(model, round_, judged), largest)

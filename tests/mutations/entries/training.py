@@ -87,51 +87,51 @@ NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
         "Private FedAvg divides its update by a number that grows with the member's records.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FedPop scaled by the number of records",
         "The same, where FedPop tunes FedAvg.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedpop]",),
     ),
     PlantedFault(
         "FedAvg scaled where the number is odd",
         "Private FedAvg scales its update by n/(n − 1) for an odd number n of records.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (
-            (
-                "(require_untainted(update))",
-                "(require_untainted(update)) * (len(local.examples) / max(1, len(local.examples) // 2 * 2))",
-            ),
-        ),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened * (len(local.examples) / max(1, len(local.examples) // 2 * 2)) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "steps divided by the number of records",
         "Private FedAvg divides its steps by the member's number of records in place of the plan's batch.",
-        "methods.training.local_work:PrivateTraining.contribute",
-        (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(labels)))"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(local.examples)))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "update moved by the classes held",
         "Private FedAvg adds to its update which classes the member has.",
-        "methods.training.local_work:PrivateTraining.contribute",
-        (("weights - start.value", "weights - start.value + 1e-6 * len(set(labels.tolist()))"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (
+            (
+                "require_untainted(trained)",
+                "require_untainted(trained) + 1e-6 * len(set(local.examples.labels.tolist()))",
+            ),
+        ),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FRAug scaled by the number of records",
         "Private FRAug divides its update by a number that grows with the member's records.",
-        "methods.training.augmented_work:AugmentedPrivately.moved",
+        "methods.training.augmented_work:AugmentedUpdate.train_privately",
         (
             (
-                "self._packed((flat - begun)[: start.size]))",
-                "self._packed((flat - begun)[: start.size]) / (1 + len(local.examples) / 2**12))",
+                "settings, local.randomness)",
+                "settings, local.randomness).then(lambda row: row / (1 + len(labels) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[fraug]",),
@@ -139,18 +139,26 @@ NUMBERS = (
     PlantedFault(
         "FRAug keeps its records' prototypes",
         "Private FRAug begins a round at a classifier that its own records have moved.",
-        "methods.training.augmented_work:AugmentedPrivately.moved",
-        (("self._kept(flat, prototypes)", "self._kept(flat + 1e-3 * local.examples.labels.mean(), prototypes)"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (
+            (
+                "return self._leaving(require_untainted(trained), begun)",
+                (
+                    "return self._leaving(row := require_untainted(trained), begun)[0], "
+                    "self._leaving(row + 1e-3 * local.examples.labels.mean(), begun)[1]"
+                ),
+            ),
+        ),
         (f"{UNDRAWN}[fraug]",),
     ),
     PlantedFault(
         "FedDAT scaled by the number of records",
         "Private FedDAT divides its update by a number that grows with the member's records.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
         (
             (
-                "weights[:size] - start.value)",
-                "(weights[:size] - start.value) / (1 + len(local.examples) / 2**12))",
+                "settings, local.randomness)",
+                "settings, local.randomness).then(lambda row: row / (1 + len(local.examples) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[feddat]",),
@@ -158,8 +166,8 @@ NUMBERS = (
     PlantedFault(
         "FedDAT's teacher weighs by the number of records",
         "Private FedDAT's losses pull more the more records the member has.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
-        (("self.settings.alpha(0.5, *self.place)", "len(local.examples) / 100"),),
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        (("self.settings.alpha(0.5, number, self.rounds)", "len(local.examples) / 100"),),
         (f"{UNDRAWN}[feddat]",),
     ),
 )
@@ -237,8 +245,8 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's ramp at the round's end",
         "Private FedDAT takes α of the end of the round in place of its middle.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
-        (("self.settings.alpha(0.5, *self.place)", "self.settings.alpha(1.0, *self.place)"),),
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        (("alpha(0.5, number, self.rounds)", "alpha(1.0, number, self.rounds)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(

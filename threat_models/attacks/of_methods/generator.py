@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named
 from methods.method import Parameters
-from methods.round import Opened, Round
-from methods.training.augmented_work import AugmentedRound
+from methods.round import Opened
+from methods.training.augmented_work import AugmentedUpdate
 from methods.training.chain import ChainRound
 from methods.training.fraug import FRAug
 from methods.training.local_work import Scaled
@@ -54,7 +53,7 @@ CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
-def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
+def distances(round_: ChainRound, records: Records, grid: Grid) -> Floats:
     """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
 
     The mean squared distance to `DRAWS` of them.
@@ -63,7 +62,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
     """
     import torch
 
-    whole = round_.augmented.whole
+    whole = _update(round_).whole
     if whole.augmentation is None:
         raise BadInput("the rounds have no generator")
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
@@ -81,7 +80,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
     return found
 
 
-def score(rounds: Sequence[AugmentedRound], records: Records, public: Records, grid: Grid) -> Floats:
+def score(rounds: Sequence[ChainRound], records: Records, public: Records, grid: Grid) -> Floats:
     """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
     total = np.zeros(len(records))
     for round_ in rounds:
@@ -124,7 +123,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     )
 
 
-def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
+def _after(view: View, last: ChainRound) -> list[ChainRound]:
     """The round that would follow the view's sum, if it shows one."""
     if "release" not in view.sees:
         return []
@@ -140,7 +139,9 @@ def _make_controls(outside: Records, public: Records, grid: Grid, plan: Paramete
     generator, true, false = np.random.default_rng(SEED), [], []
     dimension = outside.integers.shape[1]
     chosen = CONTROL | {name: plan[name] for name in LIKE}
-    first = _augmented(method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels))
+    first = method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels)
+    if not isinstance(first, ChainRound):
+        raise BadInput("the rounds have no generator")
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
     for _ in range(CONTROL_CHAINS):
         mixed = halves[0].take(generator.permutation(len(outside)))
@@ -154,11 +155,11 @@ def _make_controls(outside: Records, public: Records, grid: Grid, plan: Paramete
     return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
 
 
-def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
+def _played(round_: ChainRound, own: Records, grid: Grid) -> list[ChainRound]:
     """The states after each of the control's rounds over these records."""
     states = [round_]
     for _ in range(round_.rounds):
-        states.append(_augmented(play(states[-1], own, 1, grid)))
+        states.append(play(states[-1], own, 1, grid))
     return states[1:]
 
 
@@ -166,14 +167,14 @@ def _makes_nothing(session: Session) -> str:
     return "" if may_move(session, _has_generator) else "No rounds move a generator of embeddings."
 
 
-def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
-    return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
+def _has_generator(round_: ChainRound) -> bool:
+    return GENERATOR in round_.state.groups
 
 
-def _augmented(round_: Round) -> AugmentedRound:
-    if not isinstance(round_, AugmentedRound):
+def _update(round_: ChainRound) -> AugmentedUpdate:
+    if not isinstance(round_.work, AugmentedUpdate):
         raise BadInput("the rounds have no generator")
-    return round_
+    return round_.work
 
 
 MEMBERSHIP_GENERATOR = Attack(
