@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,11 @@ from methods.method import Fixed, Method
 from methods.own_models.own_projection import Floats, OwnProjection
 from secagg.errors import BadInput
 from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, project, similarities
+from secagg.wire import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXCHANGES = NONE, GROUPS, PUBLISHED = "none", "groups", "published"
 MOST_GROUPS = 1000
 
 
@@ -39,32 +39,28 @@ class FedPCL(OwnProjection):
     """
 
     name: ClassVar[str] = "fedpcl"
-    temperature: float = 0.07
-    exchange: str = NONE
+    temperature: Annotated[float, Range(0, math.inf, above=True, below=True)] = 0.07
+    exchange: Literal["none", "groups", "published"] = "none"
     groups: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.temperature < math.inf:
-            raise BadInput(f"the temperature is {self.temperature}", remedy="give a finite number above 0")
-        if self.exchange not in EXCHANGES:
-            raise BadInput(f"exchange is {self.exchange!r}", remedy=f"choose one of {', '.join(EXCHANGES)}")
-        if self.groups not in range(MOST_GROUPS + 1) or self.groups == 1 or (self.exchange == NONE and self.groups):
+        if self.groups not in range(MOST_GROUPS + 1) or self.groups == 1 or (self.exchange == "none" and self.groups):
             problem = f"{self.groups} groups with the exchange {self.exchange}"
             raise BadInput(problem, remedy=f"leave them to the plan, or give 2 to {MOST_GROUPS} with an exchange")
 
     @property
     def cohorts(self) -> int:
         """`groups`."""
-        if self.exchange != NONE and not self.groups:
+        if self.exchange != "none" and not self.groups:
             raise BadInput(f"the exchange {self.exchange} takes groups", remedy="a plan decides them; or give groups")
         return self.groups or 1
 
     def settle(self, fixed: Fixed) -> Method:
         """As many groups as leave each two honest members at least, or one for each member. Raises BadInput."""
-        if self.exchange == NONE or self.groups:
+        if self.exchange == "none" or self.groups:
             return self
-        if self.exchange == PUBLISHED:
+        if self.exchange == "published":
             return replace(self, groups=fixed.clients)
         least = fixed.colluders + fixed.dropouts + 2
         if fixed.clients < 2 * least:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.own_models.own_projection import Floats, OwnProjection
-from secagg.errors import BadInput
 from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
+from secagg.wire import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,12 +32,7 @@ class FedProto(OwnProjection):
 
     name: ClassVar[str] = "fedproto"
     rate: float = 0.3
-    pull: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.pull < math.inf:
-            raise BadInput(f"pull is {self.pull}", remedy="give a finite number, 0 or more")
+    pull: Annotated[float, Range(0, math.inf, below=True)] = 1.0
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
         """Projection and head are trained."""

@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
 from methods.training.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
-from methods.training.trained_in_rounds import MOST, Ranges, require_within
+from methods.training.trained_in_rounds import MOST
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
@@ -51,14 +51,9 @@ from secagg.networks import (
     train,
 )
 from secagg.privacy import Adjacency, Unit
+from secagg.wire import Range, require_in_range
 
 MOST_WIDTH = 1 << 13
-RANGES: Ranges = (
-    (1, MOST_TOLD, ("rounds",)),
-    (1, MOST, ("epochs", "batch")),
-    (1, MOST_WIDTH, ("width",)),
-    (0, MOST, ("cap",)),
-)
 REFUSAL = (
     "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
     "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
@@ -85,25 +80,25 @@ class OwnProjection(SimpleMethod, ABC):
 
     name: ClassVar[str]
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    rounds: int = 50
-    epochs: int = 1
+    rounds: Annotated[int, Range(1, MOST_TOLD)] = 50
+    epochs: Annotated[int, Range(1, MOST)] = 1
     rate: float = 0.1
     momentum: float = 0.5
-    batch: int = 32
+    batch: Annotated[int, Range(1, MOST)] = 32
     decay: float = 1e-4
-    width: int = 256
-    cap: int = 0
+    width: Annotated[int, Range(1, MOST_WIDTH)] = 256
+    cap: Annotated[int, Range(0, MOST)] = 0
     sampling: float = 0.0
     steps: int = 2
     noisy_rate: float = 0.1
     gradient_clip: float = 1.0
-    sum_share: float = 0.9
+    sum_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
     dimension: int = field(default=0, metadata={"round": True})
     number: int = field(default=1, metadata={"round": True})
     prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
 
     def __post_init__(self) -> None:
-        require_within(self, RANGES)
+        require_in_range(self)
         self.training  # noqa: B018  # refuses settings that cannot be
         if self.sampling:
             self._require_private()
@@ -114,8 +109,6 @@ class OwnProjection(SimpleMethod, ABC):
             raise BadInput("cap promises about members, sampling about records", remedy="leave one of them at 0")
         if self.rounds < 2:
             raise BadInput("nothing is trained in the first round", remedy="sampling takes 2 rounds or more")
-        if not 0 < self.sum_share < 1:
-            raise BadInput(f"sum_share is {self.sum_share}", remedy="give a number between 0 and 1")
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:

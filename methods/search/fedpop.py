@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from methods import read_planned
 from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
@@ -21,12 +21,13 @@ from methods.search.search_space import Space
 from methods.search.training_space import TrainingSpace, trained_method
 from methods.search.validation import LOSS_LEVELS, Chosen
 from methods.training.chain import MAX_ROUNDS, require_room
-from methods.training.trained_in_rounds import LEAST, MOST, require_within
+from methods.training.trained_in_rounds import LEAST, MOST
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact
 from secagg.networks import read_tuned
 from secagg.privacy import BlockSensitivity, BlockwiseSensitivity, Unit
+from secagg.wire import Range, require_in_range
 
 SEARCHES = ("evolution", "random", "halving")
 SCORE_SHARE = {LOSS: 0.15, SCORED: 0.05}
@@ -53,19 +54,19 @@ class FedPop(UsualMethod):
     space: str = "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"
     search: str = "evolution"
     rounds: int = 30
-    population: int = 2
-    local: int = 1
-    interval: int = 5
+    population: Annotated[int, Range(1, MOST)] = 2
+    local: Annotated[int, Range(1, MOST)] = 1
+    interval: Annotated[int, Range(1, MOST)] = 5
     validation: float = 0.2
     largest_loss: float = 3.0
-    score_cap: int = 100
+    score_cap: Annotated[int, Range(1, MOST)] = 100
     draw: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS or self.search not in SEARCHES:
             problem = f"{self.rounds} rounds of the search {self.search!r}"
             raise BadInput(problem, remedy=f"give 1 to {MAX_ROUNDS} rounds, and one of {', '.join(SEARCHES)}")
-        require_within(self, [(1, MOST, ("population", "local", "interval", "score_cap"))])
+        require_in_range(self)
         if not (0 < self.validation < 1 and LEAST <= self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
             problem = f"validation is {self.validation}, largest_loss {self.largest_loss}, draw {self.draw}"
             raise BadInput(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.generation import ConceptTraining
 from secagg.heads import Artifact
 from secagg.networks import SlotMeans, read_slot_means
+from secagg.wire import Range, require_in_range
 
 CONCEPT_SHARE = 0.5
 """Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
@@ -49,22 +50,19 @@ class FedBiP(Slotted):
     name: ClassVar[str] = "fedbip"
     domains: str = ""
     slots: int = 1
-    concepts: int = 0
+    concepts: Annotated[int, Range(0, 1)] = 0
     epochs: int = 50
     rate: float = 0.1
     batch: int = 8
-    clip: float = 10.0
+    clip: Annotated[float, Range(0, math.inf, above=True, below=True)] = 10.0
     width: int = 768
 
     def __post_init__(self) -> None:
         self.require_domains()
         self.require_slots()
-        if self.concepts not in (0, 1):
-            raise BadInput(f"concepts is {self.concepts}", remedy="give 0 or 1")
+        require_in_range(self)
         if self.width not in range(1, MOST_WIDTH + 1):
             raise BadInput(f"concept vectors of {self.width} numbers", remedy=f"give 1 to {MOST_WIDTH}")
-        if not 0 < self.clip < math.inf:
-            raise BadInput(f"the clip is {self.clip}", remedy="give a finite number above 0")
         ConceptTraining(self.epochs, self.rate, self.batch)
 
     @property
