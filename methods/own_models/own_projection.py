@@ -8,8 +8,12 @@ training against the prototypes that the round before opened. The projection nev
 The records' projections depend on all of the member's records, through the training. So a record has no sensitivity
 by itself, and there are two promises: about members, with `cap`, where all that one sends is inside lengths that are
 checked on integers; and about records, with `sampling`, where what is sent is projected by tensors that the member
-trains apart, by DP-SGD, and the sums are further releases (`projected_sums` has the proof). Its own models it
-trains without noise in either case: they stay with it.
+trains apart, by DP-SGD, and the sums are further releases (`methods.own_models.projected_sums` has the proof). Its
+own models it trains without noise in either case: they stay with it.
+
+Members may be divided into `groups`, which do not change and do not overlap: member i is of group i mod groups. Each
+class then has a count and a sum for every group, side by side in one secure sum, and a member's are in its own group's
+places alone. Groups are as large as a sum must be that hides a member (`SessionSetup` refuses smaller ones).
 """
 
 from __future__ import annotations
@@ -23,18 +27,17 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.closed_form.prototypes import SHARES
 from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
-from methods.own_models.private_projection import Kept
 from methods.own_models.projected_sums import class_sums, released_sums
-from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
-from methods.training.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
+from methods.training.local_work import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
 from methods.training.trained_in_rounds import MOST
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
-from secagg.encoding import Grid, Integers
+from secagg.encoding import Block, Grid, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.networks import (
@@ -48,10 +51,124 @@ from secagg.networks import (
     public,
     read_model,
     require_untainted,
+    tensors_of,
     train,
 )
 from secagg.privacy import Adjacency, Unit
 from secagg.wire import Range, require_in_range
+
+COUNTS, SUMS = "counts", "class_sums"
+Floats = NDArray[np.float64]
+
+
+def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> tuple[Block, Block]:
+    """Counts (C,) and sums (C, width), for several groups (C, groups) and (C, groups, width).
+
+    A member, or a record, has no more than `most` records of a class, each projected to length ≤ `levels`.
+    """
+    cells = (classes,) if groups == 1 else (classes, groups)
+    return (
+        Block(COUNTS, cells, bound=most, kind=Kind.COUNTS),
+        Block(SUMS, (*cells, width), bound=most * levels, kind=Kind.CLASS_SUMS),
+    )
+
+
+def placed(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
+    """The blocks of a member with these counts (C,) and sums (C, w): zeros in other groups' places."""
+    if groups == 1:
+        return {COUNTS: counts, SUMS: sums}
+    all_counts = np.zeros((len(counts), groups), dtype=np.int64)
+    all_sums = np.zeros((len(sums), groups, sums.shape[1]), dtype=np.int64)
+    all_counts[:, member % groups], all_sums[:, member % groups] = counts, sums
+    return {COUNTS: all_counts, SUMS: all_sums}
+
+
+def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
+    """Return counts (C,) with ‖counts‖₂ ≤ cap, and sums (C, w) of so many records of the same means, truncated.
+
+    Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
+    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
+    """
+    low, high = 0, int(counts.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(min(count, middle) ** 2 for count in counts.tolist()) <= cap * cap
+        low, high = (middle, high) if fits else (low, middle - 1)
+    fewer = np.minimum(counts, low)
+    return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
+
+
+def prototypes_of(opened: Opened) -> Integers:
+    """Return the prototype sets (S, C, width) in grid units: all members', and then every group's where there are any.
+
+    A class that a group has no record of has all members' prototype there (Tan et al. 2022, Eq. 7).
+    """
+    counts = opened.blocks[COUNTS] / opened.multiplier(COUNTS)
+    sums, levels = opened.blocks[SUMS] / opened.multiplier(SUMS), opened.grid.levels
+    if counts.ndim == 1:
+        return class_means(counts, sums, levels)[None]
+    every = class_means(counts.sum(axis=1), sums.sum(axis=1), levels)
+    own = [class_means(counts[:, group], sums[:, group], levels) for group in range(counts.shape[1])]
+    padded = [np.where(each.any(axis=1, keepdims=True), each, every) for each in own]
+    sets: Integers = np.stack([every, *padded])
+    return sets
+
+
+def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
+    """Return the means (C, width) of counts (C,) and sums (C, width), truncated; 0 for a class without records.
+
+    What noise may break is mended: a count below 1 is 1, no entry is negative, no mean longer than `levels`. Divisions
+    of float64 and integers alone, so that everybody has the same.
+    """
+    means: Integers = np.clip(np.trunc(sums / np.maximum(counts, 1.0)[:, None]), 0, levels).astype(np.int64)
+    for row, square in enumerate((means * means).sum(axis=1).tolist()):
+        if square > levels**2:
+            means[row] = means[row] * levels // (math.isqrt(square) + 1)
+    return means
+
+
+OWN, SENDS = "own", "sends."
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width).
+
+    `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
+    has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
+    """
+
+    program: Projecting
+    flat: Floats = field(repr=False)
+    prototypes: Floats = field(repr=False)
+    sends: Untainted[Floats] | None = field(default=None, repr=False)
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[np.float32]]:
+        """The program's, by name."""
+        return tensors_of(self.program, self.flat)
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file of float32. Raises TypeError for tainted tensors in place of those that it sends by."""
+        sends = [] if self.sends is None else [require_untainted(self.sends)]
+        kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
+        return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
+
+    @classmethod
+    def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
+        """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
+        size, end = program.size, program.size + classes * program.width
+        row = kept_of(program, classes, sends_others=sends_others).row(content)
+        sends = Untainted(row[end:]) if sends_others else None
+        return cls(program, row[:size], row[size:end].reshape(classes, program.width), sends)
+
+
+def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
+    """Return what is kept: the program's tensors, own prototypes, and the tensors to send by if these are others."""
+    sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
+    shapes = {**program.shapes, OWN: (classes, program.width), **sends}
+    return KeptTensors(shapes, frozenset(shapes))
+
 
 MOST_WIDTH = 1 << 13
 REFUSAL = (
@@ -59,7 +176,6 @@ REFUSAL = (
     "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
     "is by a projection trained with noise, and the promise is about records"
 )
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec
-from methods.round import Contribution, Local, Opened, Round, Step
-from methods.search.evolution import Draws
-from methods.search.population import Population, Search
-from methods.search.search_space import said
-from methods.search.training_space import TrainingSpace
-from methods.search.validation import LOSS_LEVELS, Chosen, score
+from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.search.population import Draws, Population, Search
+from methods.search.search_space import TrainingSpace, said
+from methods.slots.slots import MOST_SLOTS, slot_of
 from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
 from methods.training.local_work import as_trained, program_inputs
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage
-from secagg.networks import TunedModel
+from secagg.networks import Program, TunedModel, record_losses
 from secagg.privacy import Unit, discrete_gaussian
 from secagg.randomness import RandomSource
 
+LOSS_LEVELS = 1 << 10
+"""The largest loss of a record, in integers."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Picks records by a public hash of their integers (`slot_of`): a part `share` of all, of them at most `most`.
+
+    Both by rules under which a record more or less changes no other's lot but that of one at most: those beyond `most`
+    have the largest hashes, and are neither judged by nor trained on.
+    """
+
+    share: float
+    most: int
+
+    def __call__(self, records: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which of the records (n, d) may be trained on (n,), and the places of those that judge."""
+        slots = slot_of(records, MOST_SLOTS)
+        trained = slots >= int(self.share * MOST_SLOTS)
+        judging = np.flatnonzero(~trained)
+        ranked = judging[np.argsort(slots[judging], kind="stable")]
+        return trained, ranked[: self.most]
+
+
+def score(
+    program: Program,
+    model: Floats,
+    inputs: NDArray[np.float32],
+    examples: Examples,
+    largest: float,
+    *,
+    tolerant: bool = False,
+) -> int:
+    """Return Σ min(loss, `largest`) of records, each in units of largest/`LOSS_LEVELS`, truncated by itself.
+
+    A loss that is no number counts as the largest, and so, with `tolerant`, does that of a record on which the program
+    fails. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
+    """
+    losses = record_losses(program, model, inputs, examples.labels, tolerant=tolerant).astype(np.float64)
+    shortened = np.minimum(np.nan_to_num(losses, nan=largest, posinf=largest), largest)
+    return int(np.trunc(np.maximum(shortened, 0.0) * (LOSS_LEVELS / largest)).sum())
+
+
 LOSS, SCORED = "loss", "scored"
 """Blocks: the sum of what records lose, and how many there are, by what is tried."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

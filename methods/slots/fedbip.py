@@ -4,6 +4,12 @@ The paper's members send every picture's latent, half of it another's, with nois
 latents are *summed*, over members, in J slots of each class in each domain, and the server interpolates between opened
 means: in a sum over all records Σ(γz_i + (1 − γ)z_π(i)) = Σz_i, interpolation would be nothing, and pairs chosen from
 the data's order would leave one record's part unbounded.
+
+**What leaves a member of concept vectors**: of each class, and of each domain, what training moved its vector, and that
+it has records of it. Both blocks' lengths are checked on integers: the movements together are no longer than the clip,
+R_q in grid units, and each presence is R_q/√rows, so that a block is no longer than √2·R_q whatever the member has or
+does. The promise is about members. A record moves its member's vectors by as much as training may: at record level the
+same lengths count, of a member's whole part replaced (`SumSpec.sensitivity`), or ε is ∞.
 """
 
 from __future__ import annotations
@@ -13,20 +19,113 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from methods.method import SumSpec, Traits, domain_count, domains_of
+from methods.method import SumSpec, Traits, clipped, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots.concept_sums import ConceptSums, read_concepts
 from methods.slots.fedtc import CERTAIN
-from methods.slots.slots import NAMES, Slotted, are_told, spec_of_cells, sum_cells, told_centres
+from methods.slots.slots import NAMES, Slotted, are_told, read_centres, spec_of_cells, sum_cells, told_centres
+from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
-from secagg.encoding.layout import Integers
-from secagg.errors import BadInput, ProtocolViolation
-from secagg.generation import ConceptTraining
+from secagg.encoding.layout import Block, Integers, Kind
+from secagg.encoding.updates import integers_of_records
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.features import latents_of
+from secagg.generation import ConceptTraining, train_concepts
 from secagg.heads import Artifact
 from secagg.networks import SlotMeans, read_slot_means
+from secagg.privacy import Unit
 from secagg.wire import Range, require_in_range
+
+OF_CLASS, OF_DOMAIN = "class_concepts", "domain_concepts"
+TOLD_LEVELS = 1 << 20
+"""A vector is told in units of the clip over this many."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ConceptSums:
+    """Vectors of `width` numbers for each class and each of so many `domains`, trained from zeros by `training`.
+
+    A member's movements, of classes and of domains, are each no longer than `clip`, which is `levels` grid units.
+    """
+
+    domains: int
+    width: int
+    clip: float
+    levels: int
+    training: ConceptTraining
+
+    def spec(self, classes: int, budget: float) -> SumSpec:
+        """Rows (C, width + 1) and (D, width + 1), whose last entry says that a member has records of them."""
+        rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
+        blocks = tuple(
+            Block(name, (count, self.width + 1), bound=self.levels, kind=Kind.UPDATE) for name, count in rows.items()
+        )
+        lengths = {name: math.sqrt(2.0) * self.levels for name in rows}
+        return SumSpec(
+            blocks=blocks,
+            sensitivities=clipped(blocks, lengths),
+            shares="equal",
+            per=Unit.SILO,
+            budget=budget,
+            is_additive=False,
+            effort=Effort(epochs=self.training.epochs, parameters=sum(rows.values()) * self.width),
+        )
+
+    def contribute(self, local: Local) -> Contribution:
+        """Train, clip, truncate to integers. What is no number sends zeros. Raises BadInput for another backbone."""
+        examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
+        if local.feature_map is None:
+            trained = zeros
+        else:
+            latents = local.feature_map.latents
+            lengths = np.linalg.norm(examples.records, axis=1, keepdims=True)
+            records = latents_of(examples.records / lengths), examples.labels, examples.domains
+            trained = train_concepts(latents, zeros, records, self.training, local.randomness)
+        places = (OF_CLASS, examples.labels), (OF_DOMAIN, examples.domains)
+        return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
+
+    def told(self, opened: Opened) -> Integers:
+        """The mean vectors (C + D, width) over the members that have records of each, as they are told."""
+        means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
+        return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
+
+    def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Undo `told`: of classes (C, width) and of domains (D, width). Raises MalformedMessage for fewer or more."""
+        if len(told) != classes + self.domains:
+            raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
+        vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
+        return vectors[:classes], vectors[classes:]
+
+    def _encode(self, moved: Floats, places: Integers) -> Integers:
+        """Movements (rows, width), and beside each row whether a record is in its place."""
+        rows = integers_of_records(moved.reshape(1, -1), self.clip, self.levels).reshape(moved.shape)
+        present = np.bincount(places, minlength=len(moved)) > 0
+        return np.column_stack([rows, present * self._one(len(moved))]).astype(np.int64)
+
+    def _one(self, rows: int) -> int:
+        """A presence among so many rows in grid units: R_q/⌈√rows⌉, so that all of them are no longer than R_q."""
+        return self.levels // (math.isqrt(rows - 1) + 1)
+
+    def _mean(self, opened: Opened, name: str) -> Floats:
+        """Over members that have records; never divided by less than one of them, or than the noise on their number."""
+        block = opened.blocks[name] / opened.multiplier(name)
+        one = self._one(len(block))
+        sigma = opened.noise[name].of_record.sigma if opened.noise is not None else 0.0
+        members = np.maximum(block[:, -1] / one, max(1.0, sigma / one))
+        mean: Floats = block[:, :-1] * (self.clip / self.levels) / members[:, None]
+        return mean
+
+
+def read_concepts(broadcast: bytes, width: int) -> Integers:
+    """The vectors (C + D, width) of a broadcast. Raises MalformedMessage."""
+    entries = read_centres(broadcast, 1, TOLD_LEVELS)
+    if len(entries) % width:
+        raise MalformedMessage("Centres", f"{len(entries)} numbers are no vectors of {width}")
+    return entries.reshape(-1, width)
+
 
 CONCEPT_SHARE = 0.5
 """Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.search.evolution import Draws, annealed, beside, drawn, evolved, extremes
-from methods.search.population import Population, Search
+from methods.search.population import Draws, Population, Search, annealed, beside, drawn, evolved, extremes
 from methods.search.search_space import Space
 from secagg.errors import BadInput
 

@@ -14,8 +14,7 @@ import pytest
 from methods import method_named
 from methods.baselines.baseline import ClientData
 from methods.round import Examples, Local, Opened
-from methods.slots.concept_sums import OF_CLASS, OF_DOMAIN
-from methods.slots.fedbip import FedBiP, SlotRound
+from methods.slots.fedbip import OF_CLASS, OF_DOMAIN, FedBiP, SlotRound
 from methods.slots.slots import slot_of
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid, Normalisation, quantise
