@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from methods import METHODS, ROUNDS, method_named, read_planned
 from methods.method import Parameters
 from secagg.errors import BadInput
-from secagg.networks import planned_programs
+
+PROGRAM = ".pt2"
+"""In a text that names an exported program's file: only then the networks are loaded."""
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
@@ -31,4 +34,6 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
     """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
-    return read_planned(name, known, planned_programs(text))
+    if PROGRAM in text:
+        text = import_module("secagg.networks.exported").planned_programs(text)
+    return read_planned(name, known, text)

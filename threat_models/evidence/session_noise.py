@@ -17,8 +17,7 @@ from methods import method_of
 from methods.round import Local
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained, parities_agree
-from threat_models.estimation.chi_square import Part, measure_variance
-from threat_models.report.session_noise import SessionNoise
+from threat_models.estimation.chi_square import Part, SessionNoise, measure_variance
 from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
