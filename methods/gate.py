@@ -127,7 +127,7 @@ class Gated(SimpleMethod):
 
     def settle(self, fixed: Fixed) -> Method:
         """The same gate before the settled method."""
-        return put_gate(self.method.settle(fixed), self.threshold)
+        return put_gate(self.method.resolve(fixed), self.threshold)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """The gated method's."""
