@@ -88,9 +88,9 @@ class Gated(SimpleMethod):
         """Into how many cells each class is divided, D."""
         return self.method.traits.cells_per_class
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """In which of these cells (n,) each example is."""
-        return self.method.part_of(examples)
+        return self.method.cell_of(examples)
 
     @property
     def per_class(self) -> frozenset[str]:
@@ -140,7 +140,7 @@ class Gated(SimpleMethod):
     def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
         parts, examples = self.parts, local.examples
-        held = np.bincount(examples.labels * parts + self.part_of(examples), minlength=local.classes * parts)
+        held = np.bincount(examples.labels * parts + self.cell_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: Opened) -> Step:
@@ -167,7 +167,7 @@ class Gated(SimpleMethod):
         return (classes, self.parts) if self.parts > 1 else (classes,)
 
     def _over(self, kept: tuple[int, ...]) -> GatedRound:
-        return GatedRound(self.method, kept, self.per_class, self.parts, self.part_of, self._by_class)
+        return GatedRound(self.method, kept, self.per_class, self.parts, self.cell_of, self._by_class)
 
     @property
     def _by_class(self) -> frozenset[str]:
@@ -215,7 +215,7 @@ class GatedRound(SimpleRound):
     kept: tuple[int, ...]
     per_class: frozenset[str]
     parts: int = 1
-    part_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
+    cell_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
@@ -305,7 +305,7 @@ class GatedRound(SimpleRound):
 
     def _cells(self, examples: Examples) -> Integers:
         """Each record's cell."""
-        return examples.labels * self.parts + self.part_of(examples)
+        return examples.labels * self.parts + self.cell_of(examples)
 
     def _by_cell(self, block: Integers) -> Integers:
         """A row for each cell."""

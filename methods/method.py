@@ -227,7 +227,7 @@ class Method(Protocol):
         """What plans, policies and audits must know of it beside its sums."""
         ...
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
         ...
 
@@ -273,7 +273,7 @@ class UsualMethod:
         domains = domain_count(self.parameters)
         return Traits(needs_gate=domains > 1, cells_per_class=domains)
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """Their domains."""
         return examples.domains
 

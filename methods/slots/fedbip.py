@@ -184,11 +184,11 @@ class FedBiP(Slotted):
 
     def slot_blocks(self, local: Local) -> Blocks:
         """Counts and sums of the slots, in integers."""
-        return sum_cells(local.examples, self.part_of(local.examples), (local.classes, *self.parts))
+        return sum_cells(local.examples, self.cell_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot; in none of the concept vectors' sum."""
-        return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.part_of(examples)
+        return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.cell_of(examples)
 
     def finalize(self, opened: Opened) -> Step:
         """The slots' means; with concepts the round that opens them. Raises BadInput."""
@@ -253,7 +253,7 @@ class SlotRound(SimpleRound):
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot."""
-        return self.method.part_of(examples)
+        return self.method.cell_of(examples)
 
     def finalize(self, opened: Opened) -> Step:
         """The slots' means with the concept vectors. Raises BadInput."""

@@ -83,9 +83,9 @@ class MPFT(Slotted):
         usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """domain·J + slot; with clusters the domain."""
-        return examples.domains if self.rounds else super().part_of(examples)
+        return examples.domains if self.rounds else super().cell_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of slots (`spec_of_cells`).

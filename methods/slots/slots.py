@@ -110,7 +110,7 @@ class Slotted(SimpleMethod):
         cells = math.prod(self.parts)
         return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
 

@@ -130,8 +130,8 @@ def test_a_slot_is_the_record_s_own(feature_map: FeatureMap, data: Dataset) -> N
     """No plan parameter but their number decides in which slot a picture is, whatever else a member has."""
     everything, half = local(feature_map, data), local(feature_map, data, slice(0, 30))
     method = FedBiP(slots=5, domains="d0+d1")
-    assert (method.part_of(everything.examples)[:30] == method.part_of(half.examples)).all()
-    assert (method.part_of(half.examples) % 5 == slot_of(half.examples.records, 5)).all()
+    assert (method.cell_of(everything.examples)[:30] == method.cell_of(half.examples)).all()
+    assert (method.cell_of(half.examples) % 5 == slot_of(half.examples.records, 5)).all()
 
 
 def test_slots_of_few_members_are_left_out(folder: Path, data: Dataset) -> None:
