@@ -162,10 +162,10 @@ class Round(Protocol):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether `broadcast` tells all of a round: only then may who was away return (`later`)."""
+        """Whether `broadcast` tells all of a round: only then may who was away return (`from_broadcast`)."""
         ...
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `stands_alone`.
 
         Raises MalformedMessage or ProtocolViolation.
@@ -205,7 +205,7 @@ class SimpleRound:
         """No: what a round sums follows from those before it."""
         return False
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Nobody can tell without the rounds between. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, f"round {number} does not follow from its broadcast alone")
 

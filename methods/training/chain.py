@@ -141,7 +141,7 @@ class ChainRound(SimpleRound):
         """Yes: the state is all of it."""
         return True
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
         return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
 

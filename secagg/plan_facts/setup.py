@@ -202,7 +202,7 @@ class SessionSetup:
         if self.known_round is not None and opening.number == self.number + 1:
             return self.known_round.decode_broadcast(broadcast, self.plan.grid)
         begun = self._begun
-        return begun.later(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
+        return begun.from_broadcast(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
 
     @property
     def opens_alone(self) -> bool:
