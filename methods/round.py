@@ -161,12 +161,12 @@ class Round(Protocol):
         ...
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Whether `broadcast` tells all of a round: only then may who was away return (`from_broadcast`)."""
         ...
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
-        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `stands_alone`.
+        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `is_self_contained`.
 
         Raises MalformedMessage or ProtocolViolation.
         """
@@ -201,7 +201,7 @@ class SimpleRound:
         raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """No: what a round sums follows from those before it."""
         return False
 

@@ -137,7 +137,7 @@ class ChainRound(SimpleRound):
         return replace(self, number=told.number, state=state)
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Yes: the state is all of it."""
         return True
 

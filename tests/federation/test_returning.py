@@ -63,7 +63,7 @@ class Logbook(SimpleMethod):
         return {}
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Yes: number and total."""
         return True
 
