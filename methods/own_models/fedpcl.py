@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Fixed, Method
-from methods.own_models.own_projection import Floats, OwnProjection
+from methods.own_models.own_projection import Floats, LocalProjection
 from secagg.errors import BadInput
 from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, project, similarities
 from secagg.wire import Range
@@ -30,7 +30,7 @@ MOST_GROUPS = 1000
 
 
 @dataclass(frozen=True)
-class FedPCL(OwnProjection):
+class FedPCL(LocalProjection):
     """Trains −log softmax_j(z·c_j/τ) at the label, c_j the shared means, τ the `temperature`; and the same by groups.
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared

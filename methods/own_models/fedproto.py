@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.own_models.own_projection import Floats, OwnProjection
+from methods.own_models.own_projection import Floats, LocalProjection
 from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
 from secagg.wire import Range
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FedProto(OwnProjection):
+class FedProto(LocalProjection):
     """Trains the cross-entropy of a head of the member's own on z, plus `pull`·‖z − c_y‖², c_y its class's prototype.
 
     Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.

@@ -179,7 +179,7 @@ REFUSAL = (
 
 
 @dataclass(frozen=True)
-class OwnProjection(SimpleMethod, ABC):
+class LocalProjection(SimpleMethod, ABC):
     """`rounds` sums over projections to `width` dimensions; it is its own rounds, at the `prototypes` that opened one.
 
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
