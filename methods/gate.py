@@ -125,7 +125,7 @@ class Gated(SimpleMethod):
             )
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """The same gate before the settled method."""
         return put_gate(self.method.resolve(fixed), self.threshold)
 

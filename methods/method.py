@@ -231,7 +231,7 @@ class Method(Protocol):
         """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
         ...
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
         ...
 
@@ -277,7 +277,7 @@ class UsualMethod:
         """Their domains."""
         return examples.domains
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """Itself: nothing is left open."""
         return self  # type: ignore[return-value]  # as above
 

@@ -47,7 +47,7 @@ class FedCGS(SimpleMethod):
         if self.personalise and self.refine not in (0, AUTO):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """With the rounds that pay where their number was left to the plan; none where the head is to be adapted."""
         if self.refine != AUTO:
             return self

@@ -35,7 +35,7 @@ class FedPCL(LocalProjection):
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
     prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
-    A plan has as many `groups` as its members, colluders and dropouts allow (`settle`), if asked for any.
+    A plan has as many `groups` as its members, colluders and dropouts allow (`resolve`), if asked for any.
     """
 
     name: ClassVar[str] = "fedpcl"
@@ -56,7 +56,7 @@ class FedPCL(LocalProjection):
             raise BadInput(f"the exchange {self.exchange} takes groups", remedy="a plan decides them; or give groups")
         return self.groups or 1
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """As many groups as leave each two honest members at least, or one for each member. Raises BadInput."""
         if self.exchange == "none" or self.groups:
             return self

@@ -389,7 +389,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
     Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
     """
-    method = method_of(plan).settle(fixed_by(plan, epsilon, clients))
+    method = method_of(plan).resolve(fixed_by(plan, epsilon, clients))
     plan = replace(plan, parameters=canonical_json(method.parameters))
     if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
         return plan

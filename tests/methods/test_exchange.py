@@ -202,5 +202,5 @@ def test_undecided_groups_are_no_sum() -> None:
     asked = FedPCL(exchange="groups")
     with pytest.raises(BadInput, match="a plan decides them"):
         asked.sums(DIMENSION, CLASSES, 100)
-    assert asked.settle(fixed) == replace(asked, groups=2)
-    assert FedPCL().settle(fixed) == FedPCL()
+    assert asked.resolve(fixed) == replace(asked, groups=2)
+    assert FedPCL().resolve(fixed) == FedPCL()
