@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Fixed, Method
-from methods.own_models.own_projection import Floats, LocalProjection
+from methods.own_models.local_projection import Floats, LocalProjection
 from secagg.errors import BadInput
 from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, project, similarities
 from secagg.wire import Range

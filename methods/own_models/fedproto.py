@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.own_models.own_projection import Floats, LocalProjection
+from methods.own_models.local_projection import Floats, LocalProjection
 from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
 from secagg.wire import Range
 

@@ -16,8 +16,8 @@ from methods import read_planned
 from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
 from methods.round import Round
 from methods.search.population import Population, Search
-from methods.search.population_round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
-from methods.search.search_space import Space, TrainingSpace, trained_method
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
+from methods.search.space import Space, TrainingSpace, trained_method
 from methods.training.chain import MAX_ROUNDS, require_room
 from methods.training.trained_in_rounds import LEAST, MOST
 from secagg.encoding import Block, Kind

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.search.search_space import Setting, Space
+from methods.search.space import Setting, Space
 from secagg.crypto.labels import digest, number
 
 INTENSITY = 0.1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from methods import method_named
 from methods.search.population import Draws, Population, Search, annealed, beside, drawn, evolved, extremes
-from methods.search.search_space import Space
+from methods.search.space import Space
 from secagg.errors import BadInput
 
 KNOWN = method_named("fedavg").parameters

@@ -14,7 +14,7 @@ from methods import method_named
 from methods.declaration import check_declaration, check_steps
 from methods.method import Fixed
 from methods.own_models.fedpcl import Contrast, FedPCL
-from methods.own_models.own_projection import placed, prototypes_of
+from methods.own_models.local_projection import placed, prototypes_of
 from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused

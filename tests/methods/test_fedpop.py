@@ -18,7 +18,7 @@ from methods.declaration import check_declaration, check_steps
 from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.search.fedpop import SCORE_SHARE
-from methods.search.population_round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.training.chain import MODEL, ModelState
 from methods.training.local_work import UPDATE, ProgramUpdate
 from secagg.encoding.updates import State

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from methods import method_named
 from methods.declaration import check_declaration, check_steps
-from methods.own_models.own_projection import Kept, LocalProjection
+from methods.own_models.local_projection import Kept, LocalProjection
 from methods.own_models.projected_sums import project_records, released_sums
 from methods.round import Contribution, Examples, Local
 from secagg.encoding import Grid, Normalisation, quantise

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 
-from methods.own_models.own_projection import LocalProjection
+from methods.own_models.local_projection import LocalProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.targets import HALF_READ, READ

@@ -175,7 +175,7 @@ PROJECTIONS = (
     PlantedFault(
         "steps leave out classes by the member's counts",
         "The steps of an own projection leave out classes of which the member has one record.",
-        "methods.own_models.own_projection:LocalProjection._known",
+        "methods.own_models.local_projection:LocalProjection._known",
         (
             (
                 "(self._told(local.classes)[0] != 0).any(axis=1)[labels]",
@@ -187,7 +187,7 @@ PROJECTIONS = (
     PlantedFault(
         "what is sent is projected by the member's own tensors",
         "The sums that leave are of projections by tensors that the member trained without noise.",
-        "methods.own_models.own_projection:LocalProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (
             (
                 "weight = sends.then(lambda row: self._weight(row, dimension))",
@@ -199,14 +199,14 @@ PROJECTIONS = (
     PlantedFault(
         "noisy steps begin at the member's own tensors",
         "The steps with noise begin at tensors that the member trained without noise.",
-        "methods.own_models.own_projection:LocalProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (("self._noisily_trained(program, sends, local)", "self._noisily_trained(program, public(flat), local)"),),
         (f"{UNDRAWN}[fedpcl]",),
     ),
     PlantedFault(
         "FedProto's weight by its own records",
         "A projection that is sent by is turned by the member's number of records after its steps.",
-        "methods.own_models.own_projection:LocalProjection._noisily_trained",
+        "methods.own_models.local_projection:LocalProjection._noisily_trained",
         (("lambda row: row if", "lambda row: row * (1 + len(local.examples)) if"),),
         (f"{UNDRAWN}[fedproto]",),
     ),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from methods import sums_of
-from methods.own_models.own_projection import LocalProjection
+from methods.own_models.local_projection import LocalProjection
 from methods.round import Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.search.population import Draws, Population, Search
-from methods.search.search_space import TrainingSpace, said
+from methods.search.space import TrainingSpace, said
 from methods.slots.slots import MOST_SLOTS, slot_of
 from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
 from methods.training.local_work import as_trained, program_inputs
