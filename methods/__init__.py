@@ -87,7 +87,7 @@ def method_of(plan: Plan) -> Method:
 
 
 def kind_named(name: str) -> Callable[..., Method]:
-    """What makes a method of that name, with its parameters: one of `METHODS`, or somebody's own, whose code then runs.
+    """Return the class of a method: one of `METHODS`, or a plug-in's, whose code then runs.
 
     Raises BadInput for unknown names, and for code that is not here or brings no method.
     """
@@ -106,13 +106,13 @@ def kind_named(name: str) -> Callable[..., Method]:
 
 
 def planned_method(name: str) -> str:
-    """What a plan calls a method: code of others by its name and digest. Raises what `kind_named` raises."""
+    """Return a method's name in plans; a plug-in's holds its digest. Raises what `kind_named` raises."""
     found = None if name in METHODS else plugins.load(plugins.METHODS, name)
     return found.planned if found is not None else name
 
 
 def _refuse_others(found: plugins.Plugin) -> None:
-    """Raise BadInput for code that is no method: a class, so that a plan has no function called that a file holds."""
+    """Raise BadInput for a plug-in that is not a method's class: no plan has a function of a file called."""
     if not isinstance(found.value, type):
         raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:

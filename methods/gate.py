@@ -250,7 +250,7 @@ class GatedRound(SimpleRound):
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
     def finalize(self, opened: Opened) -> Step:
-        """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
+        """Return the result of the kept cells: a head that never predicts another class, with noise or without; or a round."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
         if step.artifact is None:
@@ -300,7 +300,7 @@ class GatedRound(SimpleRound):
         return rows
 
     def _classes(self, aggregate: Blocks) -> int:
-        """How many classes the plan has: any block with a row for each says so."""
+        """Return the plan's number of classes, from any block with a row for each."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
     def _cells(self, examples: Examples) -> Integers:

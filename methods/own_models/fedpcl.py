@@ -1,4 +1,4 @@
-"""FedPCL: projections of one's own over frozen features, pulled to shared prototypes (Tan et al. 2022).
+"""FedPCL: every client trains a projection of frozen features, pulled to shared prototypes (Tan et al. 2022).
 
 The loss is the paper's global term, Eq. 8, as the cross-entropy over all classes that it is meant to be: printed, its
 denominator lacks the positive, and nothing bounds it below. The local term, Eq. 9 mended alike, contrasts a record with
@@ -106,7 +106,7 @@ class Contrast(Projecting):
         return similarities(z, z.new_tensor(self.prototypes[0])) / self.temperature
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """L_g + L_p (Eq. 10); L_g alone where there are no groups."""
+        """L_g + L_p (Eq. 10); L_g alone without groups."""
         from torch.nn import functional
 
         z = project(parameters, x)

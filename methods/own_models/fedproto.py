@@ -1,4 +1,4 @@
-"""FedProto: classifiers of one's own, whose projections are held near shared prototypes (Tan et al. 2022, AAAI).
+"""FedProto: every client trains a classifier whose projections are held near shared prototypes (Tan et al. 2022, AAAI).
 
 The parts that members share and keep are those of FedPCL, so that the two compare: frozen features, a projection of
 unit length, and a first round in which nothing is trained. The regulariser is per record, as in the authors' code; the

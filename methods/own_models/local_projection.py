@@ -243,12 +243,12 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def training(self) -> TrainingSettings:
-        """What a member does in a round."""
+        """Settings of a member's training in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """What a member does in a round for what it sends, where `sampling` is above 0; its noise is the plan's."""
+        """Settings of the training by DP-SGD of what a member sends, where `sampling` is above 0; its noise is the plan's."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
@@ -343,7 +343,7 @@ class LocalProjection(SimpleMethod, ABC):
         return program.start(digest("public start", self.name.encode()))
 
     def _kept(self, program: Untainted[Projecting], local: Local) -> Kept:
-        """What the round before left the member; without one the public start."""
+        """Return what the member kept of the round before; of none the public start."""
         if local.state:
             return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
         start = program.then(self._start)

@@ -163,7 +163,7 @@ class FedPop(UsualMethod):
 
 
 def _scores_of(most: int, cohorts: int) -> tuple[BlockSensitivity, ...]:
-    """How far so many records move the scores."""
+    """Return how far so many records move the scores."""
     return (
         BlockSensitivity(LOSS, float(most * LOSS_LEVELS), cohorts),
         BlockSensitivity(SCORED, float(most), cohorts, scalable=True),

@@ -63,7 +63,7 @@ def annealed(first: float, done: int, of: int) -> float:
     return first / 2 * (1 + _cosine(math.pi * done / of)) if done < of else 0.0
 
 
-def drawn(space: Space, draws: Draws) -> tuple[float, ...]:
+def draw_settings(space: Space, draws: Draws) -> tuple[float, ...]:
     """Places drawn evenly from the whole space."""
     return tuple(_anywhere(each, draws) for each in space.settings)
 
@@ -128,7 +128,7 @@ Tensors = Mapping[str, Floats]
 
 @dataclass(frozen=True)
 class Search:
-    """What a search is given: its `kind`, the `space`, how many configurations, cohorts of each, rounds and interval.
+    """A search's settings: its `kind`, the `space`, how many configurations, cohorts of each, rounds and interval.
 
     "evolution" is FedPop: every `interval` rounds the worst are replaced by neighbours of the best (FedPop-G), and
     beside each configuration its cohorts try settings of the members' own near it (FedPop-L), the names of the
@@ -144,7 +144,7 @@ class Search:
 
     @property
     def cohorts(self) -> int:
-        """How many there are."""
+        """The number of cohorts."""
         return self.configurations * self.variants
 
     @property
@@ -160,7 +160,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What is known of K configurations, with m cohorts for each and J settings.
+    """The public state of K configurations, with m cohorts for each and J settings.
 
     `places` (K, J) are their settings' and `tried` (K, m, J) those that their cohorts train with. `order` (K·m,): which
     of these each cohort tries, counted through. `scores` (K,) are the last known, the lowest the best; `totals` and
@@ -180,7 +180,7 @@ class Population:
     @classmethod
     def first(cls, search: Search, draws: Draws) -> Population:
         """Configurations drawn from the space; each cohort has its own number's."""
-        places = [drawn(search.space, draws) for _ in range(search.configurations)]
+        places = [draw_settings(search.space, draws) for _ in range(search.configurations)]
         tried = [_ball(search, each, draws) for each in places]
         zeros, count = np.zeros(search.configurations), search.configurations
         order = np.arange(search.cohorts, dtype=np.float64)
@@ -209,7 +209,7 @@ class Population:
         }
 
     def holds(self, search: Search) -> bool:
-        """Whether this can be a population of the search: a state that was told may say anything."""
+        """Whether this can be a population of the search: a broadcast state may hold anything."""
         places = [*self.places, *self.tried.reshape(-1, len(search.names))]
         return (
             all(search.space.holds(tuple(each.tolist())) for each in places)
@@ -311,7 +311,7 @@ def _assigned(population: Population, search: Search, draws: Draws) -> Populatio
 
 
 def _ball(search: Search, places: tuple[float, ...], draws: Draws) -> list[tuple[float, ...]]:
-    """What the cohorts of a new configuration try: its own settings, or, where there are several, some beside them."""
+    """Return the settings that the cohorts of a new configuration try: its own, or, where there are several, some beside them."""
     if search.variants == 1:
         return [places]
     return [beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]

@@ -106,7 +106,7 @@ class PopulationRound(ChainRound):
 
     @cached_property
     def population(self) -> Population:
-        """What the state says of settings and scores."""
+        """The settings and scores in the state."""
         names = Population.shapes(self.search)
         return Population.of({name: self.state.groups[name] for name in names})
 
@@ -148,7 +148,7 @@ class PopulationRound(ChainRound):
         return Contribution(self._placed(rows), part.state)
 
     def _own_noise(self, further: Mapping[str, float], randomness: RandomSource) -> Integers:
-        """What the member adds to its own two numbers, drawn before a record is touched; zeros where others add it."""
+        """Draw the noise on the member's own two numbers, before a record is touched; zeros where others add it."""
         if not further:
             return np.zeros(2, dtype=np.int64)
         return discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], randomness)
@@ -244,7 +244,7 @@ class PopulationRound(ChainRound):
 
 
 def _part(local: Local, rows: NDArray[np.bool_] | Integers) -> Local:
-    """What the member has, with these of its records alone."""
+    """Return the member's data with these of its records alone."""
     inputs = None if local.inputs is None else local.inputs[rows]
     return replace(local, examples=local.examples.take(rows), inputs=inputs)
 

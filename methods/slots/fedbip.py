@@ -75,7 +75,7 @@ class ConceptSums:
         )
 
     def contribute(self, local: Local) -> Contribution:
-        """Train, clip, truncate to integers. What is no number sends zeros. Raises BadInput for another backbone."""
+        """Train, clip, truncate to integers; training that gives no number sends zeros. Raises BadInput for another backbone."""
         examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
         if local.feature_map is None:
             trained = zeros
@@ -88,7 +88,7 @@ class ConceptSums:
         return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
 
     def told(self, opened: Opened) -> Integers:
-        """The mean vectors (C + D, width) over the members that have records of each, as they are told."""
+        """Return the mean vectors (C + D, width) over the members that have records of each, as they are broadcast."""
         means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
         return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
 
@@ -242,7 +242,7 @@ class FedBiP(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class SlotRound(SimpleRound):
-    """The sum of slots after that of `concepts` (C + D, width), integers as they are told."""
+    """The sum of slots after that of `concepts` (C + D, width), the broadcast integers."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)

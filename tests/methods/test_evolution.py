@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.search.population import Draws, Population, Search, annealed, beside, drawn, evolved, extremes
+from methods.search.population import Draws, Population, Search, annealed, beside, draw_settings, evolved, extremes
 from methods.search.space import Space
 from secagg.errors import BadInput
 
@@ -56,7 +56,7 @@ def test_places_stay_within_bounds(at: tuple[float, ...]) -> None:
     """Whatever is drawn, evolved or taken beside lies in the space, and so do the settings."""
     draws = Draws(SEED)
     for found in (
-        drawn(SPACE, draws),
+        draw_settings(SPACE, draws),
         beside(SPACE, at, draws, TUNABLE),
         evolved(SPACE, at, 0.1, 0.5, draws, TUNABLE),
         evolved(SPACE, at, 5.0, 0.0, draws, TUNABLE),
@@ -138,7 +138,7 @@ def test_draws_are_golden() -> None:
     draws = Draws(SEED)
     assert [draws.below(1000) for _ in range(6)] == GOLDEN_DRAWS
     assert Draws(SEED).shuffled(6) == GOLDEN_ORDER
-    assert drawn(SPACE, Draws(SEED)) == GOLDEN_PLACES
+    assert draw_settings(SPACE, Draws(SEED)) == GOLDEN_PLACES
 
 
 def test_evolution_is_golden() -> None:
