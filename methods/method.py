@@ -134,7 +134,7 @@ class SumSpec:
 
 
 def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
-    """Return the training that a plan of these sums and files of code asks of a member: all of their rounds, the most of any round."""
+    """Return the training that these sums and files of code ask of a member: all rounds, and the most of any round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),

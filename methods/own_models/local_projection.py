@@ -73,7 +73,7 @@ def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> 
     )
 
 
-def placed(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
+def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
     """The blocks of a member with these counts (C,) and sums (C, w): zeros in other groups' places."""
     if groups == 1:
         return {COUNTS: counts, SUMS: sums}
@@ -248,7 +248,7 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of the training by DP-SGD of what a member sends, where `sampling` is above 0; its noise is the plan's."""
+        """Settings of DP-SGD for what a member sends, where `sampling` is above 0; its noise is the plan's."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
@@ -301,8 +301,8 @@ class LocalProjection(SimpleMethod, ABC):
         """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
         classes, levels = local.classes, local.grid.levels
         dimension = local.examples.records.shape[1]
-        program = public(self._told(classes)).then(lambda told: self.local_program(dimension, told / levels))
-        kept = self._kept(program, local)
+        program = public(self._prototypes_of(classes)).then(lambda told: self.local_program(dimension, told / levels))
+        kept = self._state_of(program, local)
         flat, sends = kept.flat, kept.sends
         if self.prototypes is not None:
             flat = self._trained(program.value, flat, local)
@@ -314,7 +314,7 @@ class LocalProjection(SimpleMethod, ABC):
             counts, sums = released_sums(weight, local.examples, classes, levels)
         if self.cap:
             counts, sums = shorten(counts, sums, self.cap)
-        return Contribution(placed(counts, sums, local.member, self.cohorts), kept.to_bytes())
+        return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """0; in none where there are groups: which a record is in follows from whose it is."""
@@ -324,7 +324,7 @@ class LocalProjection(SimpleMethod, ABC):
         """The model of the public start. Raises BadInput for anything else."""
         return read_model(content)
 
-    def _told(self, classes: int) -> Integers:
+    def _prototypes_of(self, classes: int) -> Integers:
         """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
         if self.prototypes is None:
             return self._no_prototypes(classes)
@@ -342,7 +342,7 @@ class LocalProjection(SimpleMethod, ABC):
     def _start(self, program: Projecting) -> Floats:
         return program.start(digest("public start", self.name.encode()))
 
-    def _kept(self, program: Untainted[Projecting], local: Local) -> Kept:
+    def _state_of(self, program: Untainted[Projecting], local: Local) -> Kept:
         """Return what the member kept of the round before; of none the public start."""
         if local.state:
             return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
@@ -357,7 +357,7 @@ class LocalProjection(SimpleMethod, ABC):
     def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
         """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
         inputs, labels = program_inputs(local, program), local.examples.labels
-        known: NDArray[np.bool_] = (self._told(local.classes)[0] != 0).any(axis=1)[labels]
+        known: NDArray[np.bool_] = (self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
 
     def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:

@@ -68,7 +68,7 @@ def draw_settings(space: Space, draws: Draws) -> tuple[float, ...]:
     return tuple(_anywhere(each, draws) for each in space.settings)
 
 
-def beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[str]) -> tuple[float, ...]:
+def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[str]) -> tuple[float, ...]:
     """Places in a small ball around others; of the settings that are not `moved` the same."""
     return tuple(
         _near(each, place, BALL, draws) if each.name in moved else place
@@ -76,7 +76,7 @@ def beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[
     )
 
 
-def evolved(
+def evolve(
     space: Space, places: Sequence[float], intensity: float, resampled: float, draws: Draws, moved: Sequence[str]
 ) -> tuple[float, ...]:
     """Evo (Eq. 3): each of the `moved` settings drawn near its place, or, with probability `resampled`, anywhere."""
@@ -263,7 +263,7 @@ def _searched_beside(population: Population, search: Search, number: int, found:
             best, worst = extremes(found[config].tolist())
             for place in worst:
                 origin = population.tried[config, best[draws.below(len(best))]].tolist()
-                tried[config, place] = evolved(search.space, origin, intensity, resampled, draws, search.own_names)
+                tried[config, place] = evolve(search.space, origin, intensity, resampled, draws, search.own_names)
     return replace(population, tried=tried)
 
 
@@ -278,7 +278,7 @@ def _replaced(population: Population, search: Search, number: int, draws: Draws)
     for place in worst:
         parent = best[draws.below(len(best))]
         origin = population.places[parent].tolist()
-        places[place] = evolved(search.space, origin, intensity, resampled, draws, search.names)
+        places[place] = evolve(search.space, origin, intensity, resampled, draws, search.names)
         tried[place] = _ball(search, tuple(places[place].tolist()), draws)
         parents[place], scores[place], age[place] = parent, population.scores[parent], 0.0
     zeros = np.zeros(search.configurations)
@@ -311,7 +311,7 @@ def _assigned(population: Population, search: Search, draws: Draws) -> Populatio
 
 
 def _ball(search: Search, places: tuple[float, ...], draws: Draws) -> list[tuple[float, ...]]:
-    """Return the settings that the cohorts of a new configuration try: its own, or, where there are several, some beside them."""
+    """Return the settings that a new configuration's cohorts try: its own, or of several cohorts some near them."""
     if search.variants == 1:
         return [places]
-    return [beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]
+    return [draw_beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]

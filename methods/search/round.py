@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.search.population import Draws, Population, Search
-from methods.search.space import TrainingSpace, said
+from methods.search.space import TrainingSpace, settings_text
 from methods.slots.slots import MOST_SLOTS, slot_of
 from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
 from methods.training.local_work import as_trained, program_inputs
@@ -126,7 +126,7 @@ class PopulationRound(ChainRound):
         """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
         best = self.population.best
         scaled = for_unit_length(self.program, self.state.groups[MODEL][best])
-        settings = said(self._settings(self.population.places[best]))
+        settings = settings_text(self._settings(self.population.places[best]))
         return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
 
     def contribute(self, local: Local) -> Contribution:
@@ -145,7 +145,7 @@ class PopulationRound(ChainRound):
         lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest, tolerant=local.has_noise)
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
-        return Contribution(self._placed(rows), part.state)
+        return Contribution(self._put_in_rows(rows), part.state)
 
     def _own_noise(self, further: Mapping[str, float], randomness: RandomSource) -> Integers:
         """Draw the noise on the member's own two numbers, before a record is touched; zeros where others add it."""
@@ -153,7 +153,7 @@ class PopulationRound(ChainRound):
             return np.zeros(2, dtype=np.int64)
         return discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], randomness)
 
-    def _placed(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
+    def _put_in_rows(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
         """Blocks that are zero but for the given rows; what noise makes larger than its bound is cut to it."""
         blocks = {}
         for block in self.spec.blocks:
@@ -170,7 +170,7 @@ class PopulationRound(ChainRound):
         """
         found, of_arms = self._scores(opened)
         population = self.population.measured(found)
-        groups, moments = self._moved(opened)
+        groups, moments = self._move_models(opened)
         known = State({MODEL: groups, **moments, **population.groups}, {}, self.state.step + 1)
         if self.number == self.rounds:
             return Step(replace(self, state=known).model)
@@ -194,7 +194,7 @@ class PopulationRound(ChainRound):
         whole = np.array([_mean_loss(*pair, sigma, self.largest) for pair in zip(lost, count, strict=True)])
         return whole, arms.reshape(shape)
 
-    def _moved(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
+    def _move_models(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
         """Every configuration's model and moments after its own step, (K, size) each.
 
         A model that leaves the numbers that programs compute with begins at the public start again, as if it were new.

@@ -246,6 +246,6 @@ def _read(name: str, text: str, default: str | float) -> Setting:
         raise BadInput(f"{name} cannot be {text!r}", remedy=REMEDY) from None
 
 
-def said(parameters: Parameters) -> str:
+def settings_text(parameters: Parameters) -> str:
     """Settings as words: "epochs=2 rate=0.05"."""
     return " ".join(f"{name}={value}" for name, value in parameters.items())

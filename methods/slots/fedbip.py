@@ -75,7 +75,7 @@ class ConceptSums:
         )
 
     def contribute(self, local: Local) -> Contribution:
-        """Train, clip, truncate to integers; training that gives no number sends zeros. Raises BadInput for another backbone."""
+        """Train, clip, truncate; training that gives no number sends zeros. Raises BadInput for another backbone."""
         examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
         if local.feature_map is None:
             trained = zeros
@@ -87,13 +87,13 @@ class ConceptSums:
         places = (OF_CLASS, examples.labels), (OF_DOMAIN, examples.domains)
         return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
 
-    def told(self, opened: Opened) -> Integers:
+    def broadcast_means(self, opened: Opened) -> Integers:
         """Return the mean vectors (C + D, width) over the members that have records of each, as they are broadcast."""
         means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
         return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
 
     def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Undo `told`: of classes (C, width) and of domains (D, width). Raises MalformedMessage for fewer or more."""
+        """Undo `broadcast_means`: (C, width) of classes and (D, width) of domains. Raises MalformedMessage for others."""
         if len(told) != classes + self.domains:
             raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
         vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
@@ -193,7 +193,7 @@ class FedBiP(Slotted):
     def finalize(self, opened: Opened) -> Step:
         """The slots' means; with concepts the round that opens them. Raises BadInput."""
         if self.concepts:
-            return Step(next_round=SlotRound(self, self._concept_sums(opened.grid.levels).told(opened)))
+            return Step(next_round=LatentRound(self, self._concept_sums(opened.grid.levels).broadcast_means(opened)))
         return Step(self.means(opened))
 
     def means(self, opened: Opened, concepts: Integers | None = None) -> SlotMeans:
@@ -229,7 +229,7 @@ class FedBiP(Slotted):
         """The slots' round, with the concept vectors. Raises MalformedMessage or ProtocolViolation."""
         if not self.concepts:
             return super().decode_broadcast(broadcast, grid)
-        return SlotRound(self, read_concepts(broadcast, self.width))
+        return LatentRound(self, read_concepts(broadcast, self.width))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """Means of slots. Raises BadInput for anything else."""
@@ -241,7 +241,7 @@ class FedBiP(Slotted):
 
 
 @dataclass(frozen=True, eq=False)
-class SlotRound(SimpleRound):
+class LatentRound(SimpleRound):
     """The sum of slots after that of `concepts` (C + D, width), the broadcast integers."""
 
     method: FedBiP
@@ -265,5 +265,5 @@ class SlotRound(SimpleRound):
 
     def require_equal(self, told: Round) -> None:
         """Every entry is this client's own but for rounding."""
-        if not (isinstance(told, SlotRound) and are_told(self.concepts, told.concepts)):
+        if not (isinstance(told, LatentRound) and are_told(self.concepts, told.concepts)):
             raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

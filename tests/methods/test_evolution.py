@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.search.population import Draws, Population, Search, annealed, beside, draw_settings, evolved, extremes
+from methods.search.population import Draws, Population, Search, annealed, draw_beside, draw_settings, evolve, extremes
 from methods.search.space import Space
 from secagg.errors import BadInput
 
@@ -57,9 +57,9 @@ def test_places_stay_within_bounds(at: tuple[float, ...]) -> None:
     draws = Draws(SEED)
     for found in (
         draw_settings(SPACE, draws),
-        beside(SPACE, at, draws, TUNABLE),
-        evolved(SPACE, at, 0.1, 0.5, draws, TUNABLE),
-        evolved(SPACE, at, 5.0, 0.0, draws, TUNABLE),
+        draw_beside(SPACE, at, draws, TUNABLE),
+        evolve(SPACE, at, 0.1, 0.5, draws, TUNABLE),
+        evolve(SPACE, at, 5.0, 0.0, draws, TUNABLE),
     ):
         assert SPACE.holds(found)
         settings = SPACE.at(found)
@@ -92,7 +92,7 @@ def test_what_is_no_space_is_refused(text: str, words: str) -> None:
 def test_whole_numbers_mutate() -> None:
     """A whole number goes to either neighbour or stays, each about as often: printed Eq. 3 never moves it."""
     draws = Draws(SEED)
-    found = [evolved(SPACE, (1.0, 2.0, 0.5, 0.5), 0.1, 0.0, draws, TUNABLE) for _ in range(600)]
+    found = [evolve(SPACE, (1.0, 2.0, 0.5, 0.5), 0.1, 0.0, draws, TUNABLE) for _ in range(600)]
     for setting, around in ((0, 1), (1, 2)):
         counts = [sum(each[setting] == around + step for each in found) for step in (-1, 0, 1)]
         assert sum(counts) == 600
@@ -106,7 +106,7 @@ def test_only_what_is_moved_moves() -> None:
     at = (1.0, 2.0, 0.5, 0.5)
     own = search_of().own_names
     assert own == ("batch", "epochs", "rate")
-    assert {evolved(SPACE, at, 0.1, 1.0, Draws(bytes([seed]) * 32), own)[3] for seed in range(20)} == {0.5}
+    assert {evolve(SPACE, at, 0.1, 1.0, Draws(bytes([seed]) * 32), own)[3] for seed in range(20)} == {0.5}
 
 
 def test_annealing_is_a_cosine() -> None:

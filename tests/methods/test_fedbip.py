@@ -14,7 +14,7 @@ import pytest
 from methods import method_named
 from methods.baselines.baseline import ClientData
 from methods.round import Examples, Local, Opened
-from methods.slots.fedbip import OF_CLASS, OF_DOMAIN, FedBiP, SlotRound
+from methods.slots.fedbip import OF_CLASS, OF_DOMAIN, FedBiP, LatentRound
 from methods.slots.slots import slot_of
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid, Normalisation, quantise
@@ -217,11 +217,11 @@ def test_the_round_is_told_exactly(feature_map: FeatureMap, data: Dataset) -> No
     method = FedBiP(domains="d0+d1", concepts=1, width=WIDTH, epochs=1)
     own = local(feature_map, data)
     following = method.finalize(Opened(method.contribute(own).blocks, GRID)).next_round
-    assert isinstance(following, SlotRound)
+    assert isinstance(following, LatentRound)
     told = method.decode_broadcast(following.broadcast(), GRID)
     following.require_equal(told)
     with pytest.raises(SecaggError, match="do not follow"):
-        following.require_equal(SlotRound(method, following.concepts + 2))
+        following.require_equal(LatentRound(method, following.concepts + 2))
     with pytest.raises(MalformedMessage):
         FedBiP(concepts=1, width=WIDTH + 1).decode_broadcast(following.broadcast(), GRID)
 

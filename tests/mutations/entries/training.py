@@ -178,7 +178,7 @@ PROJECTIONS = (
         "methods.own_models.local_projection:LocalProjection._known",
         (
             (
-                "(self._told(local.classes)[0] != 0).any(axis=1)[labels]",
+                "(self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]",
                 "(np.bincount(labels, minlength=local.classes) > 1)[labels]",
             ),
         ),
