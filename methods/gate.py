@@ -250,7 +250,7 @@ class GatedRound(SimpleRound):
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
     def finalize(self, opened: Opened) -> Step:
-        """Return the kept cells' result: a head that never predicts another class, with noise or without; or a round."""
+        """Return the kept cells' result: a head that never predicts another class, noise or not; or a round."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
         if step.artifact is None:

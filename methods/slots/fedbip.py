@@ -93,7 +93,7 @@ class ConceptSums:
         return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
 
     def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Undo `broadcast_means`: (C, width) of classes and (D, width) of domains. Raises MalformedMessage for others."""
+        """Undo `broadcast_means`: (C, width) of classes, (D, width) of domains. Raises MalformedMessage."""
         if len(told) != classes + self.domains:
             raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
         vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
