@@ -48,12 +48,16 @@ class Work(Protocol):
         """Return what is summed in each of so many rounds."""
         ...
 
-    def contribute(self, state: Floats, local: Local) -> Contribution:
-        """Return one member's part; a member without records has one too."""
+    def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
+        """Return one member's part of round `number`; a member without records has one too."""
         ...
 
     def mean(self, opened: Opened) -> Floats:
         """Return the move, by public arithmetic."""
+        ...
+
+    def own_models(self, state: Floats, kept: bytes) -> Mapping[str, TrainedModel]:
+        """Return a member's own models, by name: of a state and of what its contribution kept. Raises BadInput."""
         ...
 
 
@@ -99,8 +103,12 @@ class ChainRound(SimpleRound):
         return self.server.moments
 
     def contribute(self, local: Local) -> Contribution:
-        """The work at the state."""
-        return self.work.contribute(self.state.flat, local)
+        """The work of this round at the state."""
+        return self.work.contribute(self.state.flat, local, self.number)
+
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """The models of the next state and of what the member kept. Raises BadInput."""
+        return self.work.own_models(self.server.apply(self.state, self.work.mean(opened)).flat, state) if state else {}
 
     def finalize(self, opened: Opened) -> Step:
         """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
@@ -129,11 +137,11 @@ class ChainRound(SimpleRound):
         return replace(self, number=told.number, state=state)
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Yes: the state is all of it."""
         return True
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
         return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.chain import ChainRound, Work, require_room
-from methods.training.local_work import MemberUpdate, PrivateTraining, RecordGradients
+from methods.training.local_work import KeptTensors, ProgramUpdate, RecordGradients
 from methods.training.trained_in_rounds import LARGEST, MOST, TrainedInRounds, encoding_of, require_within
 from secagg.errors import BadInput
 from secagg.networks import Program, TrainingSettings, digest_in, program_named
@@ -71,5 +71,5 @@ class FedAvg(TrainedInRounds):
         require_room(program.size, self.step)
         if self.gradients:
             return RecordGradients(program, self.rate, self.clip, encoding.levels)
-        update = encoding, self.cap, program, self.training
-        return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
+        how = encoding, self.cap, KeptTensors(program.shapes), self.private_training
+        return ProgramUpdate(*how, program, self.training)

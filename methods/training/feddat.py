@@ -6,18 +6,17 @@ adapter A_c, its head and its answers stay with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from methods.method import SumSpec, Traits
-from methods.round import Contribution, Local, Opened, Round
-from methods.training.adapter_work import AdapterUpdate, PrivateAdapterUpdate
-from methods.training.chain import MODEL, ChainRound, require_room
+from methods.round import Round
+from methods.training.adapter_work import AdapterUpdate, kept_of
+from methods.training.chain import ChainRound, require_room
 from methods.training.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
-from secagg.networks import Adapter, DistillingSettings, Dual, SharedAdapter, TrainedModel, WithHead
+from secagg.networks import Adapter, DistillingSettings, Dual, SharedAdapter, WithHead
 
 VARIANTS = ("", "averaged")
 
@@ -75,28 +74,11 @@ class FedDAT(TrainedInRounds):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
-        return AdapterRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
+        return ChainRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
 
     def _work(self, dimension: int, classes: int, levels: int) -> AdapterUpdate:
         shared = SharedAdapter(dimension, classes, self.adapter)
         adapted = (WithHead if self.variant == "averaged" else Dual)(dimension, classes, self.adapter)
         require_room(shared.size, self.step)
-        encoding = encoding_of(shared.size, self.clip, levels)
-        work = encoding, 0, shared, self.training, adapted, (1, self.rounds)
-        return PrivateAdapterUpdate(*work, self.private_training) if self.sampling else AdapterUpdate(*work)
-
-
-@dataclass(frozen=True, eq=False)
-class AdapterRound(ChainRound):
-    """A round at a shared adapter, which leaves a member models of its own."""
-
-    work: AdapterUpdate
-
-    def contribute(self, local: Local) -> Contribution:
-        """The work of this round at the state."""
-        return self.work.at(self.number, self.rounds).contribute(self.state.groups[MODEL], local)
-
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
-        """The next shared adapter with the member's head, and with its own adapter. Raises BadInput."""
-        following = self.server.apply(self.state, self.work.mean(opened))
-        return self.work.own_models(following.groups[MODEL], state)
+        how = encoding_of(shared.size, self.clip, levels), 0, kept_of(adapted), self.private_training
+        return AdapterUpdate(*how, adapted, self.training, self.rounds)

@@ -12,8 +12,12 @@ from typing import ClassVar
 
 from methods.method import SumSpec, Traits
 from methods.round import Round
-from methods.training.augmented_work import AugmentedPrivately, AugmentedRound, AugmentedUpdate, Ramps, own_entries
-from methods.training.chain import MODEL, require_room
+from methods.training.augmented_work import (
+    AugmentedUpdate,
+    Ramps,
+    kept_of,
+)
+from methods.training.chain import MODEL, ChainRound, require_room
 from methods.training.trained_in_rounds import (
     LARGEST,
     LEAST,
@@ -143,7 +147,7 @@ class FRAug(TrainedInRounds):
         if whole.augmentation is not None:
             groups[GENERATOR] = whole.augmentation.start(GENERATOR, digest("public start", GENERATOR.encode()))
         work, state = self._work(whole, levels), State(groups, {}, 0)
-        return AugmentedRound(whole.classifier, work, self.step, self.rounds, state)
+        return ChainRound(whole.classifier, work, self.step, self.rounds, state)
 
     def _networks(self, dimension: int, classes: int) -> Augmented:
         kind, *size = self.model.split(":", 1)
@@ -155,16 +159,16 @@ class FRAug(TrainedInRounds):
         return Augmented(classifier, Augmentation(*shape) if self.augment else None)
 
     def _work(self, whole: Augmented, levels: int) -> AugmentedUpdate:
-        keeps = self.norm != SHARED
-        kept = int(own_entries(whole, keeps_normalisation=keeps).sum())
+        has_prototypes = whole.augmentation is not None and not self.sampling
+        kept = kept_of(whole, keeps_normalisation=self.norm != SHARED, has_prototypes=has_prototypes)
         shared = size_of(whole.generator_shapes) + whole.classifier.size
-        encoding = encoding_of(shared - kept, self.clip, levels)
+        encoding = encoding_of(int((~kept.entries[:shared]).sum()), self.clip, levels)
         require_room(shared, self.step)
         distances = Distance(self.generator_distance), Distance(self.transfer_distance)
         weights = Weights(self.alpha, self.beta, *distances, strength=1.0)
         ramps = Ramps(self.rounds, self.ramp, self.ema_ramp)
-        sent = encoding, self.cap, whole, self.training, weights, ramps, keeps, self.generator_scale
-        return AugmentedPrivately(*sent, private=self.private_training) if self.sampling else AugmentedUpdate(*sent)
+        sent = encoding, self.cap, kept, self.private_training
+        return AugmentedUpdate(*sent, whole, self.training, weights, ramps, self.generator_scale)
 
 
 def _tainted(reason: str, remedy: str) -> BadInput:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SampledTraining, SumSpec, clipped
 from methods.round import Contribution, Local, Opened
-from methods.training.chain import Floats
+from methods.training.chain import LARGEST, Floats
 from secagg.agreement.policy import Effort
 from secagg.encoding import Block, Integers, Kind
 from secagg.encoding.updates import UpdateEncoding, sum_of_records
+from secagg.errors import BadInput
+from secagg.heads import parse_tensors
 from secagg.networks import (
     DpSgdSettings,
     Program,
+    TrainedModel,
     TrainingSettings,
     Untainted,
     dp_sgd,
     public,
     record_gradients,
     require_untainted,
+    tensors_of,
     train,
 )
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
@@ -53,26 +59,108 @@ def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
     return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
-@dataclass(frozen=True, eq=False)
-class SentUpdate(ABC):
-    """Train, and send what that moved, no longer than the clip of `encoding`, whatever a member has.
+@dataclass(frozen=True)
+class KeptTensors:
+    """Which tensors a client keeps between rounds, as a safetensors file of float32.
 
-    The promise is about a member: all that it sends is inside the blocks' lengths, which are checked on the integers
-    (McMahan et al. 2018; `updates`). What the training gives that is no number sends zeros. Where `cap` is above
-    0, an update counts min(records, cap)/cap, which is sent in a block of its own; else all count alike.
+    `shapes` are those of all that it trains, in the order in which a row holds them; `names` are kept.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    names: frozenset[str] = frozenset()
+    owner: str = ""
+
+    @cached_property
+    def kept(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the kept tensors."""
+        return {name: shape for name, shape in self.shapes.items() if name in self.names}
+
+    @cached_property
+    def entries(self) -> NDArray[np.bool_]:
+        """Which entries of a row (size,) are kept."""
+        return np.concatenate([np.full(math.prod(shape), name in self.names) for name, shape in self.shapes.items()])
+
+    def to_bytes(self, row: Floats) -> bytes:
+        """Return the file of a row (size,), empty where nothing is kept."""
+        from safetensors.numpy import save
+
+        if not self.kept:
+            return b""
+        return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept})
+
+    def read(self, content: bytes) -> dict[str, NDArray[np.float32]]:
+        """Return the tensors of a file by name. Raises BadInput for other names, shapes or types, NaN and infinity."""
+        tensors, _ = parse_tensors(content)
+        found = {name: tensor.shape for name, tensor in tensors.items()}
+        if found != self.kept or not all(
+            tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
+        ):
+            whose = f"is not of {self.owner}: it " if self.owner else ""
+            raise BadInput(f"the private state {whose}holds {found} and not {dict(self.kept)}")
+        return tensors
+
+    def restore(self, row: Floats, content: bytes) -> Floats:
+        """Return a row (size,) with the kept entries of a file; as it is for an empty one. Raises BadInput."""
+        if not content:
+            return row
+        restored = row.copy()
+        restored[self.entries] = self.row(content)
+        return restored
+
+    def row(self, content: bytes) -> Floats:
+        """Return the kept entries of a file in their order in a row. Raises BadInput as `read`."""
+        tensors = self.read(content)
+        return np.concatenate([tensors[name].ravel() for name in self.kept]).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientUpdate(ABC):
+    """Train, send what that moved of the state, no longer than the clip of `encoding`, and keep what is a client's own.
+
+    The promise is about a client: all that it sends is inside the blocks' lengths, which are checked on the integers
+    (McMahan et al. 2018; `secagg.encoding.updates`). Training that leaves the numbers sends zeros and keeps the state.
+    Where `cap` is above 0, an update counts min(records, cap)/cap, which is sent in a block of its own; else all count
+    alike.
+
+    With `private` settings the client trains by DP-SGD with noise of its own. The promise is then about a record,
+    against everybody, under the rule of taint: a step's loss of a record depends on that record, on the state and on
+    what is kept alone; these come from the broadcast and from steps before, which were noised and paid for. So what is
+    sent and kept, and all that is computed of it, is post-processing of the steps; no weight or count leaves.
     """
 
     encoding: UpdateEncoding
     cap: int
+    kept: KeptTensors
+    private: DpSgdSettings | None
 
     @property
     @abstractmethod
     def effort(self) -> Effort:
-        """What a round's training takes."""
+        """The work of a round's training without noise, and how many parameters it moves."""
 
     @abstractmethod
-    def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
-        """Train on the member's records from `start`; return what that moved, and what it keeps for the next round."""
+    def train(self, begun: Floats, local: Local, number: int) -> Floats:
+        """Return all that is trained, in one row, after round `number` from `begun`."""
+
+    @abstractmethod
+    def train_privately(
+        self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
+    ) -> Untainted[Floats]:
+        """Return the same after the steps of DP-SGD."""
+
+    @property
+    def unsent(self) -> Floats:
+        """The public start of all that is trained beside the state: it follows the state in a row."""
+        return np.empty(0)
+
+    def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
+        """Return a client's own models by name: of a state and of what it kept. Raises BadInput."""
+        return {}
+
+    @property
+    def sent(self) -> NDArray[np.bool_]:
+        """Which entries of the state (size,) are sent."""
+        return np.ones(self.encoding.size, dtype=np.bool_)
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length, and the weight."""
@@ -82,32 +170,58 @@ class SentUpdate(ABC):
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
+        spec = SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
+        return spec if self.private is None else _noised_in_steps(spec, self.private, self.effort.parameters)
 
-    def contribute(self, state: Floats, local: Local) -> Contribution:
-        """w·update, rotated and rounded at random."""
-        update, kept = self.moved(as_trained(state), local)
+    def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
+        """Return w·update, rotated and rounded at random, and what is kept."""
+        update, kept = self.update(as_trained(state), local, number)
+        length, clip = math.sqrt(float(update @ update)), self.encoding.clip
+        shortened = update * (clip / length) if length > clip else update
         count = len(local.examples)
         weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(count, self.cap) // self.cap
-        encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
+        encoded = self.encoding.encode(shortened * (weight / WEIGHT_LEVELS), local.randomness)
         blocks = {UPDATE: encoded.integers}
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}), kept)
 
-    def _shortened(self, update: Floats) -> Floats:
-        """No longer than the clip: the weight comes after."""
-        length = math.sqrt(float(update @ update))
-        return update * (self.encoding.clip / length) if length > self.encoding.clip else update
+    def update(self, state: Floats, local: Local, number: int) -> tuple[Floats, bytes]:
+        """Return what training moved of what is sent, and what is kept.
+
+        Raises TypeError where private steps gave what could be tainted.
+        """
+        begun = self.kept.restore(np.concatenate([state, self.unsent]), local.state)
+        if self.private is None:
+            return self._leaving(self.train(begun, local, number), begun)
+        # What was kept of the round before is of nothing but that round's `Untainted` outcome.
+        start = Untainted(begun) if local.state else public(begun)
+        trained = self.train_privately(start, local, number, replace(self.private, sigma=local.sigma))
+        return self._leaving(require_untainted(trained), begun)
+
+    def _leaving(self, trained: Floats, begun: Floats) -> tuple[Floats, bytes]:
+        """The move of what is sent, and the file of what is kept, which has to hold in float32."""
+        if not np.abs(trained).max() <= (LARGEST if self.kept.names else np.finfo(np.float64).max):
+            trained = begun
+        return self.pack(trained - begun), self.kept.to_bytes(trained)
+
+    def pack(self, moved: Floats) -> Floats:
+        """Return what is sent of a move of all that is trained."""
+        sent = self.sent
+        return moved[: sent.size][sent]
 
     def mean(self, opened: Opened) -> Floats:
-        """The weighted mean of the updates; all members' full weight where no weights are sent."""
+        """Return the weighted mean of the updates, all clients' full weight where no weights are sent.
+
+        Nothing moves what stays with the clients.
+        """
         total = self.encoding.decode(opened.blocks[UPDATE]) / opened.multiplier(UPDATE)
-        if not self.cap:
-            return total / opened.clients
-        return total / (_number(opened, WEIGHT) / WEIGHT_LEVELS)
+        sent = self.sent
+        move = np.zeros(sent.size)
+        move[sent] = total / (_number(opened, WEIGHT) / WEIGHT_LEVELS if self.cap else opened.clients)
+        return move
 
 
 @dataclass(frozen=True, eq=False)
-class MemberUpdate(SentUpdate):
+class ProgramUpdate(ClientUpdate):
     """Train the `program` as `settings` say; nothing is kept."""
 
     program: Program
@@ -118,38 +232,18 @@ class MemberUpdate(SentUpdate):
         """The epochs."""
         return Effort(epochs=self.settings.epochs, parameters=self.program.size)
 
-    def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
-        """Trained − start."""
+    def train(self, begun: Floats, local: Local, number: int) -> Floats:
+        """Return the parameters after some epochs of SGD."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
         how = self.settings, local.randomness
-        return train(self.program, start, inputs, labels, *how, tolerant=local.has_noise) - start, b""
+        return train(self.program, begun, inputs, labels, *how, tolerant=local.has_noise)
 
-
-@dataclass(frozen=True, eq=False)
-class PrivateTraining(MemberUpdate):
-    """Train by DP-SGD with noise of the member's own, and send what that moved (`secagg.networks.dp_sgd`).
-
-    The promise is about a record, against everybody, under the rule of taint: a step's loss of a record depends on that
-    record and on the state alone; the state comes from the broadcast and from steps before, which were noised and paid
-    for. So what is sent, and all that is computed of it, is post-processing of the steps; no weight or count leaves.
-    """
-
-    private: DpSgdSettings
-
-    def spec(self, rounds: int) -> SumSpec:
-        """An update of padded length: no release of its own."""
-        return noised_in_steps(super().spec(rounds), self.private, self.program.size)
-
-    def contribute(self, state: Floats, local: Local) -> Contribution:
-        """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
+    def train_privately(
+        self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
+    ) -> Untainted[Floats]:
+        """Return the parameters after the steps."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
-        start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
-        trained = dp_sgd(public(self.program), start, inputs, labels, settings, local.randomness)
-        return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
-
-    def _encode(self, update: Untainted[Floats], local: Local) -> Integers:
-        """What leaves. Raises TypeError for what could be tainted."""
-        return self.encoding.encode(self._shortened(require_untainted(update)), local.randomness).integers
+        return dp_sgd(public(self.program), begun, inputs, labels, settings, local.randomness)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +269,8 @@ class RecordGradients:
         shares, effort = {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, Effort(epochs=1, parameters=size)
         return SumSpec(blocks, of_record, shares, times=rounds, effort=effort)
 
-    def contribute(self, state: Floats, local: Local) -> Contribution:
-        """Σ trunc(clip(∇)), in integers."""
+    def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
+        """Return Σ trunc(clip(∇)), in integers."""
         examples = local.examples
         inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
@@ -184,8 +278,12 @@ class RecordGradients:
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
         return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
 
+    def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
+        """None: nothing is kept."""
+        return {}
+
     def mean(self, opened: Opened) -> Floats:
-        """−rate times the mean gradient."""
+        """Return −rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / opened.multiplier(GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
 
@@ -195,7 +293,7 @@ def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: 
     return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
 
 
-def noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSpec:
+def _noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSpec:
     """The sum of updates that members make by DP-SGD of `size` parameters: no release of its own."""
     taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, update.times)
     effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)

@@ -50,9 +50,7 @@ class TrainedInRounds(UsualMethod, ABC):
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
         require_within(self, [(LEAST, LARGEST, ("rate", "clip", "gradient_clip", "server_rate"))])
-        self.training  # noqa: B018  # refuses settings that cannot be
-        if self.sampling:
-            self.private_training  # noqa: B018  # the same
+        self.training, self.private_training  # noqa: B018  # both refuse settings that cannot be
         if self.server not in SERVER_STEPS:
             raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
 
@@ -62,8 +60,10 @@ class TrainedInRounds(UsualMethod, ABC):
         """What a member does in a round. Raises BadInput for settings that cannot be."""
 
     @property
-    def private_training(self) -> DpSgdSettings:
-        """What it does where `sampling` is above 0, but for the noise, which is the plan's."""
+    def private_training(self) -> DpSgdSettings | None:
+        """A member's steps where `sampling` is above 0, but for the noise, which is the plan's."""
+        if not self.sampling:
+            return None
         return sampled_steps(self.rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property

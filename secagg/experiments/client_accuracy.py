@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import method_named
 from methods.baselines.softmax_regression import by_lbfgs
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
@@ -219,7 +220,7 @@ def adapt_clients(
     measurable = ClientDistributions.of(features, grid)
     if measurable is None:
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
-    means = class_means(head, method, grid) if adaptation.loss == "align" else None
+    means = class_means(head, method_named(method).traits.weights, grid) if adaptation.loss == "align" else None
     found = []
     for number, rows in enumerate(clients):
         if progress is not None:

@@ -22,7 +22,7 @@ from methods import method_named
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES, FEDERATED
+from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.figures import plot_groups
 from secagg.experiments.input_data import given_dataset
 from secagg.experiments.results import (
@@ -80,7 +80,7 @@ class Contender:
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
-        if found[1] not in BASELINES:
+        if not is_baseline(found[1]):
             method_named(found[1])
         return cls(found[1], " ".join((found[2] or "").split()))
 
@@ -116,7 +116,7 @@ def compare(
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
     name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
-    baselines = any(contender.method in BASELINES for contender in contenders)
+    baselines = any(is_baseline(contender.method) for contender in contenders)
     idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
     comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
     if results_of(runs) and execution.is_whole:  # refusals alone must not replace what was written before
@@ -140,7 +140,7 @@ def _ask(
     return [
         {
             **condition,
-            **(OF_SUMS if contender.method in BASELINES else {}),
+            **(OF_SUMS if is_baseline(contender.method) else {}),
             "method": contender.method,
             "parameters": contender.parameters,
         }

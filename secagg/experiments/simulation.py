@@ -15,19 +15,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from methods.baselines.paper_noise import PaperNoise
 from secagg.data import Dataset
 from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES, run_baseline
+from secagg.experiments.baselines import is_baseline, run_baseline
 from secagg.experiments.checkpoints import Checkpoint, CheckpointFolder
 from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.notes import refuse_records, with_notes
 from secagg.experiments.outcome import Federated, SimulationResult
-from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.experiments.references import References
@@ -97,7 +95,7 @@ def simulate_features(
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
     federate = partial(_federate, callbacks=callbacks, references=references, kept=kept)
-    run = run_baseline if settings.method in BASELINES else federate
+    run = run_baseline if is_baseline(settings.method) else federate
     return with_notes(run(features, settings, clock), features)
 
 
@@ -129,7 +127,7 @@ def _federate(
         reference=reference,
         by_domain=features.by_domain(head.evaluate, setup.plan.grid) if head.predicts else (),
         metrics=features.score(head, setup.plan.grid) if head.predicts else None,
-        promise=_promise(setup, settings, list(members.values())),
+        promise=setup.facts.claim.sentence() if setup.facts.claim is not None else None,
         bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, log.points[-1].upload_bytes),
         notes=(*notes, *result.doubts),
@@ -154,7 +152,7 @@ def _play(
     measured, openings = checkpoint.measured, checkpoint.openings
     log.points += checkpoint.points
     clock.add(checkpoint.seconds)
-    prepare_seeded = partial(_prepare, federation.randomness, settings.paper_noise)
+    prepare_seeded = partial(_prepare, federation.randomness)
     for played in play_rounds(federation, federation.dropouts, prepare_seeded, clock.lap, checkpoint):
         setup, result = played.setup, played.result
         measured.add(played.measured)
@@ -180,7 +178,7 @@ def _reference(
     setup = federation.setup
     if not settings.reference or not result.require_artifact().predicts:
         return None
-    if settings.paper_noise is None and not federation.dropouts and is_own_reference(last, result.members):
+    if not federation.dropouts and is_own_reference(last, result.members):
         return own
 
     def compute() -> Evaluation | None:
@@ -302,19 +300,10 @@ def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes)
 
 def _prepare(
     randomness: Randomness,
-    paper: PaperNoise | None,
     setup: RoundSetup,
     records: LocalRecords,
     member: int,
     state: bytes,
 ) -> Prepared:
     source = randomness.source("contribution", setup.number, member)
-    if paper is not None:
-        return Prepared(noisy_contribution(setup, records, paper, source))
     return contribution_of(setup, records, source, member, state)
-
-
-def _promise(setup: RoundSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
-    if settings.paper_noise is not None:
-        return amounts_to(setup, members, settings.paper_noise, settings.delta)
-    return setup.facts.claim.sentence() if setup.facts.claim is not None else None

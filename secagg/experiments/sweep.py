@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES
+from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_dataset
 from secagg.experiments.provenance import data_sha256
@@ -335,7 +335,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
     found = {}
     for values in product(*lists, range(seeds)):
         settings = dict(zip(names, values, strict=True))
-        if settings["method"] in BASELINES and not settings["refine"]:
+        if is_baseline(settings["method"]) and not settings["refine"]:
             settings["refine"] = None  # a baseline has no sum: no rounds and rounds by rule are the same
         found[tuple(settings.values())] = settings
     return tuple(found.values())

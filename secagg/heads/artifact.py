@@ -42,6 +42,10 @@ class Artifact(Protocol):
         """Whether the other is of this kind and shape, and differs by no more than rounding does."""
         ...
 
+    def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
+        """Return the same for `classes` classes, its own being those at `rows`; it never predicts the others."""
+        ...
+
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the class (n,) of features (n, d). Raises BadInput for another d."""
         ...

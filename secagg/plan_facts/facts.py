@@ -147,7 +147,7 @@ class PlanFacts:
     @property
     def opens_alone(self) -> bool:
         """Whether what opens a round of the plan is all of it: those before it are then not needed to go on."""
-        return self.first_round.stands_alone
+        return self.first_round.is_self_contained
 
     @property
     def cohort_size(self) -> int:

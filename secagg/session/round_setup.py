@@ -106,7 +106,7 @@ class RoundSetup:
         if self.known_round is not None and opening.number == self.number + 1:
             return self.known_round.decode_broadcast(broadcast, self.plan.grid)
         begun = self.facts.first_round
-        return begun.later(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
+        return begun.from_broadcast(opening.number, broadcast, self.plan.grid) if begun.is_self_contained else None
 
     @property
     def plan(self) -> Plan:

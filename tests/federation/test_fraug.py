@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from methods.own_models.private_projection import read_kept
-from methods.training.augmented_work import AugmentedRound
+from methods.training.augmented_work import AugmentedUpdate
+from methods.training.chain import ChainRound
 from secagg.encoding import Normalisation
 from secagg.encoding.updates import blocks_of
 from secagg.errors import BadInput
@@ -42,8 +42,9 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
     world, ended = finished
     for stage in ended.stages:
         round_ = stage.round
-        assert isinstance(round_, AugmentedRound)
-        whole = round_.augmented.whole
+        assert isinstance(round_, ChainRound)
+        assert isinstance(round_.work, AugmentedUpdate)
+        whole = round_.work.whole
         sent = size_of(whole.generator_shapes) + whole.classifier.size - size_of(whole.classifier.normalisation)
         expected = sum(blocks_of(sent)) * stage.context.ring.entry_bytes
         assert [block.size for block in stage.spec.blocks] == [sum(blocks_of(sent))]
@@ -59,12 +60,12 @@ def test_what_stays_is_sealed_and_in_no_transcript(finished: Finished) -> None:
     """RTNet, prototypes and normalisation differ from member to member, lie in its own folder, and never travel."""
     world, ended = finished
     last = ended.stages[-1]
-    shapes = last.round.augmented._kept_shapes()  # type: ignore[attr-defined]
+    tensors_of = last.round.work.kept  # type: ignore[attr-defined]
     kept = {}
     for member in EVERYONE:
         folder = session_folder(world.state(member), last)
         assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
-        kept[member] = read_kept(recall_state(folder, last.context.plan), shapes)
+        kept[member] = tensors_of.read(recall_state(folder, last.context.plan))
     assert not list(world.state(0).rglob(STATE_FILE))
     for party in (0, *EVERYONE):
         for path in world.transcripts(party, ended.stages):

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from methods import method_named
 from methods.round import Examples, Local, Opened
 from methods.training.chain import MODEL
-from methods.training.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, MemberUpdate, RecordGradients
+from methods.training.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, ProgramUpdate, RecordGradients
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit
@@ -213,7 +213,7 @@ def test_no_update_is_longer_than_stated(model: str, clip: float, data: st.DataO
     """Whatever training gave, the integers lie within the length and the entries that are declared."""
     round_ = first_round(model=model, clip=clip)
     work = round_.work
-    assert isinstance(work, MemberUpdate)
+    assert isinstance(work, ProgramUpdate)
     update = data.draw(arrays(np.float64, work.encoding.size, elements=ANY, fill=ANY))
     integers = work.encoding.encode(update, seeded(0)).integers
     (spec,) = method_named("fedavg", {**FINE, "model": model, "clip": clip}).sums(DIMENSION, CLASSES, GRID.levels)

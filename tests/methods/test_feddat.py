@@ -18,9 +18,8 @@ from torch.nn import functional
 
 from methods import method_named
 from methods.round import Examples, Local, Opened
-from methods.training.adapter_work import Kept, PrivateAdapterUpdate
+from methods.training.adapter_work import public_start
 from methods.training.chain import MODEL, ChainRound
-from methods.training.feddat import AdapterRound
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid
 from secagg.errors import BadInput
@@ -74,10 +73,10 @@ def settings_of(folder: Path, **given: Any) -> SimulationSettings:
     return SimulationSettings(**{**chosen, **given})
 
 
-def first_round(**parameters: float | str) -> AdapterRound:
+def first_round(**parameters: float | str) -> Any:
     """The first of two rounds."""
     round_ = method_named("feddat", {**PARAMETERS, **parameters}).begin(16, CLASSES, GRID.levels)
-    assert isinstance(round_, AdapterRound)
+    assert isinstance(round_, ChainRound)
     return round_
 
 
@@ -163,7 +162,7 @@ def test_a_round_is_the_papers(encoder: Encoder, data: Dataset) -> None:
     round_ = first_round(batch=1000, ramp="off", rounds=1, clip=1.0)
     made = round_.contribute(local(encoder, data))
     program = Dual(16, CLASSES, round_.work.adapted.adapter)
-    start = Kept.begun(program).beside(round_.state.groups[MODEL].astype(np.float32).astype(np.float64))
+    start = beside(round_.state.groups[MODEL].astype(np.float32).astype(np.float64), public_start(program))
     row = named_parameters(program, torch.tensor(start, dtype=torch.float32))
     tensors = {name: part.clone().requires_grad_() for name, part in row.items()}
     frozen = {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -187,7 +186,7 @@ def test_a_round_is_the_papers(encoder: Encoder, data: Dataset) -> None:
     moved = round_.work.mean(Opened(made.blocks, GRID))
     # Adam's first step is ±rate wherever a gradient is not 0: entries whose gradient is rounding may go either way
     assert np.mean(np.abs(moved - (expected - start)[:shared]) < 1e-4) > 0.97
-    kept = Kept.of(made.state, program).own
+    kept = round_.work.kept.row(made.state)
     assert np.mean(np.abs(kept - expected[shared:]) < 1e-4) > 0.97
 
 
@@ -202,17 +201,21 @@ def slopes(learning: torch.Tensor, teaching: torch.Tensor, labels: np.ndarray, p
     return torch.from_numpy((slope / len(labels)).astype(np.float32))
 
 
-def lively() -> tuple[Kept, np.ndarray]:
-    """All that a member keeps, and a shared adapter, which answer otherwise: of numbers that are not small."""
+def beside(shared: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """The row of all that is trained with this shared adapter, which comes first."""
+    return np.concatenate([shared, row[len(shared) :]])
+
+
+def lively() -> tuple[Dual, np.ndarray, np.ndarray]:
+    """All that is trained, in a row, and the shared adapter of it, which answer otherwise: of numbers not small."""
     program = Dual(16, CLASSES, first_round().work.adapted.adapter)
     numbers = np.random.default_rng(8).normal(size=program.size).astype(np.float32).astype(np.float64)
-    size = first_round().program.size
-    return Kept(program, numbers[size:]), numbers[:size]
+    return program, numbers, numbers[: first_round().program.size]
 
 
-def tensors_at(kept: Kept, shared: np.ndarray) -> dict[str, torch.Tensor]:
+def tensors_at(program: Dual, row: np.ndarray) -> dict[str, torch.Tensor]:
     """The tensors of all that is trained, by name, as leaves."""
-    row = named_parameters(kept.program, torch.tensor(kept.beside(shared), dtype=torch.float32))
+    row = named_parameters(program, torch.tensor(row, dtype=torch.float32))
     return {name: part.clone().requires_grad_() for name, part in row.items()}
 
 
@@ -230,29 +233,29 @@ def test_private_step_follows_the_slopes_of_both_losses(
     α is that of the middle of the training; each loss takes the other's scores as constants.
     """
     chosen = {"sampling": 1.0, "steps": 1, "rounds": 1, "rate": 1.0, "batch": 12, "clip": 40.0, "gradient_clip": 64.0}
-    kept, shared = lively()
+    program, numbers, shared = lively()
     round_ = first_round(**chosen, temperature=TEMPERATURE, ramp=ramp)
     round_ = replace(round_, state=replace(round_.state, groups={MODEL: shared}))
-    made = round_.contribute(local(encoder, data, slice(12), kept.to_bytes()))
-    tensors, frozen = tensors_at(kept, shared), tensors_at(kept, shared)
+    made = round_.contribute(local(encoder, data, slice(12), round_.work.kept.to_bytes(numbers)))
+    tensors, frozen = tensors_at(program, numbers), tensors_at(program, numbers)
     x, labels = encoder.prepare(data.train.inputs[:12]), data.train.labels[:12]
     z_s = scores(encoder, plain_model(encoder, tensors, None), tensors, x)
     z_t = scores(encoder, plain_model(encoder, frozen, tensors), tensors, x)
     pull = alpha * TEMPERATURE**2
     torch.autograd.backward([z_s, z_t], [slopes(z_s, z_t, labels, pull), slopes(z_t, z_s, labels, pull)])
     expected = -in_a_row(each.grad for each in tensors.values() if each.grad is not None)
-    after = Kept.of(made.state, round_.work.adapted).own
-    moved = np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), after - kept.own])
+    after = round_.work.kept.row(made.state)
+    moved = np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), after - numbers[len(shared) :]])
     assert np.linalg.norm(moved - expected) < 2e-3 * np.linalg.norm(expected)
 
 
 def test_both_steps_of_a_batch_follow_their_slopes(encoder: Encoder, data: Dataset) -> None:
     """A_s and the head step against the teacher as it was; then A_c and the moved head against A_s as it was."""
-    rate, labels, (kept, shared) = 0.05, data.train.labels[:12], lively()
+    rate, labels, (adapted, numbers, shared) = 0.05, data.train.labels[:12], lively()
     settings = DistillingSettings(1, rate, 12, temperature=TEMPERATURE)
-    leaves, tensors, frozen = (tensors_at(kept, shared) for _ in range(3))
+    leaves, tensors, frozen = (tensors_at(adapted, numbers) for _ in range(3))
     x = encoder.prepare(data.train.inputs[:12])
-    program = distilling(kept.program.over(encoder), shared, settings, 0.0)
+    program = distilling(adapted.over(encoder), shared, settings, 0.0)
     optimiser = torch.optim.SGD(list(leaves.values()), lr=rate)
     _train_batch(program, leaves, torch.from_numpy(x), torch.from_numpy(labels), settings, 0.7, optimiser)
 
@@ -310,21 +313,20 @@ def test_members_end_with_both_models(folder: Path, encoder: Encoder, data: Data
             assert all(
                 np.array_equal(model.parameters[key], tensor) for key, tensor in step.artifact.parameters.items()
             )
+    other = first_round(rank=2).work
     with pytest.raises(BadInput, match="the private state is not of dual-bottleneck"):
-        round_.personal(Kept.begun(first_round(rank=2).work.adapted).to_bytes(), opened)
+        round_.personal(other.kept.to_bytes(public_start(other.adapted)), opened)
 
 
 def test_one_record_moves_a_private_step_by_one_clip(encoder: Encoder, data: Dataset) -> None:
     """At record level all that is trained is in each record's one clipped gradient: one more moves all by one clip."""
     clip = 0.05
     round_ = first_round(steps=1, sampling=1.0, batch=1, gradient_clip=clip, rate=1.0, clip=1.0)
-    assert isinstance(round_.work, PrivateAdapterUpdate)
+    assert round_.work.private is not None
 
     def after(count: int) -> np.ndarray:
         made = round_.contribute(local(encoder, data, slice(count)))
-        return np.concatenate(
-            [round_.work.mean(Opened(made.blocks, GRID)), Kept.of(made.state, round_.work.adapted).own]
-        )
+        return np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), round_.work.kept.row(made.state)])
 
     steps = [after(count) for count in (4, 5, 6)]
     for one, other in pairwise(steps):
@@ -337,9 +339,7 @@ def test_nothing_but_noised_steps_is_kept(encoder: Encoder, data: Dataset) -> No
     """Without a drawn record and without noise a private round leaves what it began at, of member and of plan."""
     round_ = first_round(**PRIVATE)
     made = round_.contribute(local(encoder, data, slice(0)))
-    assert np.array_equal(
-        Kept.of(made.state, round_.work.adapted).own, Kept.begun(round_.work.adapted).own.astype(np.float32)
-    )
+    assert np.array_equal(round_.work.kept.row(made.state), round_.work.unsent.astype(np.float32))
     noisy = round_.contribute(local(encoder, data, slice(0), sigma=1e6))
     assert noisy.state != made.state
 

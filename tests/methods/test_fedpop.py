@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import method_named, parameters_of
+from methods import method_named
 from methods.declaration import check_declaration, check_steps
+from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.search.fedpop import SCORE_SHARE
-from methods.search.population_round import LOSS, SCORED, PopulationRound
-from methods.search.validation import LOSS_LEVELS, Chosen
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.training.chain import MODEL, ModelState
-from methods.training.local_work import UPDATE, MemberUpdate
+from methods.training.local_work import UPDATE, ProgramUpdate
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
@@ -80,7 +80,7 @@ def test_scores_are_sums_of_clipped_losses(given_: dict[str, Any]) -> None:
         config = arm // round_.search.variants
         model = round_.state.groups[MODEL][config].copy()
         if given_ is BESIDE:
-            assert isinstance(round_.work, MemberUpdate)
+            assert isinstance(round_.work, ProgramUpdate)
             model += round_.work.encoding.decode(blocks[UPDATE][config])
         judged = examples.take(round_.chosen(examples.records)[1])
         found = np.minimum(losses_of(model, round_, judged), largest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
-from methods.own_models.private_projection import read_kept
 from methods.round import Examples, Local, Opened
-from methods.training.augmented_work import AugmentedPrivately, AugmentedRound
-from methods.training.chain import MODEL
+from methods.training.augmented_work import AugmentedUpdate
+from methods.training.chain import MODEL, ChainRound
 from methods.training.fraug import FRAug
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
@@ -41,14 +39,14 @@ KINDS: dict[str, dict[str, Any]] = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def first(**parameters: Any) -> AugmentedRound:
+def first(**parameters: Any) -> ChainRound:
     """The first of three rounds."""
     round_ = method_named("fraug", {**SMALL, **parameters}).begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, AugmentedRound)
+    assert isinstance(round_, ChainRound)
     return round_
 
 
-def contribution(round_: AugmentedRound, examples: Examples, state: bytes = b"", member: int = 0) -> Any:
+def contribution(round_: ChainRound, examples: Examples, state: bytes = b"", member: int = 0) -> Any:
     """What a member sends and keeps; it draws the same each time."""
     drawn = seeded(round_.number, member)
     return round_.contribute(Local(examples, CLASSES, GRID, member, state, drawn, sigma=0.0))
@@ -91,7 +89,7 @@ def test_state_has_a_group_for_each_network(kind: str) -> None:
     assert set(last.state.groups) == ({MODEL} if kind == "plain" else {MODEL, GENERATOR})
     for name, tensor in last.state.groups.items():
         assert not np.array_equal(tensor, begun.state.groups[name])
-    own = last.work._is_own
+    own = ~last.work.sent[-last.program.size :]
     assert own.any() is np.bool_(kind != "shared")
     assert np.array_equal(last.state.groups[MODEL][own], begun.state.groups[MODEL][own])
 
@@ -110,8 +108,8 @@ def test_what_stays_with_a_member_is_its_own(kind: str) -> None:
     """Members keep different tensors: RTNet, normalisation, prototypes where there are some; and no other."""
     played, states, _ = PLAYED[kind]
     work = played[-1][0].work
-    shapes = work._kept_shapes()
-    tensors = [read_kept(state, shapes) for state in states]
+    shapes = work.kept.kept
+    tensors = [work.kept.read(state) if state else {} for state in states]
     for name in shapes:
         assert not np.array_equal(tensors[0][name], tensors[1][name])
     assert any(name.startswith("transfer") for name in shapes) is (kind != "plain")
@@ -124,15 +122,15 @@ def test_what_stays_with_a_member_is_its_own(kind: str) -> None:
 def test_the_sum_is_the_mean_of_what_members_moved(kind: str) -> None:
     """Decoded, the mean of ω's and θ's updates is that of the members' trainings, weights or not."""
     round_ = PLAYED[kind][0][0][0]
-    work, total, weight = replace(round_.work, number=1), 0.0, 0.0
+    work, total, weight = round_.work, 0.0, 0.0
     for member, examples in enumerate(MEMBERS):
         local = Local(examples, CLASSES, GRID, member, b"", seeded(1, member))
-        moved, _ = work.moved(round_.state.flat.astype(np.float32).astype(np.float64), local)
+        moved, _ = work.update(round_.state.flat.astype(np.float32).astype(np.float64), local, 1)
         counts = min(20, 15) / 15 if kind == "batch" else 1.0
         total, weight = total + moved * counts, weight + counts
     found = work.mean(PLAYED[kind][0][0][1])
-    assert np.abs(found[work._sent] - total / weight).max() < 1e-3 * np.abs(total).max()
-    assert not found[~work._sent].any()
+    assert np.abs(found[work.sent] - total / weight).max() < 1e-3 * np.abs(total).max()
+    assert not found[~work.sent].any()
 
 
 def test_groups_have_public_scales() -> None:
@@ -188,7 +186,7 @@ def test_training_that_leaves_the_numbers_sends_zeros(kind: str) -> None:
     made = contribution(round_, MEMBERS[0])
     assert not made.blocks["update"].any()
     assert made.blocks["weight"][0] > 0
-    start = read_kept(made.state, round_.work._kept_shapes())
+    start = round_.work.kept.read(made.state)
     assert all(np.isfinite(each).all() for each in start.values())
     assert round_.finalize(Opened(made.blocks, GRID)).next_round is not None
 
@@ -230,7 +228,7 @@ def test_record_level_takes_its_form_alone(chosen: dict[str, Any], reason: str) 
 def test_record_level_has_no_prototypes_and_one_gradient() -> None:
     """The steps' noise has an entry for every number of ω, θ and φ; what is summed states no release of its own."""
     work = first(**PRIVATE).work
-    assert isinstance(work, AugmentedPrivately)
+    assert isinstance(work, AugmentedUpdate)
     spec = work.spec(3)
     assert spec.training is not None
     assert spec.training.size == work.whole.size

@@ -10,7 +10,7 @@ import pytest
 from methods import method_named
 from methods.round import Local
 from methods.training.chain import ChainRound
-from methods.training.local_work import PrivateTraining
+from methods.training.local_work import ProgramUpdate
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import DpSgdSettings, TrainingSettings, dp_sgd, program_named, public, record_gradients, train
@@ -48,13 +48,13 @@ def begun() -> ChainRound:
     return round_
 
 
-def test_what_records_decided_does_not_leave() -> None:
+def test_what_records_decided_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update that no mechanism gave is not encoded, whoever computed it."""
     work = begun().work
-    assert isinstance(work, PrivateTraining)
     records, labels = some_records(PROGRAM, 30)
+    monkeypatch.setattr(ProgramUpdate, "train_privately", lambda *_: own_teacher(records, labels))
     with pytest.raises(TypeError, match="rule of taint"):
-        work._encode(own_teacher(records, labels), Local(None, 3, Grid(1.0)))  # type: ignore[arg-type]
+        work.contribute(np.zeros(PROGRAM.size), Local(None, 3, Grid(1.0)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("weights", [{"cap": 100}, {"gradients": 1}])

@@ -15,7 +15,7 @@ import numpy as np
 
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
-from methods.search.population_round import PopulationRound
+from methods.search.round import PopulationRound
 from methods.training.chain import MODEL, ChainRound
 from methods.training.local_work import Scaled
 from secagg.agreement.plan import Plan

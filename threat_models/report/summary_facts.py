@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 
-from methods.own_models.own_projection import OwnProjection
+from methods.own_models.local_projection import LocalProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.targets import HALF_READ, READ
@@ -72,7 +72,7 @@ def subject_of(
         is_noisy=is_noisy,
         unread=_unread(sessions, is_half=False),
         half_read=_unread(sessions, is_half=True),
-        tells=PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL,
+        tells=PROTOTYPES_TELL if any(isinstance(each.round, LocalProjection) for each in sessions) else UPDATES_TELL,
     )
 
 

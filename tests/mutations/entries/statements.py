@@ -180,7 +180,7 @@ ENTRIES = (
     PlantedFault(
         "members without tolerance",
         "A member whose program fails on a record under noise does not take part.",
-        "methods.training.local_work:MemberUpdate.moved",
+        "methods.training.local_work:ProgramUpdate.train",
         (("tolerant=local.has_noise", "tolerant=False"),),
         (TOLERANT,),
     ),

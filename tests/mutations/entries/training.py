@@ -87,51 +87,51 @@ NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
         "Private FedAvg divides its update by a number that grows with the member's records.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FedPop scaled by the number of records",
         "The same, where FedPop tunes FedAvg.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedpop]",),
     ),
     PlantedFault(
         "FedAvg scaled where the number is odd",
         "Private FedAvg scales its update by n/(n − 1) for an odd number n of records.",
-        "methods.training.local_work:PrivateTraining._encode",
-        (
-            (
-                "(require_untainted(update))",
-                "(require_untainted(update)) * (len(local.examples) / max(1, len(local.examples) // 2 * 2))",
-            ),
-        ),
+        "methods.training.local_work:ClientUpdate.contribute",
+        (("shortened * (", "shortened * (len(local.examples) / max(1, len(local.examples) // 2 * 2)) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "steps divided by the number of records",
         "Private FedAvg divides its steps by the member's number of records in place of the plan's batch.",
-        "methods.training.local_work:PrivateTraining.contribute",
-        (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(labels)))"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(local.examples)))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "update moved by the classes held",
         "Private FedAvg adds to its update which classes the member has.",
-        "methods.training.local_work:PrivateTraining.contribute",
-        (("weights - start.value", "weights - start.value + 1e-6 * len(set(labels.tolist()))"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (
+            (
+                "require_untainted(trained)",
+                "require_untainted(trained) + 1e-6 * len(set(local.examples.labels.tolist()))",
+            ),
+        ),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FRAug scaled by the number of records",
         "Private FRAug divides its update by a number that grows with the member's records.",
-        "methods.training.augmented_work:AugmentedPrivately.moved",
+        "methods.training.augmented_work:AugmentedUpdate.train_privately",
         (
             (
-                "self._packed((flat - begun)[: start.size]))",
-                "self._packed((flat - begun)[: start.size]) / (1 + len(local.examples) / 2**12))",
+                "settings, local.randomness)",
+                "settings, local.randomness).then(lambda row: row / (1 + len(labels) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[fraug]",),
@@ -139,18 +139,26 @@ NUMBERS = (
     PlantedFault(
         "FRAug keeps its records' prototypes",
         "Private FRAug begins a round at a classifier that its own records have moved.",
-        "methods.training.augmented_work:AugmentedPrivately.moved",
-        (("self._kept(flat, prototypes)", "self._kept(flat + 1e-3 * local.examples.labels.mean(), prototypes)"),),
+        "methods.training.local_work:ClientUpdate.update",
+        (
+            (
+                "return self._leaving(require_untainted(trained), begun)",
+                (
+                    "return self._leaving(row := require_untainted(trained), begun)[0], "
+                    "self._leaving(row + 1e-3 * local.examples.labels.mean(), begun)[1]"
+                ),
+            ),
+        ),
         (f"{UNDRAWN}[fraug]",),
     ),
     PlantedFault(
         "FedDAT scaled by the number of records",
         "Private FedDAT divides its update by a number that grows with the member's records.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
         (
             (
-                "weights[:size] - start.value)",
-                "(weights[:size] - start.value) / (1 + len(local.examples) / 2**12))",
+                "settings, local.randomness)",
+                "settings, local.randomness).then(lambda row: row / (1 + len(local.examples) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[feddat]",),
@@ -158,8 +166,8 @@ NUMBERS = (
     PlantedFault(
         "FedDAT's teacher weighs by the number of records",
         "Private FedDAT's losses pull more the more records the member has.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
-        (("self.settings.alpha(0.5, *self.place)", "len(local.examples) / 100"),),
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        (("self.settings.alpha(0.5, number, self.rounds)", "len(local.examples) / 100"),),
         (f"{UNDRAWN}[feddat]",),
     ),
 )
@@ -167,10 +175,10 @@ PROJECTIONS = (
     PlantedFault(
         "steps leave out classes by the member's counts",
         "The steps of an own projection leave out classes of which the member has one record.",
-        "methods.own_models.own_projection:OwnProjection._known",
+        "methods.own_models.local_projection:LocalProjection._known",
         (
             (
-                "(self._told(local.classes)[0] != 0).any(axis=1)[labels]",
+                "(self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]",
                 "(np.bincount(labels, minlength=local.classes) > 1)[labels]",
             ),
         ),
@@ -179,7 +187,7 @@ PROJECTIONS = (
     PlantedFault(
         "what is sent is projected by the member's own tensors",
         "The sums that leave are of projections by tensors that the member trained without noise.",
-        "methods.own_models.own_projection:OwnProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (
             (
                 "weight = sends.then(lambda row: self._weight(row, dimension))",
@@ -191,14 +199,14 @@ PROJECTIONS = (
     PlantedFault(
         "noisy steps begin at the member's own tensors",
         "The steps with noise begin at tensors that the member trained without noise.",
-        "methods.own_models.own_projection:OwnProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (("self._noisily_trained(program, sends, local)", "self._noisily_trained(program, public(flat), local)"),),
         (f"{UNDRAWN}[fedpcl]",),
     ),
     PlantedFault(
         "FedProto's weight by its own records",
         "A projection that is sent by is turned by the member's number of records after its steps.",
-        "methods.own_models.own_projection:OwnProjection._noisily_trained",
+        "methods.own_models.local_projection:LocalProjection._noisily_trained",
         (("lambda row: row if", "lambda row: row * (1 + len(local.examples)) if"),),
         (f"{UNDRAWN}[fedproto]",),
     ),
@@ -237,8 +245,8 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's ramp at the round's end",
         "Private FedDAT takes α of the end of the round in place of its middle.",
-        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
-        (("self.settings.alpha(0.5, *self.place)", "self.settings.alpha(1.0, *self.place)"),),
+        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        (("alpha(0.5, number, self.rounds)", "alpha(1.0, number, self.rounds)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
@@ -267,21 +275,21 @@ CONCEPTS = (
     PlantedFault(
         "FedBiP's presences longer than accounted",
         "A presence is R_q over ⌊√rows⌋, so that those of two or three classes are longer than R_q.",
-        "methods.slots.concept_sums:ConceptSums._one",
+        "methods.slots.fedbip:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "self.levels // max(1, math.isqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's presences rounded up",
         "A presence is the rounded R_q/√rows, so that all of them may be a little longer than R_q.",
-        "methods.slots.concept_sums:ConceptSums._one",
+        "methods.slots.fedbip:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "math.ceil(self.levels / math.sqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's movements clipped row by row",
         "Each class's movement is clipped by itself, so that all of them are √rows times as long as accounted.",
-        "methods.slots.concept_sums:ConceptSums._encode",
+        "methods.slots.fedbip:ConceptSums._encode",
         (("moved.reshape(1, -1)", "moved"),),
         LENGTHS,
     ),

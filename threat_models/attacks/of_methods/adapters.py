@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from methods.baselines.softmax_regression import by_lbfgs
-from methods.training.adapter_work import AdapterUpdate, Kept
+from methods.training.adapter_work import AdapterUpdate, public_start
 from methods.training.chain import MODEL, ChainRound
 from secagg.networks import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
 from secagg.randomness import OperatingSystem
@@ -105,10 +105,11 @@ class Seen:
         state, work = round_.state.groups[MODEL], round_.work
         if not isinstance(work, AdapterUpdate):
             raise TypeError("this round moves no adapter")
-        program, settings, start = self.within(work.adapted), work.settings, Kept.begun(work.adapted).beside(state)
+        program, settings, place = self.within(work.adapted), work.settings, (1, work.rounds)
+        start = np.concatenate([state, public_start(work.adapted)[len(state) :]])
         if isinstance(work.adapted, Dual):
-            program = distilling(program, state, settings, settings.alpha(0.0, *work.place) * settings.temperature**2)
-        trained = distil(program, start, _prepared(records), records.labels, settings, work.place, OperatingSystem())
+            program = distilling(program, state, settings, settings.alpha(0.0, *place) * settings.temperature**2)
+        trained = distil(program, start, _prepared(records), records.labels, settings, place, OperatingSystem())
         moved: Floats = trained[: len(state)] - state
         return moved / max(float(np.linalg.norm(moved)), 1e-300)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
 import numpy as np
 
 from methods import method_named
 from methods.method import Parameters
-from methods.round import Opened, Round
-from methods.training.augmented_work import AugmentedRound
+from methods.round import Opened
+from methods.training.augmented_work import AugmentedUpdate
 from methods.training.chain import ChainRound
 from methods.training.fraug import FRAug
 from methods.training.local_work import Scaled
@@ -53,7 +52,7 @@ CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
-def distances(round_: AugmentedRound, records: AuditRecords, grid: Grid) -> Floats:
+def distances(round_: ChainRound, records: AuditRecords, grid: Grid) -> Floats:
     """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
 
     The mean squared distance to `DRAWS` of them.
@@ -62,7 +61,7 @@ def distances(round_: AugmentedRound, records: AuditRecords, grid: Grid) -> Floa
     """
     import torch
 
-    whole = round_.augmented.whole
+    whole = _update(round_).whole
     if whole.augmentation is None:
         raise BadInput("the rounds have no generator")
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
@@ -80,7 +79,7 @@ def distances(round_: AugmentedRound, records: AuditRecords, grid: Grid) -> Floa
     return found
 
 
-def score(rounds: Sequence[AugmentedRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
+def score(rounds: Sequence[ChainRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
     """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
     total = np.zeros(len(records))
     for round_ in rounds:
@@ -92,7 +91,7 @@ def score(rounds: Sequence[AugmentedRound], records: AuditRecords, public: Audit
     return total / max(1, len(rounds))
 
 
-def _score(rounds: list[AugmentedRound], trial: Trial) -> Finding:
+def _score(rounds: list[ChainRound], trial: Trial) -> Finding:
     plan, public = trial.view.plan, trial.public
     taught = [*rounds[1:], *_after(trial.view, rounds[-1])] or rounds
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
@@ -110,11 +109,11 @@ def _score(rounds: list[AugmentedRound], trial: Trial) -> Finding:
     )
 
 
-def _rounds_with_generator(view: View) -> list[AugmentedRound] | None:
+def _rounds_with_generator(view: View) -> list[ChainRound] | None:
     return [each for each in rounds_in(view) if _has_generator(each)] or None
 
 
-def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
+def _after(view: View, last: ChainRound) -> list[ChainRound]:
     """The round that would follow the view's sum, if it shows one."""
     if "release" not in view.sees:
         return []
@@ -132,7 +131,9 @@ def _make_controls(
     generator = np.random.default_rng(SEED)
     dimension = outside.integers.shape[1]
     chosen = CONTROL | {name: plan[name] for name in LIKE}
-    first = _augmented(method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels))
+    first = method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels)
+    if not isinstance(first, ChainRound):
+        raise BadInput("the rounds have no generator")
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
 
     def draw() -> Floats:
@@ -143,22 +144,22 @@ def _make_controls(
     return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), 1)
 
 
-def _played(round_: AugmentedRound, own: AuditRecords, grid: Grid) -> list[AugmentedRound]:
+def _played(round_: ChainRound, own: AuditRecords, grid: Grid) -> list[ChainRound]:
     """The states after each of the control's rounds over these records."""
     states = [round_]
     for _ in range(round_.rounds):
-        states.append(_augmented(play(states[-1], own, 1, grid)))
+        states.append(play(states[-1], own, 1, grid))
     return states[1:]
 
 
-def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
-    return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
+def _has_generator(round_: ChainRound) -> bool:
+    return GENERATOR in round_.state.groups
 
 
-def _augmented(round_: Round) -> AugmentedRound:
-    if not isinstance(round_, AugmentedRound):
+def _update(round_: ChainRound) -> AugmentedUpdate:
+    if not isinstance(round_.work, AugmentedUpdate):
         raise BadInput("the rounds have no generator")
-    return round_
+    return round_.work
 
 
 MEMBERSHIP_GENERATOR = Attack(
