@@ -20,7 +20,8 @@ from secagg.cli.console import (
 from secagg.cli.options import BackboneFileOption, FormatOption
 from secagg.data.split import held_out
 from secagg.errors import BadInput
-from secagg.heads import Adaptation, adapt, class_means, save_safetensors
+from secagg.heads import save_safetensors
+from secagg.heads.adaptation import Adaptation, adapt, class_means
 from secagg.session import Pipeline
 
 ADAPTED = "adapted"

@@ -14,8 +14,8 @@ from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
-from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
-from secagg.heads.adaptation import records_used
+from secagg.heads import LinearHead, predict
+from secagg.heads.adaptation import Adaptation, adapt, class_means, records_used
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from secagg.data.shift import LeftOut
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
-from secagg.heads import Adaptation
-from secagg.heads.adaptation import PROTOTYPICAL
+from secagg.heads.adaptation import PROTOTYPICAL, Adaptation
 from secagg.plan_facts.planning import PlanChoices, usual_colluders
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta

@@ -7,8 +7,8 @@ import pytest
 
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
-from secagg.heads import Adaptation, Adapter, LinearHead, Recentring, adapt, class_means, head_digest, predict
-from secagg.heads.adaptation import local_start, records_used
+from secagg.heads import Adapter, LinearHead, Recentring, head_digest, predict
+from secagg.heads.adaptation import Adaptation, adapt, class_means, local_start, records_used
 from secagg.heads.linear import ABSENT_BIAS
 from secagg.heads.training import fresh_layers
 
