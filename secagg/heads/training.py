@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from secagg.system.threads import one_thread
 if TYPE_CHECKING:
     import torch
 
+Batch = TypeVar("Batch")
 SEED = 1
 """Of first weights and the order of rows: public, and the same for every data set."""
 Extra = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
@@ -62,6 +63,39 @@ class Recipe:
         if not self.cosine:
             return self.rate
         return self.rate * 0.5 * (1 + math.cos(math.pi * (epoch - self.warm_up) / (self.epochs - self.warm_up)))
+
+
+class Optimiser(Protocol):
+    """A rule for steps along gradients, as torch's optimisers are."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the step before, but for what momentum keeps of them."""
+        ...
+
+    def step(self) -> object:
+        """Move the parameters by the gradients."""
+        ...
+
+
+class Loss(Protocol):
+    """A number to make smaller, as torch's scalars are."""
+
+    def backward(self) -> object:
+        """Add its gradients to those of the parameters."""
+        ...
+
+
+def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:
+    """Take a step against every loss of every batch, one after the other: the loop of all trainings.
+
+    A loss is asked for after the step against the one before, and a batch after the last step of the batch before, so
+    that either may depend on what these moved, and set the optimiser's rates.
+    """
+    for batch in batches:
+        for loss in losses(batch):
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
 
 
 def has_settled(losses: Sequence[float], settled: float) -> bool:
@@ -121,24 +155,26 @@ def train(
         inputs, targets = torch.from_numpy(rows.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
         shares = torch.from_numpy((weights / weights.mean()).astype(np.float32))
         optimizer = _optimizer(network.trained, recipe)
-        losses: list[float] = []
-        for epoch in range(recipe.epochs):
-            optimizer.param_groups[0]["lr"] = recipe.rate_at(epoch)
-            for own in torch.split(torch.randperm(len(rows), generator=generator), recipe.batch):
-                mapped = network.adapted(inputs[own])
-                scores = network.scores(mapped)
-                each = torch.nn.functional.cross_entropy(scores, targets[own], reduction="none")
-                loss = (each * shares[own]).mean()
-                if extra is not None:
-                    loss = loss + extra(own, mapped, scores)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                if math.isfinite(recipe.clip):
-                    torch.nn.utils.clip_grad_norm_(network.trained, recipe.clip)
-                optimizer.step()
-                losses.append(float(loss.detach()))
-            if has_settled(losses, recipe.settled):
-                break
+        found: list[float] = []
+
+        def batches() -> Iterator[torch.Tensor]:
+            for epoch in range(recipe.epochs):
+                optimizer.param_groups[0]["lr"] = recipe.rate_at(epoch)
+                yield from torch.split(torch.randperm(len(rows), generator=generator), recipe.batch)
+                if has_settled(found, recipe.settled):
+                    return
+
+        def losses(own: torch.Tensor) -> Iterator[torch.Tensor]:
+            mapped = network.adapted(inputs[own])
+            scores = network.scores(mapped)
+            each = torch.nn.functional.cross_entropy(scores, targets[own], reduction="none")
+            loss = (each * shares[own]).mean()
+            if extra is not None:
+                loss = loss + extra(own, mapped, scores)
+            found.append(float(loss.detach()))
+            yield loss
+
+        descend(optimizer, batches(), losses)
         return network.head()
 
 
@@ -191,9 +227,18 @@ class _Network:
 def _optimizer(tensors: list[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
     import torch
 
+    optimizer: torch.optim.Optimizer
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(tensors, lr=recipe.rate, momentum=recipe.momentum, weight_decay=recipe.decay)
-    return torch.optim.AdamW(tensors, lr=recipe.rate)
+        optimizer = torch.optim.SGD(tensors, lr=recipe.rate, momentum=recipe.momentum, weight_decay=recipe.decay)
+    else:
+        optimizer = torch.optim.AdamW(tensors, lr=recipe.rate)
+
+    def shorten(*_: object) -> None:
+        torch.nn.utils.clip_grad_norm_(tensors, recipe.clip)
+
+    if math.isfinite(recipe.clip):
+        optimizer.register_step_pre_hook(shorten)
+    return optimizer
 
 
 def _check(

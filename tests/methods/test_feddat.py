@@ -26,8 +26,9 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
+from secagg.heads.training import descend
 from secagg.networks import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
-from secagg.networks.distillation import _train_batch
+from secagg.networks.distillation import losses_of
 from secagg.networks.programs import named_parameters
 from secagg.privacy import Unit
 from tests.methods.training import seeded, square
@@ -257,7 +258,8 @@ def test_both_steps_of_a_batch_follow_their_slopes(encoder: Encoder, data: Datas
     x = encoder.prepare(data.train.inputs[:12])
     program = distilling(adapted.over(encoder), shared, settings, 0.0)
     optimiser = torch.optim.SGD(list(leaves.values()), lr=rate)
-    _train_batch(program, leaves, torch.from_numpy(x), torch.from_numpy(labels), settings, 0.7, optimiser)
+    records = torch.from_numpy(x), torch.from_numpy(labels)
+    descend(optimiser, [0.7], lambda alpha: losses_of(program, leaves, settings, *records, alpha))
 
     def student() -> torch.Tensor:
         return scores(encoder, plain_model(encoder, tensors, None), tensors, x)

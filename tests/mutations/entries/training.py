@@ -252,20 +252,30 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's teacher learns after the student's step",
         "The teacher learns from the student as it is after its step.",
-        "secagg.networks.distillation:_train_batch",
-        (("program.divergence(told[0], z)", "program.divergence(program.student(leaves, x).detach(), z)"),),
+        "secagg.networks.distillation:losses_of",
+        (("program.divergence(learnt, z)", "program.divergence(program.student(leaves, x).detach(), z)"),),
         BOTH_STEPS,
     ),
     PlantedFault(
         "FedDAT's two steps are exchanged",
         "The teacher steps first, and the student learns from the teacher as it was.",
-        "secagg.networks.distillation:_train_batch",
+        "secagg.networks.distillation:losses_of",
         (
             (
-                "    _step(optimiser, of_student)\n    _step(optimiser, of_teacher)\n",
-                "    _step(optimiser, of_teacher)\n    _step(optimiser, of_student)\n",
+                "    z = program.student(leaves, x)\n    yield",
+                (
+                    "    learnt, z = program.student(leaves, x).detach(), program.teacher(leaves, x)\n"
+                    "    yield cross_entropy(z, labels) + pull * program.divergence(learnt, z)\n"
+                    "    z = program.student(leaves, x)\n    yield"
+                ),
             ),
-            ("    told: list[Tensor] = []\n", "    told: list[Tensor] = [program.student(leaves, x).detach()]\n"),
+            (
+                (
+                    "    learnt, z = z.detach(), program.teacher(leaves, x)\n"
+                    "    yield cross_entropy(z, labels) + pull * program.divergence(learnt, z)\n"
+                ),
+                "",
+            ),
         ),
         BOTH_STEPS,
     ),
