@@ -6,10 +6,10 @@ adapter A_c, its head and its answers stay with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.adapter_work import AdapterUpdate, kept_of
 from methods.training.chain import ChainRound, require_room
@@ -63,14 +63,9 @@ class FedDAT(TrainedInRounds):
         return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
     @property
-    def reads_inputs(self) -> bool:
-        """Yes: adapters sit inside the encoder."""
-        return True
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Yes: its head tells answers apart."""
-        return True
+    def traits(self) -> Traits:
+        """Adapters sit inside the encoder; a member's head tells answers apart."""
+        return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for an adapter that does not fit messages."""

@@ -7,10 +7,10 @@ bounded, and the ramp of the prototypes has its square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.augmented_work import (
     AugmentedUpdate,
@@ -132,14 +132,9 @@ class FRAug(TrainedInRounds):
         return AugmentedSettings(*steps, *rates, self.synthetic, self.ema)
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Yes: rates and clips are for such records."""
-        return True
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Yes: its own normalisation and residuals tell classes apart."""
-        return True
+    def traits(self) -> Traits:
+        """Rates and clips are for records of length 1; normalisation and residuals tell classes apart."""
+        return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""

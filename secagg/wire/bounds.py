@@ -11,15 +11,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from secagg.errors import BadInput
 from secagg.system.printable import first_unprintable
 
 MAX_FRAME_BYTES = 64 << 20
 """The largest message that anybody takes, and the largest record of a transcript."""
+
+
+class Choice(StrEnum):
+    """One of a few words. In messages, settings, JSON and messages to people it is the word itself."""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    @classmethod
+    def read(cls, text: str, name: str) -> Self:
+        """The choice with this word; `name` says of what. Raises BadInput for another word."""
+        if text not in tuple(cls):
+            raise BadInput(f"no such {name}: {text}", remedy=f"choose one of {', '.join(cls)}")
+        return cls(text)
 
 
 @dataclass(frozen=True)
