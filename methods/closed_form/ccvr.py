@@ -19,7 +19,7 @@ from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
 from secagg.encoding import Block, Grid, Kind, accumulate
 from secagg.errors import BadInput
 from secagg.heads import ReleaseNoise
-from secagg.heads.training import Recipe
+from secagg.heads.descent import Recipe
 from secagg.heads.virtual import calibrate, gaussians_of
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.system.reading import refuse_larger

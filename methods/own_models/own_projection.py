@@ -29,7 +29,7 @@ from methods.own_models.projected_sums import class_sums, released_sums
 from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
-from methods.training.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
+from methods.training.client_update import GRADIENT_LEVELS, program_inputs, sampled_steps
 from methods.training.trained_in_rounds import MOST, Ranges, require_within
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.training.local_work import KeptTensors
+from methods.training.client_update import KeptTensors
 from secagg.networks import Projecting, Untainted, require_untainted, tensors_of
 
 OWN, SENDS = "own", "sends."

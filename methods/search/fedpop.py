@@ -19,8 +19,8 @@ from methods.search.population_round import LOSS, SCORED, PopulationRound
 from methods.search.search_space import Space
 from methods.search.training_space import TrainingSpace, trained_method
 from methods.search.validation import LOSS_LEVELS, Chosen
-from methods.training.chain import MAX_ROUNDS, require_room
 from methods.training.trained_in_rounds import LEAST, MOST, require_within
+from methods.training.training_round import MAX_ROUNDS, require_room
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact

@@ -24,8 +24,8 @@ from methods.search.population import Population, Search
 from methods.search.search_space import said
 from methods.search.training_space import TrainingSpace
 from methods.search.validation import LOSS_LEVELS, Chosen, score
-from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
-from methods.training.local_work import as_trained, program_inputs
+from methods.training.client_update import as_trained, program_inputs
+from methods.training.training_round import MODEL, ChainRound, for_unit_length, require_float32
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from methods.method import Method, Parameters, SampledTraining, SumSpec
 from methods.search.search_space import Space
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.agreement.policy import NOTHING, Effort
 from secagg.errors import BadInput
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from methods.method import SumSpec
 from methods.round import Local
-from methods.training.chain import Floats
-from methods.training.local_work import ClientUpdate, KeptTensors
+from methods.training.client_update import ClientUpdate, KeptTensors
+from methods.training.training_round import Floats
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput

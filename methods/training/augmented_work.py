@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.round import Local, Opened
-from methods.training.chain import Floats, for_unit_length
-from methods.training.local_work import ClientUpdate, KeptTensors, program_inputs
+from methods.training.client_update import ClientUpdate, KeptTensors, program_inputs
+from methods.training.training_round import Floats, for_unit_length
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.networks import (

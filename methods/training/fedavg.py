@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from methods.method import SumSpec, Traits
 from methods.round import Round
-from methods.training.chain import ChainRound, Work, require_room
-from methods.training.local_work import KeptTensors, ProgramUpdate, RecordGradients
+from methods.training.client_update import KeptTensors, ProgramUpdate, RecordGradients
 from methods.training.trained_in_rounds import LARGEST, MOST, TrainedInRounds, encoding_of, require_within
+from methods.training.training_round import ChainRound, Work, require_room
 from secagg.errors import BadInput
 from secagg.networks import Program, TrainingSettings, digest_in, program_named
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.adapter_work import AdapterUpdate, kept_of
-from methods.training.chain import ChainRound, require_room
 from methods.training.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
+from methods.training.training_round import ChainRound, require_room
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
 from secagg.networks import Adapter, DistillingSettings, Dual, SharedAdapter, WithHead

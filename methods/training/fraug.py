@@ -17,7 +17,6 @@ from methods.training.augmented_work import (
     Ramps,
     kept_of,
 )
-from methods.training.chain import MODEL, ChainRound, require_room
 from methods.training.trained_in_rounds import (
     LARGEST,
     LEAST,
@@ -27,6 +26,7 @@ from methods.training.trained_in_rounds import (
     encoding_of,
     require_within,
 )
+from methods.training.training_round import MODEL, ChainRound, require_room
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import State
 from secagg.errors import BadInput

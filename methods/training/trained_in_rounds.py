@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from methods.method import Traits, UsualMethod
-from methods.training.chain import MAX_ROUNDS
-from methods.training.local_work import sampled_steps
+from methods.training.client_update import sampled_steps
+from methods.training.training_round import MAX_ROUNDS
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 from secagg.errors import BadInput

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.experiments.features import Features
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation

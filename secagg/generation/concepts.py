@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.features import Latents
-from secagg.heads.training import descend
+from secagg.heads.descent import descend
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 

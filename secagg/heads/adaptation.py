@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.heads.adapter import SHORTEST, Adapter
+from secagg.heads.descent import Extra, Recipe, fresh_layers, train
 from secagg.heads.linear import LinearHead, scores
 from secagg.heads.residual import WIDTH
-from secagg.heads.training import Extra, Recipe, fresh_layers, train
 
 if TYPE_CHECKING:
     import torch

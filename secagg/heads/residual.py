@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.heads.adapter import Adapter
+from secagg.heads.descent import Recipe, fresh_layers, train
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
-from secagg.heads.training import Recipe, fresh_layers, train
 
 WIDTH = 128
 """Of the adapter's middle."""

@@ -18,12 +18,12 @@ from scipy.special import ndtri
 from secagg.crypto.labels import digest
 from secagg.encoding import Grid, full_matrix
 from secagg.errors import BadInput
+from secagg.heads.descent import Recipe, train
 from secagg.heads.discriminant import in_feature_units, within_scatter
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
 from secagg.heads.noise_aware import unbiased_scatter
 from secagg.heads.opened_moments import ReleaseNoise, read_release
 from secagg.heads.spectrum import denoise
-from secagg.heads.training import Recipe, train
 
 Floats = NDArray[np.float64]
 

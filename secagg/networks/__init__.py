@@ -2,7 +2,6 @@
 
 from secagg.networks.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
 from secagg.networks.adapters import Adapter
-from secagg.networks.artifact import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
 from secagg.networks.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
 from secagg.networks.augmented import Augmented, Distance, OneRecord, Weights
 from secagg.networks.augmented_training import AugmentedSettings, train_augmented, train_privately
@@ -16,6 +15,7 @@ from secagg.networks.projection import ByHead, MostSimilar, Nearest, Projecting,
 from secagg.networks.registry import PROGRAMS, program_named
 from secagg.networks.slot_means import SlotMeans, read_slot_means
 from secagg.networks.taint import Untainted, public, require_untainted
+from secagg.networks.trained_model import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
 from secagg.networks.training import TrainingSettings, record_gradients, record_losses, train
 
 __all__ = [

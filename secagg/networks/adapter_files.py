@@ -16,7 +16,7 @@ from secagg.errors import BadInput
 from secagg.features import LORA, Encoder
 from secagg.networks.adapted import HEAD, HEAD_BIAS, Adapted, SharedAdapter
 from secagg.networks.adapters import LORA_SCALE
-from secagg.networks.artifact import TrainedModel
+from secagg.networks.trained_model import TrainedModel
 
 CONFIG, WEIGHTS, HEAD_FILE = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
 PEFT = "base_model.model."

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.training import descend
+from secagg.heads.descent import descend
 from secagg.networks.augmentation import Augmentation, size_of
 from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights
 from secagg.networks.private_training import DpSgdSettings, dp_sgd

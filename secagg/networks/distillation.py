@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.training import descend
+from secagg.heads.descent import descend
 from secagg.networks.adapted import OWN, SHARED, Dual, OverEncoder
 from secagg.networks.programs import named_parameters
 from secagg.networks.training import TrainingSettings, require_records, shuffled

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.training import descend
+from secagg.heads.descent import descend
 from secagg.networks.programs import Program, Shaped, named_parameters
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from methods.search.population_round import LOSS, SCORED
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from methods.training.adapter_work import AdapterUpdate
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.federation import session_folder
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan

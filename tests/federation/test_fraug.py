@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from methods.training.augmented_work import AugmentedUpdate
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.encoding import Normalisation
 from secagg.encoding.updates import blocks_of
 from secagg.errors import BadInput

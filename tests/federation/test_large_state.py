@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.federation import session_folder
 from secagg.session.attachments import OPENING_FILE, SUM_FILE

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.training.chain import MODEL, ChainRound, ModelState
+from methods.training.training_round import MODEL, ChainRound, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted
 from secagg.heads import to_safetensors

@@ -9,8 +9,8 @@ from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
 from secagg.heads import Adapter, LinearHead, Recentring, head_digest, predict
 from secagg.heads.adaptation import Adaptation, adapt, class_means, local_start, records_used
+from secagg.heads.descent import fresh_layers
 from secagg.heads.linear import ABSENT_BIAS
-from secagg.heads.training import fresh_layers
 
 CLASSES, DIMENSION = 3, 6
 GENERATOR = np.random.default_rng(5)

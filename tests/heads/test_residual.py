@@ -9,8 +9,8 @@ import torch
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, predict
 from secagg.heads.adapter import Adapter
+from secagg.heads.descent import SEED
 from secagg.heads.residual import LOGIT_SCALE, MOST_BATCHES, WIDTH, adapted_head
-from secagg.heads.training import SEED
 
 GENERATOR = np.random.default_rng(3)
 DIMENSION, CLASSES = 12, 3

@@ -9,7 +9,7 @@ import pytest
 from methods import method_named
 from methods.declaration import check_declaration
 from methods.round import Opened
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
 from tests.methods.training import CLASSES, DIMENSION, GRID, part, some_examples, summed

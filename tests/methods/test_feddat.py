@@ -19,14 +19,14 @@ from torch.nn import functional
 from methods import method_named
 from methods.round import Examples, Local, Opened
 from methods.training.adapter_work import public_start
-from methods.training.chain import MODEL, ChainRound
+from methods.training.training_round import MODEL, ChainRound
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
-from secagg.heads.training import descend
+from secagg.heads.descent import descend
 from secagg.networks import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
 from secagg.networks.distillation import losses_of
 from secagg.networks.programs import named_parameters

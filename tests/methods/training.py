@@ -8,7 +8,7 @@ import numpy as np
 
 from methods import method_named
 from methods.round import Contribution, Examples, Local, Opened, Step
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.encoding import Grid, Integers, Normalisation, quantise
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

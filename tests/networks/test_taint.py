@@ -9,8 +9,8 @@ import pytest
 
 from methods import method_named
 from methods.round import Local
-from methods.training.chain import ChainRound
-from methods.training.local_work import ProgramUpdate
+from methods.training.client_update import ProgramUpdate
+from methods.training.training_round import ChainRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import DpSgdSettings, TrainingSettings, dp_sgd, program_named, public, record_gradients, train

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from methods.own_models.own_projection import OwnProjection
 from methods.search.population_round import LOSS, SCORED, PopulationRound
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.findings import Finding, Verdict
 from threat_models.session import SOMEBODY, Blocks, Knowledge

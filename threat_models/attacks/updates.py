@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
 from methods.search.population_round import PopulationRound
-from methods.training.chain import MODEL, ChainRound
-from methods.training.local_work import Scaled
+from methods.training.client_update import Scaled
+from methods.training.training_round import MODEL, ChainRound
 from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients

@@ -87,35 +87,35 @@ NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
         "Private FedAvg divides its update by a number that grows with the member's records.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FedPop scaled by the number of records",
         "The same, where FedPop tunes FedAvg.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedpop]",),
     ),
     PlantedFault(
         "FedAvg scaled where the number is odd",
         "Private FedAvg scales its update by n/(n − 1) for an odd number n of records.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened * (len(local.examples) / max(1, len(local.examples) // 2 * 2)) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "steps divided by the number of records",
         "Private FedAvg divides its steps by the member's number of records in place of the plan's batch.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(local.examples)))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "update moved by the classes held",
         "Private FedAvg adds to its update which classes the member has.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (
             (
                 "require_untainted(trained)",
@@ -139,7 +139,7 @@ NUMBERS = (
     PlantedFault(
         "FRAug keeps its records' prototypes",
         "Private FRAug begins a round at a classifier that its own records have moved.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (
             (
                 "return self._leaving(require_untainted(trained), begun)",

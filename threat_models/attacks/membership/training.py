@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.encoding import Grid
 from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack

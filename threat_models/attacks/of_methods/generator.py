@@ -18,9 +18,9 @@ from methods import method_named
 from methods.method import Parameters
 from methods.round import Opened
 from methods.training.augmented_work import AugmentedUpdate
-from methods.training.chain import ChainRound
+from methods.training.client_update import Scaled
 from methods.training.fraug import FRAug
-from methods.training.local_work import Scaled
+from methods.training.training_round import ChainRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import GENERATOR

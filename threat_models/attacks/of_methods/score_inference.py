@@ -21,8 +21,8 @@ from scipy.optimize import nnls
 from methods import sums_of
 from methods.search.population_round import LOSS, SCORED, PopulationRound
 from methods.search.validation import LOSS_LEVELS
-from methods.training.chain import MODEL
-from methods.training.local_work import Scaled
+from methods.training.client_update import Scaled
+from methods.training.training_round import MODEL
 from secagg.encoding import Kind
 from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack, Progress

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import ChainRound
 from secagg.encoding import Grid
 from secagg.networks import Program
 from threat_models.attacks.attack import Attack, Progress

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from methods.method import SampledTraining, SumSpec, clipped
 from methods.round import Contribution, Local, Opened
-from methods.training.chain import LARGEST, Floats
+from methods.training.training_round import LARGEST, Floats
 from secagg.agreement.policy import Effort
 from secagg.encoding import Block, Integers, Kind
 from secagg.encoding.updates import UpdateEncoding, sum_of_records

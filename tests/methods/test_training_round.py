@@ -13,7 +13,7 @@ import pytest
 
 from methods import method_named
 from methods.round import Opened
-from methods.training.chain import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
+from methods.training.training_round import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
 from secagg.data import open_dataset
 from secagg.encoding.updates import SERVER_STEPS, Adam, Average, State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
