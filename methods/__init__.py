@@ -19,8 +19,7 @@ from methods.search.fedpop import FedPop
 from methods.slots.fedbip import FedBiP
 from methods.slots.fedtc import FedTC
 from methods.slots.mpft import MPFT
-from methods.training.fedavg import FedAvg
-from methods.training.fedavg_one_shot import FedAvgOneShot
+from methods.training.fedavg import FedAvg, FedAvgOneShot
 from methods.training.feddat import FedDAT
 from methods.training.fraug import FRAug
 from secagg.agreement.plan import Plan

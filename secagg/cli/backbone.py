@@ -77,7 +77,7 @@ def adapter(
     """Write a trained adapter as other libraries read it: LoRA as peft does, with the head where there is one."""
     from secagg.heads import load_as
     from secagg.networks import read_model
-    from secagg.networks.adapter_files import write_adapter
+    from secagg.networks.trained_model import write_adapter
     from secagg.session import Pipeline
 
     speaker = Speaker(quiet=quiet, json_to=json_to)

@@ -2,12 +2,19 @@
 
 from secagg.networks.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
 from secagg.networks.adapters import Adapter
-from secagg.networks.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
-from secagg.networks.augmented import Augmented, Distance, OneRecord, Weights
+from secagg.networks.augmented import (
+    GENERATOR,
+    TRANSFER,
+    Augmentation,
+    Augmented,
+    Distance,
+    OneRecord,
+    Weights,
+    size_of,
+)
 from secagg.networks.augmented_training import AugmentedSettings, train_augmented, train_privately
-from secagg.networks.code_files import code_warnings
 from secagg.networks.distillation import Distilling, DistillingSettings, distil, distilling
-from secagg.networks.exported import admit, digest_in, files_in, planned_programs
+from secagg.networks.exported import admit, code_warnings, digest_in, files_in, planned_programs
 from secagg.networks.normalised import Normalised
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.programs import Program, tensors_of

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.heads.descent import descend
-from secagg.networks.augmentation import Augmentation, size_of
-from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights
+from secagg.networks.augmented import Augmentation, Augmented, Cells, OneRecord, Weights, size_of
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.taint import Untainted
 from secagg.networks.training import RowDescent, require_records, shuffled

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.training.adapter_work import AdapterUpdate
+from methods.training.feddat import AdapterUpdate
 from methods.training.training_round import ChainRound
 from secagg.federation import session_folder
 from secagg.plan_facts import SessionSetup

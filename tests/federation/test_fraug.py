@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from methods.training.augmented_work import AugmentedUpdate
+from methods.training.fraug import AugmentedUpdate
 from methods.training.training_round import ChainRound
 from secagg.encoding import Normalisation
 from secagg.encoding.updates import blocks_of

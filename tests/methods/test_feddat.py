@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from methods import method_named
 from methods.round import Examples, Local, Opened
-from methods.training.adapter_work import public_start
+from methods.training.feddat import public_start
 from methods.training.training_round import MODEL, ChainRound
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid

@@ -11,8 +11,7 @@ import pytest
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.round import Examples, Local, Opened
-from methods.training.augmented_work import AugmentedUpdate
-from methods.training.fraug import FRAug
+from methods.training.fraug import AugmentedUpdate, FRAug
 from methods.training.training_round import MODEL, ChainRound
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput

@@ -13,7 +13,7 @@ from secagg.errors import BadInput
 from secagg.features import BOTTLENECK, LORA, Encoder, open_backbone, tell_places
 from secagg.heads import parse_tensors, to_safetensors
 from secagg.networks import Adapter, Dual, SharedAdapter, TrainedModel, WithHead, program_named, read_model
-from secagg.networks.adapter_files import CONFIG, HEAD_FILE, WEIGHTS, write_adapter
+from secagg.networks.trained_model import CONFIG, HEAD_FILE, WEIGHTS, write_adapter
 from tests.worlds.encoders import ARCHITECTURES, PLACES, SIDE, save_encoder
 
 LENGTH = 3 * SIDE**2 + 256

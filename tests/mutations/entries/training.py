@@ -127,7 +127,7 @@ NUMBERS = (
     PlantedFault(
         "FRAug scaled by the number of records",
         "Private FRAug divides its update by a number that grows with the member's records.",
-        "methods.training.augmented_work:AugmentedUpdate.train_privately",
+        "methods.training.fraug:AugmentedUpdate.train_privately",
         (
             (
                 "settings, local.randomness)",
@@ -154,7 +154,7 @@ NUMBERS = (
     PlantedFault(
         "FedDAT scaled by the number of records",
         "Private FedDAT divides its update by a number that grows with the member's records.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (
             (
                 "settings, local.randomness)",
@@ -166,7 +166,7 @@ NUMBERS = (
     PlantedFault(
         "FedDAT's teacher weighs by the number of records",
         "Private FedDAT's losses pull more the more records the member has.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (("self.settings.alpha(0.5, number, self.rounds)", "len(local.examples) / 100"),),
         (f"{UNDRAWN}[feddat]",),
     ),
@@ -217,7 +217,7 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's temperature is not squared",
         "The pull of private FedDAT's losses is α·T in place of α·T².",
-        "methods.training.adapter_work:AdapterUpdate._program",
+        "methods.training.feddat:AdapterUpdate._program",
         (("self.settings.temperature**2", "self.settings.temperature"),),
         PRIVATE_LOSS,
     ),
@@ -245,7 +245,7 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's ramp at the round's end",
         "Private FedDAT takes α of the end of the round in place of its middle.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (("alpha(0.5, number, self.rounds)", "alpha(1.0, number, self.rounds)"),),
         PRIVATE_LOSS,
     ),

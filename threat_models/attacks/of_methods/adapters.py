@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from methods.baselines.softmax_regression import by_lbfgs
-from methods.training.adapter_work import AdapterUpdate, public_start
+from methods.training.feddat import AdapterUpdate, public_start
 from methods.training.training_round import MODEL, ChainRound
 from secagg.networks import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
 from secagg.randomness import OperatingSystem

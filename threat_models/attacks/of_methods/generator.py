@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from methods import method_named
 from methods.method import Parameters
 from methods.round import Opened
-from methods.training.augmented_work import AugmentedUpdate
 from methods.training.client_update import Scaled
-from methods.training.fraug import FRAug
+from methods.training.fraug import AugmentedUpdate, FRAug
 from methods.training.training_round import ChainRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
