@@ -47,7 +47,7 @@ POOLED = FedCGS()
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """What a class's records are like, in grid units: how many, their mean (d,) and a root (d, d) of the covariance."""
+    """A class's records in grid units: their number, mean (d,) and a root (d, d) of the covariance."""
 
     count: float
     mean: Floats

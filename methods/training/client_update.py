@@ -1,4 +1,4 @@
-"""What members do in a round of training: train and send the update, or send the sum of their records' gradients."""
+"""A client's part of a round of training: the clipped update of its model, or the sum of its records' gradients."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class RecordGradients:
 
 
 def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: int) -> DpSgdSettings:
-    """DP-SGD as the parameters of a plan have it, but for the plan's noise, which a member is told (`Local.sigma`)."""
+    """Return the settings of DP-SGD by a plan's parameters; the noise follows in the round (`Local.sigma`)."""
     return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
 
 
@@ -302,11 +302,11 @@ def _noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumS
 
 
 def as_trained(state: Floats) -> Floats:
-    """The state as training takes it: of float32's numbers."""
+    """Return the state rounded to float32, as training takes it."""
     return state.astype(np.float32).astype(np.float64)
 
 
 def _number(opened: Opened, block: str) -> float:
-    """A block's one number, which a mean is divided by: at least 1, and σ, below which there is nothing but noise."""
+    """Return the one number of a block as a divisor: at least 1, and σ, below which there is nothing but noise."""
     sigma = opened.noise[block].of_record.sigma if opened.noise else 0.0
     return max(float(opened.blocks[block][0]) / opened.multiplier(block), sigma, 1.0)

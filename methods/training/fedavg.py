@@ -46,7 +46,7 @@ class FedAvg(TrainedInRounds):
 
     @property
     def training(self) -> TrainingSettings:
-        """What a member does in a round."""
+        """A member's epochs of SGD in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, proximal=self.proximal)
 
     @property

@@ -106,7 +106,7 @@ class AdapterUpdate(ClientUpdate):
         return isinstance(self.adapted, Dual)
 
     def _program(self, begun: Floats, local: Local, alpha: float) -> OverEncoder:
-        """What is trained, in the member's encoder. Raises BadInput for an encoder that the plan does not mean."""
+        """The trained program in the member's encoder. Raises BadInput for an encoder that the plan does not mean."""
         program = self.adapted.over(_encoder_of(local))
         if not self._has_teacher:
             return program
@@ -157,12 +157,12 @@ class FedDAT(TrainedInRounds):
 
     @property
     def adapter(self) -> Adapter:
-        """What is shared."""
+        """The shared adapter."""
         return Adapter(self.kind, self.rank, self.places)
 
     @property
     def training(self) -> DistillingSettings:
-        """What a member does in a round."""
+        """A member's epochs of distillation in a round."""
         how = self.epochs, self.rate, self.batch
         return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 

@@ -56,7 +56,7 @@ RAMP = 5.0
 
 @dataclass(frozen=True)
 class Ramps:
-    """What changes with the round r of R: residuals have exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R."""
+    """Schedules over the rounds r of R: residuals have exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R."""
 
     rounds: int
     strength: float
@@ -246,7 +246,7 @@ class FRAug(TrainedInRounds):
 
     @property
     def training(self) -> AugmentedSettings:
-        """What a member does in a round."""
+        """A member's steps in a round."""
         rates = self.generator_rate, self.transfer_rate
         steps = self.steps, self.batch, self.rate, self.momentum, self.proximal
         return AugmentedSettings(*steps, *rates, self.synthetic, self.ema)

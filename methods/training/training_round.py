@@ -1,4 +1,4 @@
-"""A chain of secure sums that moves a public state: what the rounds of every training method have in common.
+"""A round of training: one secure sum of a chain that moves a public state, for every training method.
 
 A member's part of a round is its `Work` at the public state. Everybody who is shown the opened sum makes the next state
 of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 class Work(Protocol):
-    """What members compute from a public state, and which way the opened total of it says that the state should move.
+    """A client's contribution at a public state, and the move of the state by the opened total.
 
     Vectors are the state's groups in one row, (size,): `State.flat`.
     """
@@ -64,7 +64,7 @@ class Work(Protocol):
 @message("ModelState")
 @dataclass(frozen=True)
 class ModelState:
-    """What opens a later round: its number and the state that it begins at (`State.to_bytes`)."""
+    """The broadcast of a later round: its number and the state that it begins at (`State.to_bytes`)."""
 
     number: Annotated[int, Range(2, MAX_ROUNDS)]
     state: Annotated[bytes, Length(8, MAX_STATE_BYTES)]
@@ -94,12 +94,12 @@ class ChainRound(SimpleRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the groups of a state that is told: they stay those of this round's."""
+        """The shapes of a broadcast state's groups: those of this round's state."""
         return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """Names of the moments of a state that is told."""
+        """The names of a broadcast state's moments."""
         return self.server.moments
 
     def contribute(self, local: Local) -> Contribution:

@@ -1,4 +1,4 @@
-"""Concept vectors: what a frozen diffusion network is told instead of words, trained on records' latents.
+"""Concept vectors, which condition a frozen diffusion network in place of words, trained on records' latents.
 
 Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
 each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
@@ -89,7 +89,7 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
 
 
 def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """What the network is told, (n, 2, e), of a class's and a domain's vectors (n, e) each."""
+    """Return the network's condition (n, 2, e) of a class's and a domain's vectors (n, e) each."""
     import torch
 
     return torch.stack([of_domain, of_class], dim=1)

@@ -61,7 +61,8 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         if not (self.count >= 1 and 1 <= self.steps <= 1000):
-            raise BadInput(f"{self.count} pictures by {self.steps} steps", remedy="give 1 or more, and 1 to 1000 steps")
+            problem = f"count must be 1 or more, and steps between 1 and 1000 (got {self.count} and {self.steps})"
+            raise BadInput(problem)
         if not 0 < self.strength <= 1:
             raise BadInput(f"the strength is {self.strength}", remedy="give a number above 0, 1 at most")
         if not (math.isfinite(self.guidance) and 0 <= self.style_noise < math.inf):
@@ -100,7 +101,7 @@ def generate(
     with one_thread(), torch.inference_mode():
         for rows in np.array_split(np.arange(len(z)), math.ceil(len(z) / BATCH)):
             begun = torch.tensor(z[rows], dtype=torch.float32).reshape(-1, *latents.shape)
-            told = _told(latents, means, labels[rows], domains[rows], settings, random)
+            told = _condition(latents, means, labels[rows], domains[rows], settings, random)
             pixels = to_pixels(latents.vae, denoise(latents, begun, told, settings, random))
             made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
             if progress is not None:
@@ -150,7 +151,7 @@ def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSetti
     return z
 
 
-def _told(
+def _condition(
     latents: Latents,
     means: SlotMeans,
     labels: NDArray[np.int64],
@@ -158,7 +159,7 @@ def _told(
     settings: GenerationSettings,
     random: Any,
 ) -> Tensor:
-    """What the network is told of each picture; nothing, zeros, without concept vectors."""
+    """Return the network's condition for each picture; zeros without concept vectors."""
     import torch
 
     if means.concepts is None:
@@ -180,7 +181,7 @@ def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> 
 
 
 def require_names(classes: Sequence[str]) -> None:
-    """Raise BadInput for a class whose folder would lie elsewhere: its name comes from whoever wrote the plan."""
+    """Raise BadInput for a class whose folder would lie elsewhere: its name comes from the plan's author."""
     for name in classes:
         if name in {".", ".."} or set(name) & UNSAFE:
             raise BadInput(f"the class {name!r} cannot be the name of a folder", remedy="rename it in the plan")

@@ -60,7 +60,7 @@ class Adaptation:
             raise BadInput(problem, remedy="give numbers of 0 or more")
 
     def __str__(self) -> str:
-        """What `read` reads."""
+        """The text that `read` reads."""
         return f"{self.loss}:{self.weight:g}" + (f":{self.shots}" if self.shots else "")
 
     @classmethod

@@ -109,14 +109,14 @@ def fresh_layers(widths: Sequence[int], *, biased: bool = True) -> tuple[Layer, 
 
     generator = torch.Generator().manual_seed(SEED)
 
-    def drawn(inputs: int, *shape: int) -> NDArray[np.float32]:
+    def draw(inputs: int, *shape: int) -> NDArray[np.float32]:
         bound = inputs**-0.5
         return torch.empty(shape).uniform_(-bound, bound, generator=generator).numpy()
 
     layers = []
     for inputs, outputs in pairwise(widths):
-        weight = drawn(inputs, outputs, inputs)
-        layers.append((weight, drawn(inputs, outputs) if biased else np.zeros(outputs, dtype=np.float32)))
+        weight = draw(inputs, outputs, inputs)
+        layers.append((weight, draw(inputs, outputs) if biased else np.zeros(outputs, dtype=np.float32)))
     return tuple(layers)
 
 

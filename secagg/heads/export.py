@@ -49,7 +49,7 @@ def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
 
 
 def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
-    """What `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
+    """Return what `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
     try:
         return parse(read_limited(path))
     except OSError as error:
@@ -82,7 +82,7 @@ def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, st
 
 
 def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
-    """What the tensors beside the linear layer's make. Raises BadInput for any other set of them."""
+    """Return what stands before the linear layer, of its tensors. Raises BadInput for any other set of them."""
     if not tensors:
         return None
     if set(tensors) == set(RECENTRING):

@@ -42,7 +42,7 @@ MAX_WEIGHT = 2.0**20
 
 @dataclass(frozen=True)
 class Pace:
-    """How far a round goes: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
+    """The length of a round's step: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
 
     β keeps that share of the move before; a gradient then acts 1/(1 − β) times, for which the steps are shorter.
     """

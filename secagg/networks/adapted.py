@@ -35,7 +35,7 @@ class Adapted(BuiltIn):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What there is beside the adapter's own name, and that."""
+        """The program's name: a prefix, then the adapter's."""
 
     @property
     def prefixes(self) -> Mapping[str, float]:

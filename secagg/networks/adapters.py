@@ -58,7 +58,7 @@ class Adapter:
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
-        """How far from 0 they start: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
+        """The bounds of the starts: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
         started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:
@@ -84,7 +84,7 @@ class Adapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """What adapters add at every place: those of the prefixes in `weights`, each times its weight."""
+        """Return the changes at every place: the adapters of the prefixes in `weights`, each times its weight."""
         changes: dict[str, Change] = {}
         for number, place in enumerate(encoder.places(self.kind)):
             parts = [(parameters, f"{prefix}.{number}", weight) for prefix, weight in weights.items()]
@@ -92,7 +92,7 @@ class Adapter:
         return changes
 
     def added(self, parameters: Mapping[str, Tensor], at: str, given: Tensor, output: Tensor) -> Tensor:
-        """What one adapter adds to the `output` (n, …, width) of a place, for what is `given` to it."""
+        """Return one adapter's addition to the `output` (n, …, width) of a place, for what is `given` to it."""
         from torch.nn import functional
 
         if self.kind == LORA:

@@ -134,7 +134,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """What a round's losses weigh: `alpha` and `beta` the distances of G and M, `strength` a residual."""
+    """The weights of a round's losses: `alpha` and `beta` the distances of G and M, `strength` a residual."""
 
     alpha: float
     beta: float
@@ -320,7 +320,7 @@ def _fixed(parameters: Tensors) -> dict[str, Tensor]:
 
 
 def _own(u: Tensor, labels: Tensor, cells: Cells | None) -> Tensor:
-    """What a row is compared with: its class's prototype, or where there is none the record's own embedding."""
+    """Return each row's target: its class's prototype, or where there is none the record's own embedding."""
     return cells.prototypes[labels] if cells else u
 
 

@@ -64,7 +64,7 @@ class DistillingSettings(TrainingSettings):
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
-        """What the rate is multiplied by at a batch, of so many in the round."""
+        """The factor of the rate at a step of so many in the round."""
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 

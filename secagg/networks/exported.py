@@ -128,7 +128,7 @@ def files_in(parameters: str) -> tuple[str, ...]:
 
 
 def digest_in(name: str) -> str | None:
-    """The SHA-256 (hex) in a program's name; None where it is no file's."""
+    """The SHA-256 (hex) in the name of a file's program; None in another name."""
     digest = name.removeprefix(PREFIX)
     return digest if name != digest and DIGEST.fullmatch(digest) else None
 

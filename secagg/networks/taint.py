@@ -1,4 +1,4 @@
-"""What no record decides but by way of an accounted mechanism, as a type of its own.
+"""A type for values that depend on records only through an accounted mechanism of differential privacy.
 
 The rule of taint: whatever is computed from records is tainted, but for the outcome of an accounted mechanism; what is
 computed from untainted values alone is untainted. What leaves a member, and what a mechanism reads beside the records,
@@ -30,12 +30,12 @@ class Untainted(Generic[T_co]):
     value: T_co
 
     def then(self, rule: Callable[[T_co], U]) -> Untainted[U]:
-        """What a rule makes of it that looks at nothing else of the member's."""
+        """Return `rule(value)`, of a rule that looks at nothing else of the member's."""
         return Untainted(rule(self.value))
 
 
 def public(value: T) -> Untainted[T]:
-    """What everybody in the plan knows."""
+    """Mark a value that everybody in the plan knows."""
     return Untainted(value)
 
 
