@@ -25,7 +25,7 @@ from methods.search.search_space import said
 from methods.search.training_space import TrainingSpace
 from methods.search.validation import LOSS_LEVELS, Chosen, score
 from methods.training.client_update import as_trained, program_inputs
-from methods.training.training_round import MODEL, ChainRound, for_unit_length, require_float32
+from methods.training.training_round import MODEL, TrainingRound, for_unit_length, require_float32
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopulationRound(ChainRound):
+class PopulationRound(TrainingRound):
     """Round `number`: its state has K models with their moments, and everything of a `Population`.
 
     `training` gives the method's round at any settings, `spec` is what is summed. `chosen` says which records judge,

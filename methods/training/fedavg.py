@@ -9,7 +9,7 @@ from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.client_update import KeptTensors, ProgramUpdate, RecordGradients
 from methods.training.trained_in_rounds import LARGEST, MOST, TrainedInRounds, encoding_of, require_within
-from methods.training.training_round import ChainRound, Work, require_room
+from methods.training.training_round import ClientWork, TrainingRound, require_room
 from secagg.errors import BadInput
 from secagg.networks import Program, TrainingSettings, digest_in, program_named
 
@@ -64,9 +64,9 @@ class FedAvg(TrainedInRounds):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
         program = program_named(self.model, dimension, classes)
-        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds)
+        return TrainingRound.first(program, self._work(program, levels), self.step, self.rounds)
 
-    def _work(self, program: Program, levels: int) -> Work:
+    def _work(self, program: Program, levels: int) -> ClientWork:
         encoding = encoding_of(program.size, self.clip, levels)
         require_room(program.size, self.step)
         if self.gradients:

@@ -16,7 +16,7 @@ from methods.method import SumSpec, Traits
 from methods.round import Local, Round
 from methods.training.client_update import ClientUpdate, KeptTensors
 from methods.training.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
-from methods.training.training_round import ChainRound, Floats, require_room
+from methods.training.training_round import Floats, TrainingRound, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
@@ -24,10 +24,10 @@ from secagg.features import BOTTLENECK, Encoder
 from secagg.networks import (
     SHARED,
     Adapted,
-    Adapter,
     DistillingSettings,
     DpSgdSettings,
     Dual,
+    EncoderAdapter,
     OverEncoder,
     SharedAdapter,
     TrainedModel,
@@ -156,9 +156,9 @@ class FedDAT(TrainedInRounds):
             raise BadInput(f"there is no variant {self.variant!r}", remedy="choose averaged, or none")
 
     @property
-    def adapter(self) -> Adapter:
+    def adapter(self) -> EncoderAdapter:
         """The shared adapter."""
-        return Adapter(self.kind, self.rank, self.places)
+        return EncoderAdapter(self.kind, self.rank, self.places)
 
     @property
     def training(self) -> DistillingSettings:
@@ -178,7 +178,7 @@ class FedDAT(TrainedInRounds):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
-        return ChainRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
+        return TrainingRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
 
     def _work(self, dimension: int, classes: int, levels: int) -> AdapterUpdate:
         shared = SharedAdapter(dimension, classes, self.adapter)

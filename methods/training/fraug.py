@@ -26,7 +26,7 @@ from methods.training.trained_in_rounds import (
     encoding_of,
     require_within,
 )
-from methods.training.training_round import MODEL, ChainRound, Floats, for_unit_length, require_room
+from methods.training.training_round import MODEL, Floats, TrainingRound, for_unit_length, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import State
@@ -267,7 +267,7 @@ class FRAug(TrainedInRounds):
         if whole.augmentation is not None:
             groups[GENERATOR] = whole.augmentation.start(GENERATOR, digest("public start", GENERATOR.encode()))
         work, state = self._work(whole, levels), State(groups, {}, 0)
-        return ChainRound(whole.classifier, work, self.step, self.rounds, state)
+        return TrainingRound(whole.classifier, work, self.step, self.rounds, state)
 
     def _networks(self, dimension: int, classes: int) -> Augmented:
         kind, *size = self.model.split(":", 1)

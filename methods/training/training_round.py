@@ -1,6 +1,6 @@
 """A round of training: one secure sum of a chain that moves a public state, for every training method.
 
-A member's part of a round is its `Work` at the public state. Everybody who is shown the opened sum makes the next state
+A member's part of a round is its `ClientWork` at the public state. Everybody who is shown the opened sum makes the next state
 of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
 gets the state whole, with what opens the round.
 """
@@ -38,7 +38,7 @@ MODEL = "model"
 Floats = NDArray[np.float64]
 
 
-class Work(Protocol):
+class ClientWork(Protocol):
     """A client's contribution at a public state, and the move of the state by the opened total.
 
     Vectors are the state's groups in one row, (size,): `State.flat`.
@@ -71,18 +71,18 @@ class ModelState:
 
 
 @dataclass(frozen=True, eq=False)
-class ChainRound(SimpleRound):
+class TrainingRound(SimpleRound):
     """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
 
     program: Program
-    work: Work
+    work: ClientWork
     server: ServerStep
     rounds: int
     state: State = field(repr=False)
     number: int = 1
 
     @classmethod
-    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int) -> ChainRound:
+    def first(cls, program: Program, work: ClientWork, server: ServerStep, rounds: int) -> TrainingRound:
         """The round that begins at the program's public start."""
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
@@ -147,7 +147,7 @@ class ChainRound(SimpleRound):
 
     def require_equal(self, told: Round) -> None:
         """The same bits: the arithmetic is the same everywhere."""
-        if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
+        if not isinstance(told, TrainingRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
 

@@ -3,7 +3,7 @@
 Training of heads and adaptation to a client's own records are imported from their modules.
 """
 
-from secagg.heads.adapter import Adapter
+from secagg.heads.adapter import HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.discriminant import discriminant
 from secagg.heads.evaluation import Evaluation
@@ -20,9 +20,9 @@ from secagg.heads.noise_aware import noise_aware_discriminant
 from secagg.heads.opened_moments import ReleaseNoise
 
 __all__ = [
-    "Adapter",
     "Artifact",
     "Evaluation",
+    "HeadAdapter",
     "LinearHead",
     "Recentring",
     "ReleaseNoise",

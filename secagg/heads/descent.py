@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.adapter import Adapter, Layer
+from secagg.heads.adapter import HeadAdapter, Layer
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
 from secagg.system.threads import one_thread
 
@@ -126,7 +126,7 @@ def fresh_head(widths: Sequence[int], present: NDArray[np.bool_]) -> LinearHead:
     return LinearHead(
         np.where(present[:, None], weight, np.float32(0)),
         np.where(present, bias, ABSENT_BIAS),
-        Adapter("stacked", tuple(layers)) if layers else None,
+        HeadAdapter("stacked", tuple(layers)) if layers else None,
     )
 
 
@@ -179,7 +179,7 @@ def train(
 
 
 class _Network:
-    """A head as tensors: what `Adapter.apply` and the linear layer do, in float32 and with gradients."""
+    """A head as tensors: what `HeadAdapter.apply` and the linear layer do, in float32 and with gradients."""
 
     def __init__(self, start: LinearHead, frozen: bool) -> None:
         import torch
@@ -187,10 +187,10 @@ class _Network:
         self.start = start
         self.layers = [
             (torch.from_numpy(weight.copy()), torch.from_numpy(bias.copy()))
-            for weight, bias in (start.before.layers if isinstance(start.before, Adapter) else ())
+            for weight, bias in (start.before.layers if isinstance(start.before, HeadAdapter) else ())
         ]
         self.weight, self.bias = torch.from_numpy(start.weight.copy()), torch.from_numpy(start.bias.copy())
-        self.residual = isinstance(start.before, Adapter) and start.before.kind == "residual"
+        self.residual = isinstance(start.before, HeadAdapter) and start.before.kind == "residual"
         trained = [tensor for layer in self.layers for tensor in (layer[:1] if self.residual else layer)]
         self.trained = [*trained, *(() if frozen else (self.weight, self.bias))]
         for tensor in self.trained:
@@ -216,9 +216,9 @@ class _Network:
     def head(self) -> LinearHead:
         """The head as it is now, the absent classes as they were."""
         before = self.start.before
-        if isinstance(before, Adapter):
+        if isinstance(before, HeadAdapter):
             layers = tuple((weight.detach().numpy(), bias.detach().numpy()) for weight, bias in self.layers)
-            before = Adapter(before.kind, layers)
+            before = HeadAdapter(before.kind, layers)
         present = self.start.present
         weight = np.where(present[:, None], self.weight.detach().numpy(), self.start.weight)
         return LinearHead(weight, np.where(present, self.bias.detach().numpy(), self.start.bias), before)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.heads.adapter import KINDS, Adapter
+from secagg.heads.adapter import KINDS, HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.linear import MEANS, RECENTRING, LinearHead, Recentring
 from secagg.system.reading import parse_json, read_limited
@@ -81,7 +81,7 @@ def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, st
     return tensors, dict(header.get("__metadata__") or {})  # null: none
 
 
-def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
+def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None:
     """Return what stands before the linear layer, of its tensors. Raises BadInput for any other set of them."""
     if not tensors:
         return None
@@ -91,4 +91,4 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
     pairs = [[f"{kind}.{layer}.{part}" for part in ("weight", "bias")] for layer in range(len(tensors) // 2)]
     if set(tensors) != {name for pair in pairs for name in pair}:
         raise BadInput(f"beside `weight` and `bias` it holds the tensors {sorted(tensors)}")
-    return Adapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))
+    return HeadAdapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))

@@ -1,7 +1,7 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
 from secagg.networks.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
-from secagg.networks.adapters import Adapter
+from secagg.networks.adapters import EncoderAdapter
 from secagg.networks.augmented import (
     GENERATOR,
     TRANSFER,
@@ -33,7 +33,6 @@ __all__ = [
     "SHARED",
     "TRANSFER",
     "Adapted",
-    "Adapter",
     "Augmentation",
     "Augmented",
     "AugmentedSettings",
@@ -43,6 +42,7 @@ __all__ = [
     "DistillingSettings",
     "DpSgdSettings",
     "Dual",
+    "EncoderAdapter",
     "MostSimilar",
     "Nearest",
     "Normalised",

@@ -22,7 +22,7 @@ LARGEST_RANK = 1 << 12
 
 
 @dataclass(frozen=True)
-class Adapter:
+class EncoderAdapter:
     """One adapter for every place (`tell_places`): a bottleneck of `rank` ReLU units, or a LoRA of that rank.
 
     A bottleneck adds W_up·ReLU(W_down·h + b_down) + b_up to the h that comes out, a LoRA 2·B·A·x of the x that goes in.
@@ -103,7 +103,7 @@ class Adapter:
 
 
 def _changed(
-    adapter: Adapter, parts: Sequence[tuple[Mapping[str, Tensor], str, float]], given: Tensor, output: Tensor
+    adapter: EncoderAdapter, parts: Sequence[tuple[Mapping[str, Tensor], str, float]], given: Tensor, output: Tensor
 ) -> Tensor:
     added = [weight * adapter.added(parameters, at, given, output) for parameters, at, weight in parts]
     return output + sum(added[1:], added[0])

@@ -19,7 +19,7 @@ from torch.nn import functional
 from methods import method_named
 from methods.round import Examples, Local, Opened
 from methods.training.feddat import public_start
-from methods.training.training_round import MODEL, ChainRound
+from methods.training.training_round import MODEL, TrainingRound
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid
 from secagg.errors import BadInput
@@ -77,7 +77,7 @@ def settings_of(folder: Path, **given: Any) -> SimulationSettings:
 def first_round(**parameters: float | str) -> Any:
     """The first of two rounds."""
     round_ = method_named("feddat", {**PARAMETERS, **parameters}).begin(16, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 
@@ -104,14 +104,14 @@ def test_state_is_the_same_under_every_protection(
 ) -> None:
     """After every round, and in the shared adapter: the bits are the same where members draw the same."""
     ended, found = [], list[str]()
-    finalize = ChainRound.finalize
+    finalize = TrainingRound.finalize
 
-    def noted(self: ChainRound, opened: Opened) -> object:
+    def noted(self: TrainingRound, opened: Opened) -> object:
         step = finalize(self, opened)
-        found.append(step.next_round.state.digest.hex() if isinstance(step.next_round, ChainRound) else "")
+        found.append(step.next_round.state.digest.hex() if isinstance(step.next_round, TrainingRound) else "")
         return step
 
-    monkeypatch.setattr(ChainRound, "finalize", noted)
+    monkeypatch.setattr(TrainingRound, "finalize", noted)
     names = {word.partition("=")[0] for word in parameters.split()}
     kept = [word for word in TOLD.split() if word.partition("=")[0] not in names]
     told = " ".join([*kept, parameters])

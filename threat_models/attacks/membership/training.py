@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from methods.training.training_round import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack
@@ -76,7 +76,7 @@ def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats
     return total
 
 
-def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
+def _score(rounds: tuple[TrainingRound, ...], trial: Trial) -> Finding:
     view, known, public, grid = trial.view, trial.records, trial.public, trial.view.plan.grid
     tests = {LOSSES: trial.scored(score_by_losses(states_in(view), known, public, grid))}
     trial.progress(1, 3)
@@ -90,7 +90,7 @@ def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
     return trial.find(tests, controls, how, "Membership, from the rounds", withstood=is_whole)
 
 
-def _make_controls(round_: ChainRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+def _make_controls(round_: TrainingRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
     """Play rounds over a few records with random labels, which a model can only memorise.
 
     Their own records must be told from others, and others called their own must not.

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.training.training_round import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.networks import Program
 from threat_models.attacks.attack import Attack, Progress
@@ -213,7 +213,7 @@ def _pool(knowledge: Knowledge) -> Records:
     return outside if knowledge.public is None else join_records(outside, knowledge.public)
 
 
-def recovered_of(round_: ChainRound, pool: Records, grid: Grid) -> dict[int, Interval]:
+def recovered_of(round_: TrainingRound, pool: Records, grid: Grid) -> dict[int, Interval]:
     """The share of records that are read off sums of their gradients, exact and at a round's state, by how many."""
     chosen = pool.take(np.random.default_rng(SEED).permutation(len(pool))[:MOST_DRAWN])
     gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
