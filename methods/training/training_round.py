@@ -1,6 +1,6 @@
 """A round of training: one secure sum of a chain that moves a public state, for every training method.
 
-A member's part of a round is its `ClientWork` at the public state. Everybody who is shown the opened sum makes the next state
+A member's part of a round is its `ClientWork` at the public state. All who see the opened sum make the next state
 of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
 gets the state whole, with what opens the round.
 """
