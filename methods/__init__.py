@@ -6,42 +6,45 @@ A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry 
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
-from methods.closed_form.ccvr import CCVR
-from methods.closed_form.fedcgs import FedCGS
-from methods.closed_form.prototypes import Prototypes
 from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
-from methods.own_models.fedpcl import FedPCL
-from methods.own_models.fedproto import FedProto
-from methods.search.fedpop import FedPop
-from methods.slots.fedbip import FedBiP
-from methods.slots.fedtc import FedTC
-from methods.slots.mpft import MPFT
-from methods.training.fedavg import FedAvg, FedAvgOneShot
-from methods.training.feddat import FedDAT
-from methods.training.fraug import FRAug
 from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.networks import planned_programs
 from secagg.system import plugins
 
-METHODS: Mapping[str, Callable[..., Method]] = {
-    CCVR.name: CCVR,
-    FedAvg.name: FedAvg,
-    FedAvgOneShot.name: FedAvgOneShot,
-    FedBiP.name: FedBiP,
-    FedCGS.name: FedCGS,
-    FedDAT.name: FedDAT,
-    FedPCL.name: FedPCL,
-    FedPop.name: FedPop,
-    FedProto.name: FedProto,
-    FedTC.name: FedTC,
-    FRAug.name: FRAug,
-    MPFT.name: MPFT,
-    Prototypes.name: Prototypes,
-}
+
+class _Registry(UserDict[str, str | Callable[..., Method]]):
+    """Methods by name, each imported from its "module:Class" when it is asked for."""
+
+    def __getitem__(self, name: str) -> Callable[..., Method]:
+        found = super().__getitem__(name)
+        if isinstance(found, str):
+            module, _, place = found.partition(":")
+            found = getattr(import_module(module), place)
+        return found
+
+
+METHODS = _Registry(
+    {
+        "ccvr": "methods.closed_form.ccvr:CCVR",
+        "fedavg": "methods.training.fedavg:FedAvg",
+        "fedavg-one-shot": "methods.training.fedavg:FedAvgOneShot",
+        "fedbip": "methods.slots.fedbip:FedBiP",
+        "fedcgs": "methods.closed_form.fedcgs:FedCGS",
+        "feddat": "methods.training.feddat:FedDAT",
+        "fedpcl": "methods.own_models.fedpcl:FedPCL",
+        "fedpop": "methods.search.fedpop:FedPop",
+        "fedproto": "methods.own_models.fedproto:FedProto",
+        "fedtc": "methods.slots.fedtc:FedTC",
+        "fraug": "methods.training.fraug:FRAug",
+        "mpft": "methods.slots.mpft:MPFT",
+        "prototypes": "methods.closed_form.prototypes:Prototypes",
+    }
+)
 ROUNDS = "rounds"
 """Name of the parameter of methods that says how many sums they take."""
 
@@ -84,7 +87,7 @@ def method_of(plan: Plan) -> Method:
 
 
 def kind_named(name: str) -> Callable[..., Method]:
-    """What makes a method of that name, with its parameters: one of `METHODS`, or somebody's own, whose code then runs.
+    """Return the class of a method: one of `METHODS`, or a plug-in's, whose code then runs.
 
     Raises BadInput for unknown names, and for code that is not here or brings no method.
     """
@@ -103,13 +106,13 @@ def kind_named(name: str) -> Callable[..., Method]:
 
 
 def planned_method(name: str) -> str:
-    """What a plan calls a method: code of others by its name and digest. Raises what `kind_named` raises."""
+    """Return a method's name in plans; a plug-in's holds its digest. Raises what `kind_named` raises."""
     found = None if name in METHODS else plugins.load(plugins.METHODS, name)
     return found.planned if found is not None else name
 
 
 def _refuse_others(found: plugins.Plugin) -> None:
-    """Raise BadInput for code that is no method: a class, so that a plan has no function called that a file holds."""
+    """Raise BadInput for a plug-in that is not a method's class: no plan has a function of a file called."""
     if not isinstance(found.value, type):
         raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:
@@ -126,30 +129,6 @@ def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
     """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
     method = method_of(plan)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)
-
-
-def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
-    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
-
-    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
-    and for rounds that are given as both.
-    """
-    known, defaults = method_named(name).parameters, FedCGS().parameters
-    chosen = {key: value for key, value in given.items() if value is not None}
-    for key in set(chosen) - set(known):
-        if chosen[key] != defaults.get(key):
-            having = [each for each, kind in METHODS.items() if key in kind().parameters]
-            raise BadInput(
-                f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(sorted(having))}"
-            )
-    if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
-        raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
-    return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
-
-
-def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
-    return read_planned(name, known, planned_programs(text))
 
 
 def read_planned(name: str, known: Parameters, text: str) -> Parameters:
@@ -176,9 +155,7 @@ __all__ = [
     "kind_named",
     "method_named",
     "method_of",
-    "parameters_of",
     "planned_method",
-    "read_parameters",
     "read_planned",
     "sums_of",
 ]

@@ -200,7 +200,7 @@ class _Trial:
                 self._check_sensitivity(stated, squares)
 
     def _batches(self, every: Integers) -> list[Integers]:
-        """Nobody's records, all, all backwards, each twice and more often, and pairs."""
+        """The records' rows in batches: none, all, all backwards, each twice and more often, and pairs."""
         room = (1 << 62) // (len(every) * max(block.bound for block in self.kind.blocks))
         more = np.repeat(every, max(1, min(OFTEN, room)))
         return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
@@ -282,7 +282,7 @@ class _Trial:
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """What single units add, (n, m), to the m entries that any of them reaches, and which entries of which block."""
+    """The parts of single units (n, m), at the m entries that any of them reaches, and which entries of which block."""
 
     rows: Integers
     columns: Mapping[str, tuple[slice, Integers]]

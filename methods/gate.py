@@ -88,9 +88,9 @@ class Gated(SimpleMethod):
         """Into how many cells each class is divided, D."""
         return self.method.traits.cells_per_class
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """In which of these cells (n,) each example is."""
-        return self.method.part_of(examples)
+        return self.method.cell_of(examples)
 
     @property
     def per_class(self) -> frozenset[str]:
@@ -125,9 +125,9 @@ class Gated(SimpleMethod):
             )
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """The same gate before the settled method."""
-        return put_gate(self.method.settle(fixed), self.threshold)
+        return put_gate(self.method.resolve(fixed), self.threshold)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """The gated method's."""
@@ -140,7 +140,7 @@ class Gated(SimpleMethod):
     def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
         parts, examples = self.parts, local.examples
-        held = np.bincount(examples.labels * parts + self.part_of(examples), minlength=local.classes * parts)
+        held = np.bincount(examples.labels * parts + self.cell_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: Opened) -> Step:
@@ -167,7 +167,7 @@ class Gated(SimpleMethod):
         return (classes, self.parts) if self.parts > 1 else (classes,)
 
     def _over(self, kept: tuple[int, ...]) -> GatedRound:
-        return GatedRound(self.method, kept, self.per_class, self.parts, self.part_of, self._by_class)
+        return GatedRound(self.method, kept, self.per_class, self.parts, self.cell_of, self._by_class)
 
     @property
     def _by_class(self) -> frozenset[str]:
@@ -215,7 +215,7 @@ class GatedRound(SimpleRound):
     kept: tuple[int, ...]
     per_class: frozenset[str]
     parts: int = 1
-    part_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
+    cell_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
@@ -250,7 +250,7 @@ class GatedRound(SimpleRound):
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
     def finalize(self, opened: Opened) -> Step:
-        """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
+        """Return the kept cells' result: a head that never predicts another class, noise or not; or a round."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
         if step.artifact is None:
@@ -300,12 +300,12 @@ class GatedRound(SimpleRound):
         return rows
 
     def _classes(self, aggregate: Blocks) -> int:
-        """How many classes the plan has: any block with a row for each says so."""
+        """Return the plan's number of classes, from any block with a row for each."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
     def _cells(self, examples: Examples) -> Integers:
         """Each record's cell."""
-        return examples.labels * self.parts + self.part_of(examples)
+        return examples.labels * self.parts + self.cell_of(examples)
 
     def _by_cell(self, block: Integers) -> Integers:
         """A row for each cell."""

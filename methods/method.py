@@ -1,4 +1,4 @@
-"""What a method must say; clipping, noise, encoding, protection, transport and audit are given to it."""
+"""The interface of methods; clipping, noise, encoding, protection, transport and audit are given to them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from secagg.agreement.policy import NOTHING, Effort
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, parse_safetensors
+from secagg.heads.linear import WeightKind
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
 
 DOMAINS = "domains"
@@ -24,7 +25,7 @@ def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
 
 
 def domain_count(parameters: Mapping[str, str | float]) -> int:
-    """How many domains a method with these parameters keeps apart; 1 where it tells none apart."""
+    """Return the number of domains that a method with these parameters keeps apart; 1 where it keeps none apart."""
     return len(domains_of(parameters)) or 1
 
 
@@ -99,7 +100,7 @@ class SumSpec:
 
     @property
     def unit_lengths(self) -> Mapping[str, float]:
-        """How long (L2) each block of one unit of `per` is at most, in grid units; empty where nothing says so."""
+        """The largest L2 length of each block of one unit of `per`, in grid units; empty where nothing says so."""
         stated = next((each for each in self.sensitivities if each.unit is self.per), None)
         return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
@@ -133,7 +134,7 @@ class SumSpec:
 
 
 def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
-    """What a plan of these sums and files of code has a member compute: all of their rounds, the most of any round."""
+    """Return the training that these sums and files of code ask of a member: all rounds, and the most of any round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
@@ -146,7 +147,7 @@ def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort
 
 @dataclass(frozen=True)
 class Fixed:
-    """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
+    """Facts that a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
     Of so many `clients` so many may be `colluders`, and so many `dropouts`.
@@ -191,6 +192,7 @@ class Traits:
     `hyperparameters`: names of parameters that may differ between members and rounds, as they change neither a sum nor
     any clip; those that begin with "server" are the server's.
     `programs`: SHA-256 (hex) of the files of code that members run to train.
+    `weights`: its head's weights, the class means or other numbers.
     """
 
     reads_inputs: bool = False
@@ -204,10 +206,11 @@ class Traits:
     class_threshold: int = 0
     hyperparameters: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    weights: WeightKind = "other"
 
 
 class Method(Protocol):
-    """What is summed, and the round that it begins with. The plan holds its name and parameters."""
+    """A method: its sums, and its first round. The plan holds its name and parameters."""
 
     @property
     def name(self) -> str:
@@ -221,14 +224,14 @@ class Method(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """What plans, policies and audits must know of it beside its sums."""
+        """Facts about it beside its sums, for plans, policies and audits."""
         ...
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
         ...
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
         ...
 
@@ -250,7 +253,7 @@ class OwnRound(Method, Round, Protocol):
 
 
 class UsualMethod:
-    """What most methods say of themselves: examples of any length, and a linear head without class means.
+    """The facts of most methods: examples of any length, and a linear head without class means.
 
     A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
     `libraries` are the modules that its contributions and steps import on first use, which may take many seconds.
@@ -270,11 +273,11 @@ class UsualMethod:
         domains = domain_count(self.parameters)
         return Traits(needs_gate=domains > 1, cells_per_class=domains)
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """Their domains."""
         return examples.domains
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """Itself: nothing is left open."""
         return self  # type: ignore[return-value]  # as above
 
@@ -287,7 +290,7 @@ class UsualMethod:
 
 
 class SimpleMethod(UsualMethod, SimpleRound):
-    """What most methods are: their own first round (`OwnRound`); a one-shot method has no other."""
+    """A method that is its own first round (`OwnRound`), as most are; a one-shot method has no other."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """Itself."""

@@ -47,7 +47,7 @@ class Examples:
         return len(self.labels)
 
     def once(self, rule: Callable[[Integers], T]) -> T:
-        """What a public rule makes of the records: once, however many rounds ask, while the rule is the same object."""
+        """Apply a public rule to the records, once however many rounds ask, while the rule is the same object."""
         if not self._made or self._made[0] != rule:
             self._made[:] = rule, rule(self.records)
         return self._made[1]  # type: ignore[no-any-return]  # it came from this rule
@@ -59,7 +59,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """What one member has in a round; none of it leaves but by its contribution.
+    """A member's data in a round, of which its contribution alone leaves.
 
     `examples` are on the plan's `grid` and of its `classes`. `member` is its index in the roster, 0 where there is
     none (pooled records). `state` is what its contribution to the round before kept, empty in the first. A method that
@@ -107,13 +107,13 @@ class Opened:
     members: tuple[int, ...] = ()
 
     def multiplier(self, block: str) -> int:
-        """How many times itself a block is; 1 in an exact sum."""
+        """Return the integer that a block is multiplied by; 1 in an exact sum."""
         return self.noise[block].multiplier if self.noise is not None else 1
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What follows from an opened total: an artifact that may be used, or none; the next round, or none."""
+    """The step after an opened total: an artifact that may be used, or none; the next round, or none."""
 
     artifact: Artifact | None = None
     next_round: Round | None = None
@@ -161,12 +161,12 @@ class Round(Protocol):
         ...
 
     @property
-    def stands_alone(self) -> bool:
-        """Whether `broadcast` tells all of a round: only then may who was away return (`later`)."""
+    def is_self_contained(self) -> bool:
+        """Whether `broadcast` tells all of a round: only then may who was away return (`from_broadcast`)."""
         ...
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
-        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `stands_alone`.
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `is_self_contained`.
 
         Raises MalformedMessage or ProtocolViolation.
         """
@@ -178,7 +178,7 @@ class Round(Protocol):
 
 
 class SimpleRound:
-    """What most rounds say: classes are not divided, nothing is implausible, the plan opens this round, no other."""
+    """A round as most are: classes are not divided, nothing is implausible, the plan opens this round and no other."""
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """0: classes are not divided, and every record counts."""
@@ -197,15 +197,15 @@ class SimpleRound:
         return b""
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """There is no other round. Raises ProtocolViolation."""
+        """Refuse any other round. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """No: what a round sums follows from those before it."""
         return False
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Nobody can tell without the rounds between. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, f"round {number} does not follow from its broadcast alone")
 

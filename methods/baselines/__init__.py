@@ -8,22 +8,30 @@ from collections.abc import Mapping
 from methods.baselines.baseline import Baseline
 from methods.baselines.centralised import Centralised
 from methods.baselines.dp_sgd import DpSgd
-from methods.baselines.fedbip_published import FedBiPPublished
 from methods.baselines.fedpft import FedPFT
-from methods.baselines.fedtc_set import FedTCSet
 from methods.baselines.local_heads import Ensemble, LocalOnly
-from methods.baselines.mpft_samples import MPFTCluster, MPFTRandom
+from secagg.system import plugins
 
 BASELINES: Mapping[str, type[Baseline]] = {
     Centralised.name: Centralised,
     LocalOnly.name: LocalOnly,
     Ensemble.name: Ensemble,
-    FedBiPPublished.name: FedBiPPublished,
     FedPFT.name: FedPFT,
-    FedTCSet.name: FedTCSet,
-    MPFTRandom.name: MPFTRandom,
-    MPFTCluster.name: MPFTCluster,
 }
 """Those that take the clients' records as they are divided; DP-SGD, which pools them and keeps an ε, is beside them."""
 
-__all__ = ["BASELINES", "Baseline", "DpSgd"]
+
+def baseline_named(name: str) -> type[Baseline] | None:
+    """Return the baseline of `BASELINES`, or in FILE.py:NAME, whose code then runs; None for what is none.
+
+    Raises BadInput for a file that is not here, or does not hold the name.
+    """
+    if name in BASELINES or plugins.file_in(name) is None:
+        return BASELINES.get(name)
+    found = plugins.load(plugins.METHODS, name)
+    kind = found.value if found is not None else None
+    is_baseline = isinstance(kind, type) and all(hasattr(kind, each) for each in ("fit", "leaves", "protections"))
+    return kind if is_baseline else None
+
+
+__all__ = ["BASELINES", "Baseline", "DpSgd", "baseline_named"]

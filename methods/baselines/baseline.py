@@ -1,4 +1,4 @@
-"""What a baseline must say. It takes every client's records in the clear, so that nothing here protects anybody."""
+"""The interface of baselines, which take every client's records in the clear: nothing here protects anybody."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClientData:
 
 
 class Predictor(Protocol):
-    """What a baseline has learnt."""
+    """A trained model of a baseline."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the classes (m,) of head inputs (m, d)."""
@@ -62,7 +62,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What training gave; accuracy is the mean of the predictors'.
+    """The result of a baseline's training; accuracy is the mean of the predictors'.
 
     `bytes_per_client`: most that one client sends. `client_seconds`: CPU seconds of all clients together, where told.
     `note`: what else is to be known of this run, in one line.

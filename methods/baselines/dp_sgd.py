@@ -214,7 +214,7 @@ def _rows(records: NDArray[np.float64], labels: NDArray[np.int64]) -> _Rows:
 
 
 def _accounting_error(epsilon: float) -> float:
-    """What the accountant may add to ε for its grid: at most 2 % and at most its own default of 0.01."""
+    """The error that the accountant may add to ε for its grid: at most 2 % and at most its own default of 0.01."""
     return min(0.01, epsilon / 50)
 
 

@@ -94,7 +94,7 @@ class FedPFT:
         return Fitted((Linear(by_sgd(samples, labels, classes, generator)),), most, seconds)
 
     def _send(self, client: ClientData, classes: int, generator: np.random.Generator) -> list[tuple[int, int, Mixture]]:
-        """What one client sends: class, number of records and mixture, for each class with `fewest` records."""
+        """Return a client's message: class, number of records and mixture, for each class with `fewest` records."""
         cells = [client.features[client.labels == label] for label in range(classes)]
         seeds = generator.integers(2**32, size=classes)
         return [

@@ -31,7 +31,7 @@ def local_heads(clients: Sequence[ClientData], classes: int, seed: int) -> tuple
 
 @dataclass(frozen=True)
 class LocalOnly:
-    """What a client has that does not take part: the mean accuracy of W_k, over the clients k that have records.
+    """The mean accuracy of the clients' own heads W_k, which take no part, over the clients k that have records.
 
     Measured on the common held-out records, so that a client which lacks classes is wrong on them; Guan et al. 2025
     (Table 3) measure on records distributed like the client's own.

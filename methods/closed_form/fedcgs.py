@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from methods.closed_form.prototypes import nearest_mean
 from methods.closed_form.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.method import Fixed, Method, SimpleMethod, SumSpec, Traits, ZeroSums
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
@@ -16,9 +15,10 @@ from secagg.encoding import Grid, accumulate
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, LinearHead, discriminant, noise_aware_discriminant, parse_safetensors
-from secagg.heads.discriminant import RIDGE, Covariance
+from secagg.heads.discriminant import RIDGE, Covariance, nearest_mean
 from secagg.heads.refinement import FIRST_SHARE, FIRST_SHARES
 from secagg.privacy import Adjacency, MomentSensitivity
+from secagg.wire import Range, require_in_range
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,18 @@ class FedCGS(SimpleMethod):
 
     name: ClassVar[str] = "fedcgs"
     covariance: Covariance = "within"
-    ridge: float = RIDGE
+    ridge: Annotated[float, Range(0, math.inf, below=True)] = RIDGE
     refine: int = 0
-    personalise: int = 0
+    personalise: Annotated[int, Range(0, 1)] = 0
 
     def __post_init__(self) -> None:
-        if self.covariance not in ("within", "total"):
-            raise BadInput(f"unknown covariance {self.covariance!r}", remedy="give within or total")
-        if not (math.isfinite(self.ridge) and self.ridge >= 0):
-            raise BadInput(f"the ridge is {self.ridge}", remedy="give a number of 0 or more")
+        require_in_range(self)
         if self.refine != AUTO and self.refine not in range(MAX_ROUNDS + 1):
             raise BadInput(f"{self.refine} refinement rounds", remedy=f"give a whole number from 0 to {MAX_ROUNDS}")
-        if self.personalise not in (0, 1):
-            raise BadInput(f"personalise is {self.personalise}", remedy="give 0 or 1")
         if self.personalise and self.refine not in (0, AUTO):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """With the rounds that pay where their number was left to the plan; none where the head is to be adapted."""
         if self.refine != AUTO:
             return self

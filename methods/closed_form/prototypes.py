@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from methods.method import SimpleMethod, SumSpec, ZeroSums
-from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
-from methods.slots.slots import cell_sums
-from secagg.encoding import Grid
+from methods.method import SimpleMethod, SumSpec, Traits, ZeroSums
+from methods.round import Contribution, Local, Opened, Step
+from secagg.encoding import cell_sums
 from secagg.encoding.layout import Block, Kind
-from secagg.errors import BadInput
-from secagg.heads import LinearHead
-from secagg.heads.linear import ABSENT_BIAS
+from secagg.heads.discriminant import nearest_mean
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 
 SHARES = {"counts": 0.1, "class_sums": 0.9}
@@ -26,6 +21,11 @@ class Prototypes(SimpleMethod):
     """Counts N (C,) and class sums A (C, d): C + C·d numbers. No parameters."""
 
     name: ClassVar[str] = "prototypes"
+
+    @property
+    def traits(self) -> Traits:
+        """The head's weights are the class means."""
+        return replace(super().traits, weights="means")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to a count and q, ‖q‖₂ ≤ R_q, to a row of A."""
@@ -53,24 +53,3 @@ class Prototypes(SimpleMethod):
     def finalize(self, opened: Opened) -> Step:
         """The nearest class mean (`nearest_mean`)."""
         return Step(nearest_mean(opened.blocks, opened.grid, opened.noise))
-
-
-def nearest_mean(aggregate: Blocks, grid: Grid, noise: Noise | None) -> LinearHead:
-    """Return the head of the nearest of the class means μ_j: w_j = μ_j, b_j = −½‖μ_j‖².
-
-    Under noise counts are taken as at least 1, so that no mean is longer than its sum.
-    Raises BadInput when no class has records.
-    """
-    multiplier = noise["counts"].multiplier if noise is not None else 1
-    counts = aggregate["counts"] / multiplier
-    present = counts > 0 if noise is None else np.ones(len(counts), dtype=np.bool_)
-    if not present.any():
-        raise BadInput("the sum holds no record", remedy="the head needs one class at least")
-    unit = grid.unit(aggregate["class_sums"].shape[1]) / grid.radius
-    means = aggregate["class_sums"] / unit / np.maximum(counts, 1.0)[:, None]
-    offset = 0.0 if grid.is_normalised else grid.centre
-    weight, bias = means, -0.5 * (means * means).sum(axis=1) - offset * means.sum(axis=1)
-    return LinearHead(
-        np.where(present[:, None], weight, 0.0).astype(np.float32),
-        np.where(present, bias, ABSENT_BIAS).astype(np.float32),
-    )

@@ -1,4 +1,4 @@
-"""FedPCL: projections of one's own over frozen features, pulled to shared prototypes (Tan et al. 2022).
+"""FedPCL: every client trains a projection of frozen features, pulled to shared prototypes (Tan et al. 2022).
 
 The loss is the paper's global term, Eq. 8, as the cross-entropy over all classes that it is meant to be: printed, its
 denominator lacks the positive, and nothing bounds it below. The local term, Eq. 9 mended alike, contrasts a record with
@@ -12,59 +12,55 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Fixed, Method
-from methods.own_models.own_projection import Floats, OwnProjection
+from methods.own_models.local_projection import Floats, LocalProjection
 from secagg.errors import BadInput
 from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, project, similarities
+from secagg.wire import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXCHANGES = NONE, GROUPS, PUBLISHED = "none", "groups", "published"
 MOST_GROUPS = 1000
 
 
 @dataclass(frozen=True)
-class FedPCL(OwnProjection):
+class FedPCL(LocalProjection):
     """Trains −log softmax_j(z·c_j/τ) at the label, c_j the shared means, τ the `temperature`; and the same by groups.
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
     prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
-    A plan has as many `groups` as its members, colluders and dropouts allow (`settle`), if asked for any.
+    A plan has as many `groups` as its members, colluders and dropouts allow (`resolve`), if asked for any.
     """
 
     name: ClassVar[str] = "fedpcl"
-    temperature: float = 0.07
-    exchange: str = NONE
+    temperature: Annotated[float, Range(0, math.inf, above=True, below=True)] = 0.07
+    exchange: Literal["none", "groups", "published"] = "none"
     groups: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.temperature < math.inf:
-            raise BadInput(f"the temperature is {self.temperature}", remedy="give a finite number above 0")
-        if self.exchange not in EXCHANGES:
-            raise BadInput(f"exchange is {self.exchange!r}", remedy=f"choose one of {', '.join(EXCHANGES)}")
-        if self.groups not in range(MOST_GROUPS + 1) or self.groups == 1 or (self.exchange == NONE and self.groups):
+        if self.groups not in range(MOST_GROUPS + 1) or self.groups == 1 or (self.exchange == "none" and self.groups):
             problem = f"{self.groups} groups with the exchange {self.exchange}"
             raise BadInput(problem, remedy=f"leave them to the plan, or give 2 to {MOST_GROUPS} with an exchange")
 
     @property
     def cohorts(self) -> int:
         """`groups`."""
-        if self.exchange != NONE and not self.groups:
+        if self.exchange != "none" and not self.groups:
             raise BadInput(f"the exchange {self.exchange} takes groups", remedy="a plan decides them; or give groups")
         return self.groups or 1
 
-    def settle(self, fixed: Fixed) -> Method:
+    def resolve(self, fixed: Fixed) -> Method:
         """As many groups as leave each two honest members at least, or one for each member. Raises BadInput."""
-        if self.exchange == NONE or self.groups:
+        if self.exchange == "none" or self.groups:
             return self
-        if self.exchange == PUBLISHED:
+        if self.exchange == "published":
             return replace(self, groups=fixed.clients)
         least = fixed.colluders + fixed.dropouts + 2
         if fixed.clients < 2 * least:
@@ -110,7 +106,7 @@ class Contrast(Projecting):
         return similarities(z, z.new_tensor(self.prototypes[0])) / self.temperature
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """L_g + L_p (Eq. 10); L_g alone where there are no groups."""
+        """L_g + L_p (Eq. 10); L_g alone without groups."""
         from torch.nn import functional
 
         z = project(parameters, x)

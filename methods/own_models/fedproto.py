@@ -1,4 +1,4 @@
-"""FedProto: classifiers of one's own, whose projections are held near shared prototypes (Tan et al. 2022, AAAI).
+"""FedProto: every client trains a classifier whose projections are held near shared prototypes (Tan et al. 2022, AAAI).
 
 The parts that members share and keep are those of FedPCL, so that the two compare: frozen features, a projection of
 unit length, and a first round in which nothing is trained. The regulariser is per record, as in the authors' code; the
@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.own_models.own_projection import Floats, OwnProjection
-from secagg.errors import BadInput
+from methods.own_models.local_projection import Floats, LocalProjection
 from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
+from secagg.wire import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class FedProto(OwnProjection):
+class FedProto(LocalProjection):
     """Trains the cross-entropy of a head of the member's own on z, plus `pull`·‖z − c_y‖², c_y its class's prototype.
 
     Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
@@ -32,12 +32,7 @@ class FedProto(OwnProjection):
 
     name: ClassVar[str] = "fedproto"
     rate: float = 0.3
-    pull: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.pull < math.inf:
-            raise BadInput(f"pull is {self.pull}", remedy="give a finite number, 0 or more")
+    pull: Annotated[float, Range(0, math.inf, below=True)] = 1.0
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
         """Projection and head are trained."""

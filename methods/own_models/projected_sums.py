@@ -48,8 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.round import Examples
-from methods.slots.slots import cell_sums
-from secagg.encoding import Integers
+from secagg.encoding import Integers, cell_sums
 from secagg.encoding.updates import integers_of_records
 from secagg.networks import Untainted, require_untainted
 

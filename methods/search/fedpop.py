@@ -10,22 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from methods import read_planned
 from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
 from methods.round import Round
 from methods.search.population import Population, Search
-from methods.search.population_round import LOSS, SCORED, PopulationRound
-from methods.search.search_space import Space
-from methods.search.training_space import TrainingSpace, trained_method
-from methods.search.validation import LOSS_LEVELS, Chosen
-from methods.training.trained_in_rounds import LEAST, MOST, require_within
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
+from methods.search.space import Space, TrainingSpace, trained_method
+from methods.training.trained_in_rounds import LEAST, MOST
 from methods.training.training_round import MAX_ROUNDS, require_room
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact
 from secagg.networks import read_tuned
 from secagg.privacy import BlockSensitivity, BlockwiseSensitivity, Unit
+from secagg.wire import Range, require_in_range
 
 SEARCHES = ("evolution", "random", "halving")
 SCORE_SHARE = {LOSS: 0.15, SCORED: 0.05}
@@ -52,19 +52,19 @@ class FedPop(UsualMethod):
     space: str = "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"
     search: str = "evolution"
     rounds: int = 30
-    population: int = 2
-    local: int = 1
-    interval: int = 5
+    population: Annotated[int, Range(1, MOST)] = 2
+    local: Annotated[int, Range(1, MOST)] = 1
+    interval: Annotated[int, Range(1, MOST)] = 5
     validation: float = 0.2
     largest_loss: float = 3.0
-    score_cap: int = 100
+    score_cap: Annotated[int, Range(1, MOST)] = 100
     draw: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS or self.search not in SEARCHES:
             problem = f"{self.rounds} rounds of the search {self.search!r}"
             raise BadInput(problem, remedy=f"give 1 to {MAX_ROUNDS} rounds, and one of {', '.join(SEARCHES)}")
-        require_within(self, [(1, MOST, ("population", "local", "interval", "score_cap"))])
+        require_in_range(self)
         if not (0 < self.validation < 1 and LEAST <= self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
             problem = f"validation is {self.validation}, largest_loss {self.largest_loss}, draw {self.draw}"
             raise BadInput(
@@ -78,8 +78,6 @@ class FedPop(UsualMethod):
     @property
     def fixed_parameters(self) -> Parameters:
         """The method's parameters that stay. Raises BadInput."""
-        from methods import read_planned  # the registry knows this method, too
-
         return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property
@@ -165,7 +163,7 @@ class FedPop(UsualMethod):
 
 
 def _scores_of(most: int, cohorts: int) -> tuple[BlockSensitivity, ...]:
-    """How far so many records move the scores."""
+    """Return how far so many records move the scores."""
     return (
         BlockSensitivity(LOSS, float(most * LOSS_LEVELS), cohorts),
         BlockSensitivity(SCORED, float(most), cohorts, scalable=True),

@@ -2,40 +2,133 @@
 
 All of it is public. Members are in *cohorts*, fixed for the whole plan; in each round a cohort tries the settings of
 one configuration, or settings beside them, so that every number that is opened apart is a sum over whole cohorts.
+
+Settings are drawn and evolve by FedPop's operators with their errata mended (Chen, Krompass, Gu & Tresp, "FedPop:
+Federated Population-based Hyperparameter Tuning"), by arithmetic that everybody repeats. Whole numbers move to a
+neighbour (Eq. 3 as printed moves them by ⌊δ⌋ = 0), and Eq. 5's decay is exponential. Only + − × ÷ of float64, so that
+all have the same bits, and no draw but from public randomness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.search.evolution import (
-    DISCOUNT,
-    INTENSITY,
-    RESAMPLED,
-    Draws,
-    annealed,
-    beside,
-    drawn,
-    evolved,
-    extremes,
-)
-from methods.search.search_space import Space
+from methods.search.space import Setting, Space
+from secagg.crypto.labels import digest, number
+
+INTENSITY = 0.1
+"""ε₀: how far a setting moves at first, in lengths of its interval."""
+RESAMPLED = 0.1
+"""p_re at first: how often a setting is drawn anew."""
+BALL = 0.2
+"""Δ: how far from its configuration's settings one that is tried beside them lies at most."""
+RHO = 3
+"""One in so many is replaced."""
+DISCOUNT = 0.9
+"""γ: what a round's score counts in comparison with the next one's."""
+Floats = NDArray[np.float64]
+
+
+class Draws:
+    """Numbers that a seed of 32 bytes decides, one after another."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed, self._count = seed, 0
+
+    def unit(self) -> float:
+        """A number from 0 to below 1: 53 bits of the next digest."""
+        self._count += 1
+        return (int.from_bytes(digest("a draw of evolution", self._seed, number(self._count))[:8], "big") >> 11) / 2**53
+
+    def below(self, count: int) -> int:
+        """A whole number from 0 to below `count` ≤ 2²⁰, uneven by less than 2⁻³²."""
+        return int(self.unit() * count)
+
+    def shuffled(self, count: int) -> list[int]:
+        """0 … count − 1 in a random order (Fisher & Yates)."""
+        order = list(range(count))
+        for place in range(count - 1, 0, -1):
+            other = self.below(place + 1)
+            order[place], order[other] = order[other], order[place]
+        return order
+
+
+def annealed(first: float, done: int, of: int) -> float:
+    """x₀/2·(1 + cos(π·r/R)) (Eq. 4) for r = `done` < R = `of`, 0 from there on."""
+    return first / 2 * (1 + _cosine(math.pi * done / of)) if done < of else 0.0
+
+
+def draw_settings(space: Space, draws: Draws) -> tuple[float, ...]:
+    """Places drawn evenly from the whole space."""
+    return tuple(_anywhere(each, draws) for each in space.settings)
+
+
+def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[str]) -> tuple[float, ...]:
+    """Places in a small ball around others; of the settings that are not `moved` the same."""
+    return tuple(
+        _near(each, place, BALL, draws) if each.name in moved else place
+        for each, place in zip(space.settings, places, strict=True)
+    )
+
+
+def evolve(
+    space: Space, places: Sequence[float], intensity: float, resampled: float, draws: Draws, moved: Sequence[str]
+) -> tuple[float, ...]:
+    """Evo (Eq. 3): each of the `moved` settings drawn near its place, or, with probability `resampled`, anywhere."""
+    return tuple(
+        place
+        if each.name not in moved
+        else _anywhere(each, draws)
+        if draws.unit() < resampled
+        else _near(each, place, intensity, draws)
+        for each, place in zip(space.settings, places, strict=True)
+    )
+
+
+def extremes(scores: Sequence[float]) -> tuple[list[int], list[int]]:
+    """The places of the best and of the worst scores, the lowest being the best: those within 1/ρ and beyond 1 − 1/ρ.
+
+    Of K scores ⌊(K − 1)/ρ⌋ + 1 on either side, none of a single one; equal ones in their order.
+    """
+    ranked = sorted(range(len(scores)), key=lambda place: scores[place])
+    count = (len(scores) - 1) // RHO + 1 if len(scores) > 1 else 0
+    return ranked[:count], ranked[len(scores) - count :]
+
+
+def _anywhere(setting: Setting, draws: Draws) -> float:
+    return float(draws.below(setting.last + 1)) if setting.is_whole else draws.unit()
+
+
+def _near(setting: Setting, place: float, reach: float, draws: Draws) -> float:
+    """Evenly from within the reach, or from the place and its neighbours; what lies beyond an end is put there."""
+    moved = place + draws.below(3) - 1 if setting.is_whole else place + reach * (2 * draws.unit() - 1)
+    return min(max(float(moved), 0.0), float(setting.last))
+
+
+def _cosine(angle: float) -> float:
+    """cos of 0 … π by its series, to 10⁻¹⁵: libraries differ in the last bits."""
+    term = total = 1.0
+    for power in range(2, 42, 2):
+        term *= -angle * angle / (power * (power - 1))
+        total += term
+    return total
+
 
 ACTIVE = 0.2
 """For which part of an interval FedPop-L goes on after its configuration is new."""
 ETA = 3
 """One in so many configurations is kept by successive halving."""
-Floats = NDArray[np.float64]
 Tensors = Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search is given: its `kind`, the `space`, how many configurations, cohorts of each, rounds and interval.
+    """A search's settings: its `kind`, the `space`, how many configurations, cohorts of each, rounds and interval.
 
     "evolution" is FedPop: every `interval` rounds the worst are replaced by neighbours of the best (FedPop-G), and
     beside each configuration its cohorts try settings of the members' own near it (FedPop-L), the names of the
@@ -51,7 +144,7 @@ class Search:
 
     @property
     def cohorts(self) -> int:
-        """How many there are."""
+        """The number of cohorts."""
         return self.configurations * self.variants
 
     @property
@@ -67,7 +160,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What is known of K configurations, with m cohorts for each and J settings.
+    """The public state of K configurations, with m cohorts for each and J settings.
 
     `places` (K, J) are their settings' and `tried` (K, m, J) those that their cohorts train with. `order` (K·m,): which
     of these each cohort tries, counted through. `scores` (K,) are the last known, the lowest the best; `totals` and
@@ -87,7 +180,7 @@ class Population:
     @classmethod
     def first(cls, search: Search, draws: Draws) -> Population:
         """Configurations drawn from the space; each cohort has its own number's."""
-        places = [drawn(search.space, draws) for _ in range(search.configurations)]
+        places = [draw_settings(search.space, draws) for _ in range(search.configurations)]
         tried = [_ball(search, each, draws) for each in places]
         zeros, count = np.zeros(search.configurations), search.configurations
         order = np.arange(search.cohorts, dtype=np.float64)
@@ -116,7 +209,7 @@ class Population:
         }
 
     def holds(self, search: Search) -> bool:
-        """Whether this can be a population of the search: a state that was told may say anything."""
+        """Whether this can be a population of the search: a broadcast state may hold anything."""
         places = [*self.places, *self.tried.reshape(-1, len(search.names))]
         return (
             all(search.space.holds(tuple(each.tolist())) for each in places)
@@ -170,7 +263,7 @@ def _searched_beside(population: Population, search: Search, number: int, found:
             best, worst = extremes(found[config].tolist())
             for place in worst:
                 origin = population.tried[config, best[draws.below(len(best))]].tolist()
-                tried[config, place] = evolved(search.space, origin, intensity, resampled, draws, search.own_names)
+                tried[config, place] = evolve(search.space, origin, intensity, resampled, draws, search.own_names)
     return replace(population, tried=tried)
 
 
@@ -185,7 +278,7 @@ def _replaced(population: Population, search: Search, number: int, draws: Draws)
     for place in worst:
         parent = best[draws.below(len(best))]
         origin = population.places[parent].tolist()
-        places[place] = evolved(search.space, origin, intensity, resampled, draws, search.names)
+        places[place] = evolve(search.space, origin, intensity, resampled, draws, search.names)
         tried[place] = _ball(search, tuple(places[place].tolist()), draws)
         parents[place], scores[place], age[place] = parent, population.scores[parent], 0.0
     zeros = np.zeros(search.configurations)
@@ -218,7 +311,7 @@ def _assigned(population: Population, search: Search, draws: Draws) -> Populatio
 
 
 def _ball(search: Search, places: tuple[float, ...], draws: Draws) -> list[tuple[float, ...]]:
-    """What the cohorts of a new configuration try: its own settings, or, where there are several, some beside them."""
+    """Return the settings that a new configuration's cohorts try: its own, or of several cohorts some near them."""
     if search.variants == 1:
         return [places]
-    return [beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]
+    return [draw_beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]

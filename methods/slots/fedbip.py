@@ -4,28 +4,128 @@ The paper's members send every picture's latent, half of it another's, with nois
 latents are *summed*, over members, in J slots of each class in each domain, and the server interpolates between opened
 means: in a sum over all records Σ(γz_i + (1 − γ)z_π(i)) = Σz_i, interpolation would be nothing, and pairs chosen from
 the data's order would leave one record's part unbounded.
+
+**What leaves a member of concept vectors**: of each class, and of each domain, what training moved its vector, and that
+it has records of it. Both blocks' lengths are checked on integers: the movements together are no longer than the clip,
+R_q in grid units, and each presence is R_q/√rows, so that a block is no longer than √2·R_q whatever the member has or
+does. The promise is about members. A record moves its member's vectors by as much as training may: at record level the
+same lengths count, of a member's whole part replaced (`SumSpec.sensitivity`), or ε is ∞.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from methods.method import SumSpec, Traits, domain_count, domains_of
+from methods.method import SumSpec, Traits, clipped, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots.concept_sums import ConceptSums, read_concepts
 from methods.slots.fedtc import CERTAIN
-from methods.slots.slots import NAMES, Slotted, are_told, spec_of_cells, sum_cells, told_centres
+from methods.slots.slots import NAMES, Slotted, are_told, read_centres, spec_of_cells, sum_cells, told_centres
+from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
-from secagg.encoding.layout import Integers
-from secagg.errors import BadInput, ProtocolViolation
-from secagg.generation import ConceptTraining
+from secagg.encoding.layout import Block, Integers, Kind
+from secagg.encoding.updates import integers_of_records
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.features import latents_of
+from secagg.generation import ConceptTraining, train_concepts
 from secagg.heads import Artifact
 from secagg.networks import SlotMeans, read_slot_means
+from secagg.privacy import Unit
+from secagg.wire import Range, require_in_range
+
+OF_CLASS, OF_DOMAIN = "class_concepts", "domain_concepts"
+TOLD_LEVELS = 1 << 20
+"""A vector is told in units of the clip over this many."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ConceptSums:
+    """Vectors of `width` numbers for each class and each of so many `domains`, trained from zeros by `training`.
+
+    A member's movements, of classes and of domains, are each no longer than `clip`, which is `levels` grid units.
+    """
+
+    domains: int
+    width: int
+    clip: float
+    levels: int
+    training: ConceptTraining
+
+    def spec(self, classes: int, budget: float) -> SumSpec:
+        """Rows (C, width + 1) and (D, width + 1), whose last entry says that a member has records of them."""
+        rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
+        blocks = tuple(
+            Block(name, (count, self.width + 1), bound=self.levels, kind=Kind.UPDATE) for name, count in rows.items()
+        )
+        lengths = {name: math.sqrt(2.0) * self.levels for name in rows}
+        return SumSpec(
+            blocks=blocks,
+            sensitivities=clipped(blocks, lengths),
+            shares="equal",
+            per=Unit.SILO,
+            budget=budget,
+            is_additive=False,
+            effort=Effort(epochs=self.training.epochs, parameters=sum(rows.values()) * self.width),
+        )
+
+    def contribute(self, local: Local) -> Contribution:
+        """Train, clip, truncate; training that gives no number sends zeros. Raises BadInput for another backbone."""
+        examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
+        if local.feature_map is None:
+            trained = zeros
+        else:
+            latents = local.feature_map.latents
+            lengths = np.linalg.norm(examples.records, axis=1, keepdims=True)
+            records = latents_of(examples.records / lengths), examples.labels, examples.domains
+            trained = train_concepts(latents, zeros, records, self.training, local.randomness)
+        places = (OF_CLASS, examples.labels), (OF_DOMAIN, examples.domains)
+        return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
+
+    def broadcast_means(self, opened: Opened) -> Integers:
+        """Return the mean vectors (C + D, width) over the members that have records of each, as they are broadcast."""
+        means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
+        return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
+
+    def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Undo `broadcast_means`: (C, width) of classes, (D, width) of domains. Raises MalformedMessage."""
+        if len(told) != classes + self.domains:
+            raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
+        vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
+        return vectors[:classes], vectors[classes:]
+
+    def _encode(self, moved: Floats, places: Integers) -> Integers:
+        """Movements (rows, width), and beside each row whether a record is in its place."""
+        rows = integers_of_records(moved.reshape(1, -1), self.clip, self.levels).reshape(moved.shape)
+        present = np.bincount(places, minlength=len(moved)) > 0
+        return np.column_stack([rows, present * self._one(len(moved))]).astype(np.int64)
+
+    def _one(self, rows: int) -> int:
+        """A presence among so many rows in grid units: R_q/⌈√rows⌉, so that all of them are no longer than R_q."""
+        return self.levels // (math.isqrt(rows - 1) + 1)
+
+    def _mean(self, opened: Opened, name: str) -> Floats:
+        """Over members that have records; never divided by less than one of them, or than the noise on their number."""
+        block = opened.blocks[name] / opened.multiplier(name)
+        one = self._one(len(block))
+        sigma = opened.noise[name].of_record.sigma if opened.noise is not None else 0.0
+        members = np.maximum(block[:, -1] / one, max(1.0, sigma / one))
+        mean: Floats = block[:, :-1] * (self.clip / self.levels) / members[:, None]
+        return mean
+
+
+def read_concepts(broadcast: bytes, width: int) -> Integers:
+    """The vectors (C + D, width) of a broadcast. Raises MalformedMessage."""
+    entries = read_centres(broadcast, 1, TOLD_LEVELS)
+    if len(entries) % width:
+        raise MalformedMessage("Centres", f"{len(entries)} numbers are no vectors of {width}")
+    return entries.reshape(-1, width)
+
 
 CONCEPT_SHARE = 0.5
 """Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
@@ -49,22 +149,19 @@ class FedBiP(Slotted):
     name: ClassVar[str] = "fedbip"
     domains: str = ""
     slots: int = 1
-    concepts: int = 0
+    concepts: Annotated[int, Range(0, 1)] = 0
     epochs: int = 50
     rate: float = 0.1
     batch: int = 8
-    clip: float = 10.0
+    clip: Annotated[float, Range(0, math.inf, above=True, below=True)] = 10.0
     width: int = 768
 
     def __post_init__(self) -> None:
         self.require_domains()
         self.require_slots()
-        if self.concepts not in (0, 1):
-            raise BadInput(f"concepts is {self.concepts}", remedy="give 0 or 1")
+        require_in_range(self)
         if self.width not in range(1, MOST_WIDTH + 1):
             raise BadInput(f"concept vectors of {self.width} numbers", remedy=f"give 1 to {MOST_WIDTH}")
-        if not 0 < self.clip < math.inf:
-            raise BadInput(f"the clip is {self.clip}", remedy="give a finite number above 0")
         ConceptTraining(self.epochs, self.rate, self.batch)
 
     @property
@@ -87,16 +184,16 @@ class FedBiP(Slotted):
 
     def slot_blocks(self, local: Local) -> Blocks:
         """Counts and sums of the slots, in integers."""
-        return sum_cells(local.examples, self.part_of(local.examples), (local.classes, *self.parts))
+        return sum_cells(local.examples, self.cell_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot; in none of the concept vectors' sum."""
-        return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.part_of(examples)
+        return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.cell_of(examples)
 
     def finalize(self, opened: Opened) -> Step:
         """The slots' means; with concepts the round that opens them. Raises BadInput."""
         if self.concepts:
-            return Step(next_round=SlotRound(self, self._concept_sums(opened.grid.levels).told(opened)))
+            return Step(next_round=LatentRound(self, self._concept_sums(opened.grid.levels).broadcast_means(opened)))
         return Step(self.means(opened))
 
     def means(self, opened: Opened, concepts: Integers | None = None) -> SlotMeans:
@@ -132,7 +229,7 @@ class FedBiP(Slotted):
         """The slots' round, with the concept vectors. Raises MalformedMessage or ProtocolViolation."""
         if not self.concepts:
             return super().decode_broadcast(broadcast, grid)
-        return SlotRound(self, read_concepts(broadcast, self.width))
+        return LatentRound(self, read_concepts(broadcast, self.width))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """Means of slots. Raises BadInput for anything else."""
@@ -144,8 +241,8 @@ class FedBiP(Slotted):
 
 
 @dataclass(frozen=True, eq=False)
-class SlotRound(SimpleRound):
-    """The sum of slots after that of `concepts` (C + D, width), integers as they are told."""
+class LatentRound(SimpleRound):
+    """The sum of slots after that of `concepts` (C + D, width), the broadcast integers."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)
@@ -156,7 +253,7 @@ class SlotRound(SimpleRound):
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot."""
-        return self.method.part_of(examples)
+        return self.method.cell_of(examples)
 
     def finalize(self, opened: Opened) -> Step:
         """The slots' means with the concept vectors. Raises BadInput."""
@@ -168,5 +265,5 @@ class SlotRound(SimpleRound):
 
     def require_equal(self, told: Round) -> None:
         """Every entry is this client's own but for rounding."""
-        if not (isinstance(told, SlotRound) and are_told(self.concepts, told.concepts)):
+        if not (isinstance(told, LatentRound) and are_told(self.concepts, told.concepts)):
             raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import LinearHead
 from secagg.heads.descent import Recipe, fresh_head, train
+from secagg.wire import Range, require_in_range
 
 WIDTHS = (1024, 512)
 """Of the adapter's layers (paper Table 5)."""
@@ -182,23 +183,16 @@ class FedTC(Slotted):
 
     name: ClassVar[str] = "fedtc"
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    slots: int = 1
-    keep: float = 1.0
-    threshold: float = -1.0
-    epochs: int = 200
-    momentum: float = 0.9
+    slots: Annotated[int, Range(1, MOST_SLOTS)] = 1
+    keep: Annotated[float, Range(0, 1, above=True)] = 1.0
+    threshold: Annotated[float, Range(-1, 1, below=True)] = -1.0
+    epochs: Annotated[int, Range(1, MOST_EPOCHS)] = 200
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
 
     def __post_init__(self) -> None:
-        if not 1 <= self.slots <= MOST_SLOTS or not 1 <= self.epochs <= MOST_EPOCHS:
-            problem = f"{self.slots} slots and {self.epochs} epochs"
-            raise BadInput(problem, remedy=f"give 1 to {MOST_SLOTS} slots and 1 to {MOST_EPOCHS} epochs")
-        if not 0 < self.keep <= 1 or not -1 <= self.threshold < 1:
-            problem = f"keep {self.keep} and threshold {self.threshold}"
-            raise BadInput(problem, remedy="keep is above 0 and at most 1, the threshold from -1 to below 1")
+        require_in_range(self)
         if self.keep < 1 and self.threshold > -1:
             raise BadInput("keep and threshold are two filters", remedy="give one of them")
-        if not 0 <= self.momentum < 1:
-            raise BadInput(f"the momentum is {self.momentum}", remedy="give a number from 0 to below 1")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of slots (`spec_of_cells`); where there is a threshold, of classes before."""

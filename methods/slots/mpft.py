@@ -65,7 +65,7 @@ class MPFT(Slotted):
         if self.sampling == "random":
             raise BadInput(
                 "an embedding of one record leaves the client with random sampling",
-                remedy="use mean or cluster; the baseline mpft-random shows it under protection none",
+                remedy="use mean or cluster; tests/reproduction/mpft_samples.py has the paper's, mpft-random",
             )
         if self.sampling not in ("mean", "cluster"):
             raise BadInput(f"unknown sampling {self.sampling!r}", remedy="give mean or cluster")
@@ -80,12 +80,12 @@ class MPFT(Slotted):
     @property
     def traits(self) -> Traits:
         """A class gate counts domains, not clusters, which nobody knows before the census."""
-        usual = super().traits
+        usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """domain·J + slot; with clusters the domain."""
-        return examples.domains if self.rounds else super().part_of(examples)
+        return examples.domains if self.rounds else super().cell_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of slots (`spec_of_cells`).

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from methods.method import DOMAINS, SimpleMethod, SumSpec, Traits, ZeroSums, domain_count
 from methods.round import Blocks, Examples
+from secagg.encoding import cell_sums
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage
 from secagg.privacy import Adjacency, BlockSensitivity, Unit
@@ -52,13 +53,6 @@ def slot_of(records: Integers, slots: int) -> Integers:
     constants = _constants(records.shape[1], slots)
     mixed = _mix(records.view(np.uint64) @ constants[1:] + constants[0])
     return ((mixed >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)).astype(np.int64)
-
-
-def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, Integers]:
-    """Return how many of the records (n, d) are in each of `size` cells, (size,), and their sums (size, d), exactly."""
-    sums = np.zeros((size, records.shape[1]), dtype=np.int64)
-    np.add.at(sums, cells, records)
-    return np.bincount(cells, minlength=size).astype(np.int64), sums
 
 
 def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Blocks:
@@ -116,7 +110,7 @@ class Slotted(SimpleMethod):
         cells = math.prod(self.parts)
         return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
-    def part_of(self, examples: Examples) -> Integers:
+    def cell_of(self, examples: Examples) -> Integers:
         """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
 

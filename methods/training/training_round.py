@@ -137,11 +137,11 @@ class TrainingRound(SimpleRound):
         return replace(self, number=told.number, state=state)
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Yes: the state is all of it."""
         return True
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
         return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from methods import METHODS, method_named
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -59,7 +60,12 @@ def adapt_head(
     if ADAPTED in metadata:
         raise BadInput(f"{head} was adapted already, by {metadata[ADAPTED]}", remedy="start from the session's head")
     pipeline = Pipeline.of_metadata(metadata)
-    means = class_means(received, metadata.get("method", ""), pipeline.grid) if align is not None else None
+    means = None
+    if align is not None:
+        method = metadata.get("method", "")
+        means = class_means(
+            received, method_named(method).traits.weights if method in METHODS else "other", pipeline.grid
+        )
     with speaker.progress(f"adapting to {data}") as progress:
         records = pipeline.records(data)
         features, labels = pipeline.head_inputs(records.inputs, backbone, progress), records.labels

@@ -25,7 +25,7 @@ from secagg.cli.console import (
 from secagg.cli.options import DataSource, with_settings
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES
+from secagg.experiments.baselines import is_baseline
 from secagg.experiments.outcome import SimulationResult, in_the_sum
 from secagg.experiments.plots import write_curves
 from secagg.experiments.rounds import RoundReport, Watcher
@@ -103,7 +103,7 @@ def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -
     require("matplotlib", "experiments")
     if data.test is None and not settings.validate and settings.leave_out is None:
         raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
-    if settings.method in BASELINES:
+    if is_baseline(settings.method):
         raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
     folder.mkdir(parents=True, exist_ok=True)
     refuse_unwritable(folder / "curves.csv")
@@ -111,7 +111,7 @@ def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -
 
 def _require_save(settings: SimulationSettings, folder: Path) -> None:
     """Make the folder. Raises BadInput where it cannot be, or where there will be no head for it."""
-    if settings.method in BASELINES:
+    if is_baseline(settings.method):
         raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
     folder.mkdir(parents=True, exist_ok=True)
     refuse_unwritable(folder / HEAD_FILE)

@@ -3,7 +3,7 @@
 from secagg.encoding.capacity import LARGEST_RING, Capacity
 from secagg.encoding.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest
-from secagg.encoding.moments import accumulate, full_matrix
+from secagg.encoding.moments import accumulate, cell_sums, full_matrix
 from secagg.encoding.plausibility import sanity_failures
 from secagg.encoding.ring import Residues, Ring
 
@@ -19,6 +19,7 @@ __all__ = [
     "Residues",
     "Ring",
     "accumulate",
+    "cell_sums",
     "full_matrix",
     "inputs_of",
     "quantise",

@@ -49,6 +49,13 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
     }
 
 
+def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, Integers]:
+    """Return how many of the records (n, d) are in each of `size` cells, (size,), and their sums (size, d), exactly."""
+    sums = np.zeros((size, records.shape[1]), dtype=np.int64)
+    np.add.at(sums, cells, records)
+    return np.bincount(cells, minlength=size).astype(np.int64), sums
+
+
 def upper_triangle(matrix: Integers) -> Integers:
     """Return the upper triangle of (d, d), row by row, as (d(d+1)/2,)."""
     return matrix[np.tri(len(matrix), dtype=np.bool_).T]

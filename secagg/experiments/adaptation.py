@@ -9,6 +9,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import method_named
 from methods.baselines.softmax_regression import by_lbfgs
 from secagg.encoding import Grid
 from secagg.errors import BadInput
@@ -59,7 +60,7 @@ def adapt_clients(
     measurable = Measurable.of(features, grid)
     if measurable is None:
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
-    means = class_means(head, method, grid) if adaptation.loss == "align" else None
+    means = class_means(head, method_named(method).traits.weights, grid) if adaptation.loss == "align" else None
     found = []
     for number, rows in enumerate(clients):
         if progress is not None:

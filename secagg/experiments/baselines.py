@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import read_parameters
-from methods.baselines import BASELINES as UNPROTECTED
-from methods.baselines import Baseline, DpSgd
+from methods.baselines import Baseline, DpSgd, baseline_named
 from methods.baselines.baseline import ClientData, Linear, Predictor
+from methods.parameters import read_parameters
 from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
@@ -34,12 +33,16 @@ from secagg.protection import protection_named
 
 DP_SGD = "dp-sgd"
 LEAVES_FOR_DP_SGD = "every record: somebody trusted has them all"
-BASELINES = (DP_SGD, *UNPROTECTED)
 FEDERATED = (
     *("covariance", "ridge", "refine", "rounds", "class_gate", "unit", "noise", "shares"),
     *("cohort", "dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
 )
 """Settings without a meaning where there is no secure sum."""
+
+
+def is_baseline(method: str) -> bool:
+    """Whether it makes no secure sum: `dp-sgd`, or a baseline by its name or in FILE.py:NAME. Raises BadInput."""
+    return method == DP_SGD or baseline_named(method) is not None
 
 
 def run_baseline(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
@@ -49,7 +52,9 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
     """
     if settings.method == DP_SGD:
         return _dp_sgd(features, settings, clock)
-    kind = UNPROTECTED[settings.method]
+    kind = baseline_named(settings.method)
+    if kind is None:
+        raise BadInput(f"{settings.method} is no baseline", remedy="secagg methods lists them")
     _refuse_what_sums_have(settings, f"{kind.name} makes no secure sum")
     if protection_named(settings.protection).hides_vectors:
         problem = f"{kind.name} cannot run {settings.protection}: {kind.protections}"

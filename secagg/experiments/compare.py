@@ -18,7 +18,7 @@ from methods import method_named
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES, FEDERATED
+from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.comparison import Comparison
 from secagg.experiments.execution import Execution
 from secagg.experiments.given import given_dataset
@@ -52,7 +52,7 @@ class Contender:
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
-        if found[1] not in BASELINES:
+        if not is_baseline(found[1]):
             method_named(found[1])
         return cls(found[1], " ".join((found[2] or "").split()))
 
@@ -110,7 +110,7 @@ def _ask(
     return [
         {
             **condition,
-            **(OF_SUMS if contender.method in BASELINES else {}),
+            **(OF_SUMS if is_baseline(contender.method) else {}),
             "method": contender.method,
             "parameters": contender.parameters,
         }
@@ -120,6 +120,6 @@ def _ask(
 
 def _inapplicable(contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     """What was asked for that baselines among the contenders do without."""
-    if not any(contender.method in BASELINES for contender in contenders):
+    if not any(is_baseline(contender.method) for contender in contenders):
         return ()
     return tuple(name for name, default in OF_SUMS.items() if tuple(grid.get(name, (default,))) != (default,))

@@ -164,7 +164,7 @@ class SimulationResult:
             "delta": s.delta,
             "adjacency": s.adjacency,
             "unit": s.unit,
-            "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
+            "noise": s.noise if self.federated and math.isfinite(s.epsilon) else None,
             "refine": self._refinements,
             **{name: getattr(s, name) for name in OTHERS},
             "accuracy": test.accuracy if test else None,

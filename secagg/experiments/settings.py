@@ -11,14 +11,14 @@ from numbers import Integral, Real
 from textwrap import fill, indent
 from typing import Any
 
-from methods import METHODS, ROUNDS, method_named, parameters_of
-from methods.baselines.paper_noise import PaperNoise, paper_noise
+from methods import METHODS, ROUNDS, method_named
 from methods.closed_form.refinement import AUTO
-from secagg.agreement.plan import MOST_STATED, NoiseFrom
+from methods.parameters import parameters_of
+from secagg.agreement.plan import MOST_STATED
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
-from secagg.heads.adaptation import PROTOTYPICAL, Adaptation
+from secagg.heads.adaptation import Adaptation
 from secagg.plan_facts.planning import Choices, PlanChoices, again, kind_in, option, usual_colluders
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import protection_named
@@ -56,7 +56,6 @@ class SimulationSettings(Choices):
     """
 
     parameters: str = again("parameters", "")
-    noise: str = again("noise", "client")  # type: ignore[assignment]
     clients: int | None = option(None, "Default 5; one per table of a folder; column:… fixes it.", minimum=1)
     partition: str = option("iid", "iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")
     every: int | None = option(
@@ -110,13 +109,6 @@ class SimulationSettings(Choices):
             raise BadInput(problem, remedy="give a fraction below 1 of the training records, and leave out no others")
         if self.adaptation is not None:
             self._check_adaptation(self.adaptation)
-        if self.paper_noise and self.class_gate:
-            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out the class gate")
-        if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
-            raise BadInput(
-                f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
-                remedy="use it with the method prototypes, or mpft with one slot, and epsilon inf",
-            )
         if not self.epsilon > 0:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
         if math.isfinite(self.epsilon) and (self.delta is None or self.adjacency is None):
@@ -152,7 +144,7 @@ class SimulationSettings(Choices):
     def remarks(self) -> tuple[str, ...]:
         """What was given and does nothing: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
         idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
-        if math.isfinite(self.epsilon) or self.paper_noise or not idle:
+        if math.isfinite(self.epsilon) or not idle:
             return ()
         verb = "promise" if len(idle) > 1 else "promises"
         return (f"{' and '.join(idle)} {verb} nothing at epsilon inf: there is no noise",)
@@ -165,7 +157,7 @@ class SimulationSettings(Choices):
     @property
     def has_known_noise(self) -> bool:
         """Whether there is noise, and whoever knows the seed takes it off."""
-        return self.noise_seed is not None and (math.isfinite(self.epsilon) or self.paper_noise is not None)
+        return self.noise_seed is not None and math.isfinite(self.epsilon)
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -192,22 +184,10 @@ class SimulationSettings(Choices):
         if self.leave_out is not None:
             problem = "adapt measures clients on each other's domains, leave_out on one that none has"
             raise BadInput(problem, remedy="leave out one of them")
-        if adaptation.loss == "align" and not (
-            self.method in PROTOTYPICAL or "personalise=1" in self.parameters.split()
-        ):
+        weights = method_named(self.method).traits.weights if self.method in METHODS else "other"
+        if adaptation.loss == "align" and weights == "other" and "personalise=1" not in self.parameters.split():
             remedy = 'give fedcgs --parameters "personalise=1", or use distil'
             raise BadInput(f"{self.method} hands out no class means to align with", remedy=remedy)
-
-    @property
-    def _sends_prototypes(self) -> bool:
-        """Whether a client's part of the sum is one prototype, times its count, for each class (in each domain)."""
-        one_slot = self.method == "mpft" and dict(self.method_parameters).get("slots", 1) == 1
-        return self.method == "prototypes" or one_slot
-
-    @property
-    def paper_noise(self) -> PaperNoise | None:
-        """The paper's mechanism that `noise` names, if it names one. Raises BadInput when it does so wrongly."""
-        return paper_noise(self.noise) if self.noise not in tuple(NoiseFrom) else None
 
     @property
     def _refinements(self) -> int | None:
@@ -221,9 +201,8 @@ class SimulationSettings(Choices):
         """The plan's choices, with what was left open in these settings."""
         shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
         decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
-        noise = NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise)
         method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}
-        return PlanChoices(**{**shared, **decided, **method, "noise": noise})
+        return PlanChoices(**{**shared, **decided, **method})
 
 
 kind_of = partial(kind_in, SimulationSettings)

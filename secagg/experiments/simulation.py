@@ -15,19 +15,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from methods.baselines.paper_noise import PaperNoise
 from secagg.data import Dataset
 from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
-from secagg.experiments.baselines import BASELINES, run_baseline
+from secagg.experiments.baselines import is_baseline, run_baseline
 from secagg.experiments.by_client import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.personal import measure_personal
-from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
@@ -98,7 +96,7 @@ def simulate_features(
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
     federate = partial(_federate, told=told, references=references, kept=kept)
-    run = run_baseline if settings.method in BASELINES else federate
+    run = run_baseline if is_baseline(settings.method) else federate
     return remarked(run(features, settings, clock), features)
 
 
@@ -130,7 +128,7 @@ def _federate(
         reference=reference,
         by_domain=features.by_domain(head.evaluate, setup.plan.grid) if head.predicts else (),
         metrics=features.score(head, setup.plan.grid) if head.predicts else None,
-        promise=_promise(setup, settings, list(members.values())),
+        promise=setup.claim.sentence() if setup.claim is not None else None,
         bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, log.points[-1].upload_bytes),
         notes=(*notes, *result.doubts),
@@ -151,7 +149,7 @@ def _play(
     measured, openings = reached.measured, reached.openings
     log.points += reached.points
     clock.add(reached.seconds)
-    prepare_seeded = partial(_prepare, cast.randomness, settings.paper_noise)
+    prepare_seeded = partial(_prepare, cast.randomness)
     for played in play_rounds(cast, cast.leaves, prepare_seeded, clock.lap, reached):
         setup, result = played.setup, played.result
         measured.add(played.measured)
@@ -177,7 +175,7 @@ def _reference(
     setup = cast.setup
     if not settings.reference or not result.require_artifact().predicts:
         return None
-    if settings.paper_noise is None and not cast.leaves and is_own_reference(last, result.members):
+    if not cast.leaves and is_own_reference(last, result.members):
         return own
 
     def compute() -> Evaluation | None:
@@ -299,19 +297,10 @@ def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: byte
 
 def _prepare(
     randomness: Randomness,
-    paper: PaperNoise | None,
     setup: SessionSetup,
     records: LocalRecords,
     member: int,
     state: bytes,
 ) -> Prepared:
     source = randomness.source("contribution", setup.number, member)
-    if paper is not None:
-        return Prepared(noisy_contribution(setup, records, paper, source))
     return contribution_of(setup, records, source, member, state)
-
-
-def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
-    if settings.paper_noise is not None:
-        return amounts_to(setup, members, settings.paper_noise, settings.delta)
-    return setup.claim.sentence() if setup.claim is not None else None

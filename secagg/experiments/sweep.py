@@ -18,7 +18,7 @@ from typing import Any
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
-from secagg.experiments.baselines import BASELINES
+from secagg.experiments.baselines import is_baseline
 from secagg.experiments.execution import Execution
 from secagg.experiments.given import given_dataset
 from secagg.experiments.plots import plot_accuracy
@@ -270,6 +270,6 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
 
 def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of which no rounds and rounds by rule are the same where there is no sum that could have any."""
-    if settings["method"] in BASELINES and not settings["refine"]:
+    if not settings["refine"] and is_baseline(settings["method"]):
         return {**settings, "refine": None}
     return settings

@@ -17,7 +17,7 @@ from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.heads.adapter import SHORTEST, HeadAdapter
 from secagg.heads.descent import Extra, Recipe, fresh_layers, train
-from secagg.heads.linear import LinearHead, scores
+from secagg.heads.linear import LinearHead, WeightKind, scores
 from secagg.heads.residual import WIDTH
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ RECIPES = {
     "align": Recipe("sgd", rate=0.01, epochs=200, batch=128, momentum=0.5, decay=5e-4),
     "distil": Recipe("adamw", rate=1e-3, epochs=10, batch=8, clip=1.0),
 }
-PROTOTYPICAL = ("prototypes", "mpft")
-"""Methods whose heads' weights are the class means, or these times a constant."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +111,18 @@ def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
     return LinearHead(head.weight * length, head.bias, _fresh_adapter(head.inputs))
 
 
-def class_means(head: LinearHead, method: str, grid: Grid) -> NDArray[np.float64]:
-    """Return μ (C, d) of a head that `method` made on this grid: those it carries, or its weights where they are such.
+def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np.float64]:
+    """Return μ (C, d) of a head made on this grid: those that it carries, or its weights where these are means.
 
     Raises BadInput when it has none.
     """
     if head.means is not None:
         return head.means.astype(np.float64)
-    if method not in PROTOTYPICAL:
+    if weights == "other":
         remedy = "use distil, or a plan of fedcgs with the parameter personalise=1"
-        raise BadInput(f"a head of {method} holds no class means to align with", remedy=remedy)
-    kept_length = method == "prototypes" and not grid.is_normalised
-    return head.weight.astype(np.float64) + (grid.centre if kept_length else 0.0)
+        raise BadInput("the head holds no class means to align with", remedy=remedy)
+    keeps_length = weights == "means" and not grid.is_normalised
+    return head.weight.astype(np.float64) + (grid.centre if keeps_length else 0.0)
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:

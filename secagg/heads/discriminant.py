@@ -1,4 +1,4 @@
-"""The linear discriminant head from counts, class sums and second moment (FedCGS Eq. 9–11, corrected)."""
+"""Heads in closed form from sums: the linear discriminant (FedCGS Eq. 9–11, corrected) and the nearest class mean."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from secagg.encoding import Grid, full_matrix
 from secagg.errors import BadInput
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
+from secagg.privacy import OpenedNoise
 
 Covariance = Literal["within", "total"]
 RIDGE = 1e-3
@@ -61,6 +62,29 @@ def within_scatter(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) ->
     scaled = sums / np.sqrt(counts)[:, None]
     scatter: Matrix = moment - scaled.T @ scaled
     return scatter
+
+
+def nearest_mean(
+    aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Mapping[str, OpenedNoise] | None
+) -> LinearHead:
+    """Return the head of the nearest of the class means μ_j: w_j = μ_j, b_j = −½‖μ_j‖².
+
+    Under noise counts are taken as at least 1, so that no mean is longer than its sum.
+    Raises BadInput when no class has records.
+    """
+    multiplier = noise["counts"].multiplier if noise is not None else 1
+    counts = aggregate["counts"] / multiplier
+    present = counts > 0 if noise is None else np.ones(len(counts), dtype=np.bool_)
+    if not present.any():
+        raise BadInput("the sum holds no record", remedy="the head needs one class at least")
+    unit = grid.unit(aggregate["class_sums"].shape[1]) / grid.radius
+    means = aggregate["class_sums"] / unit / np.maximum(counts, 1.0)[:, None]
+    offset = 0.0 if grid.is_normalised else grid.centre
+    weight, bias = means, -0.5 * (means * means).sum(axis=1) - offset * means.sum(axis=1)
+    return LinearHead(
+        np.where(present[:, None], weight, 0.0).astype(np.float32),
+        np.where(present, bias, ABSENT_BIAS).astype(np.float32),
+    )
 
 
 def _total(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from secagg.heads.adapter import HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.evaluation import Evaluation
 
+WeightKind = Literal["means", "directions", "other"]
+"""A head's weights: its class means less the grid's centre, these times a constant, or something other."""
 ABSENT_BIAS = np.float32(-1e30)
 """Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
 RECENTRING = ("recentring_matrix", "recentring_centre")
@@ -98,7 +100,7 @@ class LinearHead:
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """Weights, biases, what stands before them, then the means."""
+        """WeightKind, biases, what stands before them, then the means."""
         before = self.before.arrays if self.before is not None else ()
         return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
 

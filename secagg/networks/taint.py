@@ -24,7 +24,7 @@ class Untainted(Generic[T_co]):
 
     There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
     package returns, and what follows from another (`then`), which a member may seal and open again
-    (`methods.training.client_update`, `private_projection`). Nobody else makes one of a member's values.
+    (`methods.training.client_update`, `local_projection`). Nobody else makes one of a member's values.
     """
 
     value: T_co

@@ -42,7 +42,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
             "give a finite epsilon, which covers them together, or leave the cohort out",
         ),
         (
-            keeps or not begun.stands_alone,
+            keeps or not begun.is_self_contained,
             f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see",
             "leave the cohort out, or train by fedavg",
         ),

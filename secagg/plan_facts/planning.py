@@ -9,10 +9,11 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import ROUNDS, method_named, method_of, parameters_of, planned_method
+from methods import ROUNDS, method_named, method_of, planned_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
+from methods.parameters import parameters_of
 from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
@@ -388,7 +389,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
     Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
     """
-    method = method_of(plan).settle(fixed_by(plan, epsilon, clients))
+    method = method_of(plan).resolve(fixed_by(plan, epsilon, clients))
     plan = replace(plan, parameters=canonical_json(method.parameters))
     if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
         return plan

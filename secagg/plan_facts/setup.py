@@ -202,12 +202,12 @@ class SessionSetup:
         if self.known_round is not None and opening.number == self.number + 1:
             return self.known_round.decode_broadcast(broadcast, self.plan.grid)
         begun = self._begun
-        return begun.later(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
+        return begun.from_broadcast(opening.number, broadcast, self.plan.grid) if begun.is_self_contained else None
 
     @property
     def opens_alone(self) -> bool:
         """Whether what opens a round of the plan is all of it: those before it are then not needed to go on."""
-        return self._begun.stands_alone
+        return self._begun.is_self_contained
 
     @property
     def _begun(self) -> Round:

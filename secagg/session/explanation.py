@@ -109,7 +109,7 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     said = "is in no later round"
     if may_return(setup):
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
-    elif setup.round.stands_alone:
+    elif setup.round.is_self_contained:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
     rows = [("who was away", said), ("kept on disk", _kept(setup))]
     if not setup.plan.has_noise and setup.record_sums > 1:

@@ -97,7 +97,7 @@ def _opens_alone(plan: Plan) -> bool:
         begun = method_of(plan).begin(plan.dimension, len(plan.classes), plan.levels)
     except BadInput:
         return False
-    return begun.stands_alone
+    return begun.is_self_contained
 
 
 def _is_end(record: Record) -> bool:

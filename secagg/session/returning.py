@@ -36,7 +36,7 @@ def may_return(first: SessionSetup) -> bool:
     Each broadcast must tell all of its round, and there must be enough others to sign. `first` is the plan's first
     session.
     """
-    return first.rounds > 1 and first.round.stands_alone and witnesses_of(first) < first.cohort_size
+    return first.rounds > 1 and first.round.is_self_contained and witnesses_of(first) < first.cohort_size
 
 
 def show_return(setup: SessionSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:

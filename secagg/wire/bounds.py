@@ -55,13 +55,13 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """Words for a refusal: "between 1 and 10", "above 0 and below 1", "at least 0 and finite"."""
+        """Words for a remedy: "1 to 10", "a number above 0 and below 1", "a finite number of 0 or more"."""
         if not (self.above or self.below or math.isinf(self.high)):
-            return f"between {self.low} and {self.high}"
-        low = f"above {self.low}" if self.above else f"at least {self.low}"
+            return f"{self.low} to {self.high}"
+        low = f"above {self.low}" if self.above else f"of {self.low} or more"
         if math.isinf(self.high):
-            return f"{low} and finite" if self.below else low
-        return f"{low} and {'below' if self.below else 'at most'} {self.high}"
+            return f"a {'finite ' if self.below else ''}number {low}"
+        return f"a number {low} and {'below' if self.below else 'at most'} {self.high}"
 
     def problem(self, value: float) -> str | None:
         """Why `value` is refused, or None."""
@@ -141,8 +141,8 @@ def require_in_range(settings: object) -> None:
     for name, allowed in _DECLARED[cls].items():
         value = getattr(settings, name)
         if value is not None and value not in allowed:
-            told = str(allowed) if isinstance(allowed, Range) else f"one of {', '.join(map(str, allowed))}"
-            raise BadInput(f"{name} must be {told} (got {value!r})")
+            choices = str(allowed) if isinstance(allowed, Range) else " or ".join(map(str, allowed))
+            raise BadInput(f"{name} is {value!r}", remedy=f"give {choices}")
 
 
 def _allowed(hint: Any) -> Range | tuple[object, ...] | None:

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from methods.baselines.fedbip_published import FedBiPPublished
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import inputs_of
 from secagg.experiments.settings import SimulationSettings
@@ -36,6 +35,7 @@ from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.fashion_mnist import read
+from tests.reproduction.fedbip_published import FedBiPPublished
 from threat_models.auditing import audit
 
 STYLES = ("plain", "inverted", "noisy", "blurred")

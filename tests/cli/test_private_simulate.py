@@ -180,25 +180,12 @@ def test_delta_and_adjacency_without_noise(
     assert f"note: {str(given[0])[2:]} promises nothing at epsilon inf: there is no noise" in said.err
 
 
-def test_paper_noise_takes_a_delta_alone(secagg: Command, own: Path) -> None:
-    """A paper's noise, which keeps no ε, may be asked what it amounts to at a delta."""
-    content = simulated(secagg, "--dataset", own, "--method", "prototypes", "--noise", "fedtc:gaussian", "--delta", 0.1)
-    assert content["delta"] == 0.1
-
-
 def test_refinement_without_noise_normalises(secagg: Command, own: Path) -> None:
     """`--refine` at ε = inf brings records to length 1 and is exact, however many clients there are."""
     runs = [simulated(secagg, "--dataset", own, "--refine", 2, "--clients", clients) for clients in (3, 5)]
     assert {run["normalisation"] for run in runs} == {"centred-unit"}
     assert len({run["head_sha256"] for run in runs}) == 1
     assert runs[0]["accuracy"] == runs[0]["accuracy_reference"]
-
-
-def test_paper_noise_states_no_epsilon(secagg: Command, own: Path) -> None:
-    """A paper's noise runs with prototypes at ε = inf and says that no ε holds."""
-    content = simulated(secagg, "--dataset", own, "--method", "prototypes", "--noise", "fedtc:gaussian")
-    assert content["epsilon"] == "inf"
-    assert "no differential privacy" in content["promise"]
 
 
 @pytest.mark.parametrize("bad", [(), (4,), (0, 17, 89)])

@@ -261,7 +261,7 @@ def test_clients_hold_the_records_of_the_partition(monkeypatch):
             seen.extend(clients)
             return super().fit(clients, classes, seed)
 
-    monkeypatch.setattr(baselines, "UNPROTECTED", {"local-only": Watched})
+    monkeypatch.setitem(BASELINES, "local-only", Watched)
     compared("local-only", partition="dirichlet:0.3", seed=4)
     expected = partition(LABELS, {}, "dirichlet:0.3", 3, 4)
     assert [client.features.tolist() for client in seen] == [FEATURES[rows].tolist() for rows in expected]

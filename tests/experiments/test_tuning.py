@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.search.population_round import LOSS, SCORED
+from methods.search.round import LOSS, SCORED
 from methods.training.training_round import TrainingRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.own_models.private_projection import Kept
+from methods.own_models.local_projection import Kept
 from methods.slots.slots import Centres
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, ProtocolViolation

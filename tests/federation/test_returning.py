@@ -63,7 +63,7 @@ class Logbook(SimpleMethod):
         return {}
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Yes: number and total."""
         return True
 
@@ -90,9 +90,9 @@ class Logbook(SimpleMethod):
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The next."""
-        return self.later(self.number + 1, broadcast, grid)
+        return self.from_broadcast(self.number + 1, broadcast, grid)
 
-    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+    def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Any."""
         if len(broadcast) != 2 or broadcast[0] != number:
             raise MalformedMessage("broadcast", f"it does not open round {number}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.search.population_round import PopulationRound
+from methods.search.round import PopulationRound
 from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import ProtocolViolation

@@ -128,12 +128,12 @@ def test_absent_classes_stay_absent():
 def test_class_means_of_each_kind_of_head():
     """Carried means come first; prototypes' weights are them, less the centre; other heads have none."""
     carried = replace(HEAD, means=np.full((CLASSES, DIMENSION), 2, dtype=np.float32))
-    assert (class_means(carried, "fedcgs", GRID) == 2).all()
+    assert (class_means(carried, "other", GRID) == 2).all()
     centred = replace(GRID, centre=0.5)
-    np.testing.assert_array_equal(class_means(HEAD, "prototypes", centred), HEAD.weight + 0.5)
-    np.testing.assert_array_equal(class_means(BEHIND, "mpft", centred), HEAD.weight)
+    np.testing.assert_array_equal(class_means(HEAD, "means", centred), HEAD.weight + 0.5)
+    np.testing.assert_array_equal(class_means(BEHIND, "directions", centred), HEAD.weight)
     with pytest.raises(BadInput, match="personalise=1"):
-        class_means(HEAD, "fedcgs", GRID)
+        class_means(HEAD, "other", GRID)
 
 
 def with_nan() -> np.ndarray:

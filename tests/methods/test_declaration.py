@@ -20,8 +20,8 @@ from methods.closed_form.prototypes import Prototypes
 from methods.declaration import check_declaration, check_steps
 from methods.method import SumSpec
 from methods.round import Contribution, Examples, Local, Opened, Step
-from methods.slots import concept_sums
-from methods.slots.concept_sums import ConceptSums
+from methods.slots import fedbip
+from methods.slots.fedbip import ConceptSums
 from secagg.encoding import Grid, Integers, Kind, Normalisation
 from secagg.errors import BadInput
 from secagg.generation import ConceptTraining
@@ -382,7 +382,7 @@ def test_concepts_of_every_class_and_domain_are_inside_their_lengths(
     Movements are no longer than R_q, and so are all presences together, each of which is R_q/(√rows + 1) or more.
     """
     moved = tuple(longest * np.random.default_rng(seed).normal(size=(rows, 4)) for seed in (1, 2))
-    monkeypatch.setattr(concept_sums, "train_concepts", lambda *arguments: moved)
+    monkeypatch.setattr(fedbip, "train_concepts", lambda *arguments: moved)
     sums = ConceptSums(rows, 4, 2.0, levels, ConceptTraining(1, 0.1, 8))
     records, places = np.full((3 * rows, 5), levels // 3, dtype=np.int64), np.arange(3 * rows) % rows
     local = Local(Examples(records, places, places[::-1]), rows, Grid(1.0, levels), feature_map=NETWORK)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.search.evolution import Draws, annealed, beside, drawn, evolved, extremes
-from methods.search.population import Population, Search
-from methods.search.search_space import Space
+from methods.search.population import Draws, Population, Search, annealed, draw_beside, draw_settings, evolve, extremes
+from methods.search.space import Space
 from secagg.errors import BadInput
 
 KNOWN = method_named("fedavg").parameters
@@ -57,10 +56,10 @@ def test_places_stay_within_bounds(at: tuple[float, ...]) -> None:
     """Whatever is drawn, evolved or taken beside lies in the space, and so do the settings."""
     draws = Draws(SEED)
     for found in (
-        drawn(SPACE, draws),
-        beside(SPACE, at, draws, TUNABLE),
-        evolved(SPACE, at, 0.1, 0.5, draws, TUNABLE),
-        evolved(SPACE, at, 5.0, 0.0, draws, TUNABLE),
+        draw_settings(SPACE, draws),
+        draw_beside(SPACE, at, draws, TUNABLE),
+        evolve(SPACE, at, 0.1, 0.5, draws, TUNABLE),
+        evolve(SPACE, at, 5.0, 0.0, draws, TUNABLE),
     ):
         assert SPACE.holds(found)
         settings = SPACE.at(found)
@@ -93,7 +92,7 @@ def test_what_is_no_space_is_refused(text: str, words: str) -> None:
 def test_whole_numbers_mutate() -> None:
     """A whole number goes to either neighbour or stays, each about as often: printed Eq. 3 never moves it."""
     draws = Draws(SEED)
-    found = [evolved(SPACE, (1.0, 2.0, 0.5, 0.5), 0.1, 0.0, draws, TUNABLE) for _ in range(600)]
+    found = [evolve(SPACE, (1.0, 2.0, 0.5, 0.5), 0.1, 0.0, draws, TUNABLE) for _ in range(600)]
     for setting, around in ((0, 1), (1, 2)):
         counts = [sum(each[setting] == around + step for each in found) for step in (-1, 0, 1)]
         assert sum(counts) == 600
@@ -107,7 +106,7 @@ def test_only_what_is_moved_moves() -> None:
     at = (1.0, 2.0, 0.5, 0.5)
     own = search_of().own_names
     assert own == ("batch", "epochs", "rate")
-    assert {evolved(SPACE, at, 0.1, 1.0, Draws(bytes([seed]) * 32), own)[3] for seed in range(20)} == {0.5}
+    assert {evolve(SPACE, at, 0.1, 1.0, Draws(bytes([seed]) * 32), own)[3] for seed in range(20)} == {0.5}
 
 
 def test_annealing_is_a_cosine() -> None:
@@ -139,7 +138,7 @@ def test_draws_are_golden() -> None:
     draws = Draws(SEED)
     assert [draws.below(1000) for _ in range(6)] == GOLDEN_DRAWS
     assert Draws(SEED).shuffled(6) == GOLDEN_ORDER
-    assert drawn(SPACE, Draws(SEED)) == GOLDEN_PLACES
+    assert draw_settings(SPACE, Draws(SEED)) == GOLDEN_PLACES
 
 
 def test_evolution_is_golden() -> None:

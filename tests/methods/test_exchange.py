@@ -14,7 +14,7 @@ from methods import method_named
 from methods.declaration import check_declaration, check_steps
 from methods.method import Fixed
 from methods.own_models.fedpcl import Contrast, FedPCL
-from methods.own_models.shared_prototypes import placed, prototypes_of
+from methods.own_models.local_projection import prototypes_of, put_in_group
 from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
@@ -73,7 +73,7 @@ def test_a_members_sums_are_in_its_groups_places_alone() -> None:
     """Added up over members they give every group's sums, and over groups the sums of all."""
     counts = GENERATOR.integers(0, 9, size=(7, CLASSES))
     sums = GENERATOR.integers(0, 99, size=(7, CLASSES, WIDTH))
-    made = [placed(*each, member, GROUPS) for member, each in enumerate(zip(counts, sums, strict=True), start=1)]
+    made = [put_in_group(*each, member, GROUPS) for member, each in enumerate(zip(counts, sums, strict=True), start=1)]
     total = {name: sum(each[name] for each in made) for name in made[0]}
     for group in range(GROUPS):
         mine = [place for place in range(7) if (place + 1) % GROUPS == group]
@@ -202,5 +202,5 @@ def test_undecided_groups_are_no_sum() -> None:
     asked = FedPCL(exchange="groups")
     with pytest.raises(BadInput, match="a plan decides them"):
         asked.sums(DIMENSION, CLASSES, 100)
-    assert asked.settle(fixed) == replace(asked, groups=2)
-    assert FedPCL().settle(fixed) == FedPCL()
+    assert asked.resolve(fixed) == replace(asked, groups=2)
+    assert FedPCL().resolve(fixed) == FedPCL()

@@ -13,10 +13,8 @@ import pytest
 
 from methods import method_named
 from methods.baselines.baseline import ClientData
-from methods.baselines.fedbip_published import FedBiPPublished
 from methods.round import Examples, Local, Opened
-from methods.slots.concept_sums import OF_CLASS, OF_DOMAIN
-from methods.slots.fedbip import FedBiP, SlotRound
+from methods.slots.fedbip import OF_CLASS, OF_DOMAIN, FedBiP, LatentRound
 from methods.slots.slots import slot_of
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid, Normalisation, quantise
@@ -29,8 +27,11 @@ from secagg.heads import to_safetensors
 from secagg.networks import SlotMeans, read_slot_means
 from secagg.privacy.gaussian import epsilon_of
 from tests.methods.training import seeded
+from tests.reproduction import fedbip_published
+from tests.reproduction.fedbip_published import FedBiPPublished
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
 
+PUBLISHED = f"{fedbip_published.__file__}:FedBiPPublished"
 PROTECTIONS = ("masked", "shared", "encrypted")
 RECORD = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 CLIENTS = 6
@@ -129,8 +130,8 @@ def test_a_slot_is_the_record_s_own(feature_map: FeatureMap, data: Dataset) -> N
     """No plan parameter but their number decides in which slot a picture is, whatever else a member has."""
     everything, half = local(feature_map, data), local(feature_map, data, slice(0, 30))
     method = FedBiP(slots=5, domains="d0+d1")
-    assert (method.part_of(everything.examples)[:30] == method.part_of(half.examples)).all()
-    assert (method.part_of(half.examples) % 5 == slot_of(half.examples.records, 5)).all()
+    assert (method.cell_of(everything.examples)[:30] == method.cell_of(half.examples)).all()
+    assert (method.cell_of(half.examples) % 5 == slot_of(half.examples.records, 5)).all()
 
 
 def test_slots_of_few_members_are_left_out(folder: Path, data: Dataset) -> None:
@@ -216,11 +217,11 @@ def test_the_round_is_told_exactly(feature_map: FeatureMap, data: Dataset) -> No
     method = FedBiP(domains="d0+d1", concepts=1, width=WIDTH, epochs=1)
     own = local(feature_map, data)
     following = method.finalize(Opened(method.contribute(own).blocks, GRID)).next_round
-    assert isinstance(following, SlotRound)
+    assert isinstance(following, LatentRound)
     told = method.decode_broadcast(following.broadcast(), GRID)
     following.require_equal(told)
     with pytest.raises(SecaggError, match="do not follow"):
-        following.require_equal(SlotRound(method, following.concepts + 2))
+        following.require_equal(LatentRound(method, following.concepts + 2))
     with pytest.raises(MalformedMessage):
         FedBiP(concepts=1, width=WIDTH + 1).decode_broadcast(following.broadcast(), GRID)
 
@@ -340,9 +341,9 @@ def test_published_latents_are_one_for_each_picture(folder: Path, data: Dataset)
     assert sent.means.var() == pytest.approx(0.8**2 / 2 + 1 - 0.8**2, abs=0.01)
     settings = settings_of(folder, "", class_gate=0)
     with pytest.raises(BadInput, match="protection none"):
-        simulate_dataset(data, replace(settings, method="fedbip-published"))
-    run = simulate_dataset(data, replace(settings, method="fedbip-published", protection="none"))
+        simulate_dataset(data, replace(settings, method=PUBLISHED))
+    run = simulate_dataset(data, replace(settings, method=PUBLISHED, protection="none"))
     assert any("amounts to ε" in note for note in run.notes)
     for other in ({"normalise": "unit"}, {"backbone": "random-features:9"}):
         with pytest.raises(BadInput, match="takes latents"):
-            simulate_dataset(data, replace(settings, method="fedbip-published", protection="none", **other))
+            simulate_dataset(data, replace(settings, method=PUBLISHED, protection="none", **other))

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import method_named, parameters_of
+from methods import method_named
 from methods.declaration import check_declaration, check_steps
+from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.search.fedpop import SCORE_SHARE
-from methods.search.population_round import LOSS, SCORED, PopulationRound
-from methods.search.validation import LOSS_LEVELS, Chosen
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.training.client_update import UPDATE, ProgramUpdate
 from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from methods import method_named
 from methods.declaration import check_declaration, check_steps
-from methods.own_models.own_projection import OwnProjection
-from methods.own_models.private_projection import Kept
+from methods.own_models.local_projection import Kept, LocalProjection
 from methods.own_models.projected_sums import project_records, released_sums
 from methods.round import Contribution, Examples, Local
 from secagg.encoding import Grid, Normalisation, quantise
@@ -34,27 +33,27 @@ EVERYONE = Examples.of(RECORDS, LABELS)
 every_method = pytest.mark.parametrize("name", NAMES)
 
 
-def begun(name: str, **parameters: Any) -> OwnProjection:
+def begun(name: str, **parameters: Any) -> LocalProjection:
     """The first of three rounds of a plan about records."""
     fixed = {"rounds": 3, "width": WIDTH, "sampling": 0.5}
     round_ = method_named(name, {**fixed, **parameters}).begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, OwnProjection)
+    assert isinstance(round_, LocalProjection)
     return round_
 
 
-def second(name: str, **parameters: Any) -> OwnProjection:
+def second(name: str, **parameters: Any) -> LocalProjection:
     """The second, at some prototypes."""
     prototypes = np.abs(GENERATOR.integers(0, 1000, size=(1, CLASSES, WIDTH)))
     return replace(begun(name, **parameters), number=2, prototypes=prototypes)
 
 
-def contribution(round_: OwnProjection, state: bytes = b"", sigma: float = 3.0e6, **changes: Any) -> Contribution:
+def contribution(round_: LocalProjection, state: bytes = b"", sigma: float = 3.0e6, **changes: Any) -> Contribution:
     """What a member contributes; it draws the same each time."""
     stream = SeededRandomness(b"member", TOKEN)
     return round_.contribute(Local(EVERYONE, CLASSES, GRID, 1, state, stream, sigma=sigma, **changes))
 
 
-def kept_of(round_: OwnProjection, state: bytes) -> Kept:
+def kept_of(round_: LocalProjection, state: bytes) -> Kept:
     """What a member kept."""
     program = round_.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     return Kept.of(state, program, CLASSES, sends_others=True)

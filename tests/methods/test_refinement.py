@@ -408,16 +408,16 @@ FIXED = Fixed(64, 10, Unit.RECORD, epsilon=1.0, stays=True, clients=10, colluder
 )
 def test_rounds_are_left_to_the_plan(changes, rounds):
     """Left open, there are rounds under noise about records where members stay and the broadcast fits, else none."""
-    assert method_named("fedcgs", {"refine": AUTO}).settle(replace(FIXED, **changes)).parameters["refine"] == rounds
+    assert method_named("fedcgs", {"refine": AUTO}).resolve(replace(FIXED, **changes)).parameters["refine"] == rounds
 
 
 def test_what_is_decided_stays():
     """A number that was given is kept, a head to be adapted has no rounds, and other methods have none to decide."""
-    assert METHOD.settle(FIXED) == METHOD
-    gated = put_gate(method_named("fedcgs", {"refine": AUTO}), 2).settle(FIXED)
+    assert METHOD.resolve(FIXED) == METHOD
+    gated = put_gate(method_named("fedcgs", {"refine": AUTO}), 2).resolve(FIXED)
     assert (gated.parameters["refine"], gated.traits.class_threshold) == (USUAL_ROUNDS, 2)
-    assert method_named("fedcgs", {"refine": AUTO, "personalise": 1}).settle(FIXED).parameters["refine"] == 0
-    assert method_named("prototypes").settle(FIXED) == method_named("prototypes")
+    assert method_named("fedcgs", {"refine": AUTO, "personalise": 1}).resolve(FIXED).parameters["refine"] == 0
+    assert method_named("prototypes").resolve(FIXED) == method_named("prototypes")
 
 
 def test_open_number_of_rounds_is_no_plan():

@@ -17,11 +17,11 @@ from methods.slots.slots import (
     SEED,
     CellSensitivity,
     Centres,
-    cell_sums,
     read_centres,
     slot_of,
     told_centres,
 )
+from secagg.encoding import cell_sums
 from secagg.errors import BadInput, MalformedMessage
 from secagg.privacy import Adjacency, Unit
 from secagg.wire import encode

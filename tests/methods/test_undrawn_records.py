@@ -17,7 +17,7 @@ import pytest
 
 from methods import METHODS, method_named
 from methods.method import Method, SumSpec
-from methods.own_models.private_projection import SENDS
+from methods.own_models.local_projection import SENDS
 from methods.round import Contribution, Examples, Local, Opened, Round
 from secagg.data import open_dataset
 from secagg.encoding import Grid, Normalisation, quantise

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from methods.round import Examples
-from methods.search.validation import LOSS_LEVELS, score
+from methods.search.round import LOSS_LEVELS, score
 from secagg.errors import BadInput
 from secagg.networks import (
     DpSgdSettings,

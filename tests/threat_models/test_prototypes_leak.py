@@ -11,11 +11,11 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from methods.baselines.baseline import ClientData
-from methods.baselines.fedtc_set import FedTCSet
-from methods.baselines.mpft_samples import MPFTRandom
 from methods.round import Examples
 from methods.slots.fedtc import FedTC, prototypes
 from methods.slots.slots import slot_of
+from tests.reproduction.mpft_samples import MPFTRandom
+from tests.reproduction.paper_noise import FedTCSet
 from tests.threat_models.attacks.sums import plan_of, records_of
 from tests.threat_models.backbones import ResNet18
 from threat_models.attacks.gaussian_likelihood import MOMENTS, fit, total

@@ -46,15 +46,15 @@ def test_what_is_declared_passes(inside):
 @pytest.mark.parametrize(
     ("outside", "message"),
     [
-        ({"rounds": 0}, "rounds must be between 1 and 10 (got 0)"),
-        ({"rounds": 11}, "rounds must be between 1 and 10 (got 11)"),
-        ({"share": 1.0}, "share must be above 0 and below 1 (got 1.0)"),
-        ({"share": 0.0}, "share must be above 0 and below 1 (got 0.0)"),
-        ({"rate": math.inf}, "rate must be at least 0 and finite (got inf)"),
-        ({"rate": math.nan}, "rate must be at least 0 and finite (got nan)"),
-        ({"most": 4}, "most must be between 0 and 3 (got 4)"),
-        ({"norm": "mine"}, "norm must be one of own, shared (got 'mine')"),
-        ({"adjacency": "swap"}, "adjacency must be one of add, replace (got 'swap')"),
+        ({"rounds": 0}, "rounds is 0; give 1 to 10"),
+        ({"rounds": 11}, "rounds is 11; give 1 to 10"),
+        ({"share": 1.0}, "share is 1.0; give a number above 0 and below 1"),
+        ({"share": 0.0}, "share is 0.0; give a number above 0 and below 1"),
+        ({"rate": math.inf}, "rate is inf; give a finite number of 0 or more"),
+        ({"rate": math.nan}, "rate is nan; give a finite number of 0 or more"),
+        ({"most": 4}, "most is 4; give 0 to 3"),
+        ({"norm": "mine"}, "norm is 'mine'; give own or shared"),
+        ({"adjacency": "swap"}, "adjacency is 'swap'; give add or replace"),
     ],
 )
 def test_what_is_not_declared_is_refused(outside, message):

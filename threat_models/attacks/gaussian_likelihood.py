@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from methods.slots.slots import cell_sums
-from secagg.encoding import full_matrix
+from secagg.encoding import cell_sums, full_matrix
 from secagg.privacy import OpenedNoise
 from threat_models.session import Blocks, Records
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.own_models.own_projection import OwnProjection
-from methods.search.population_round import LOSS, SCORED, PopulationRound
+from methods.own_models.local_projection import LocalProjection
+from methods.search.round import LOSS, SCORED, PopulationRound
 from methods.training.training_round import TrainingRound
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.findings import Finding, Verdict
@@ -79,7 +79,7 @@ def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
 
 READ = MOMENTS | {"census"}
 """Blocks of a session that attacks know; a census says no more than who holds what."""
-HALF_READ = (TrainingRound, OwnProjection)
+HALF_READ = (TrainingRound, LocalProjection)
 """Rounds of whose other blocks attacks read a part."""
 
 

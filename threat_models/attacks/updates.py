@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
-from methods.search.population_round import PopulationRound
+from methods.search.round import PopulationRound
 from methods.training.client_update import Scaled
 from methods.training.training_round import MODEL, TrainingRound
 from secagg.agreement.plan import Plan

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 
-from methods.own_models.own_projection import OwnProjection
+from methods.own_models.local_projection import LocalProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.targets import HALF_READ, READ
@@ -99,7 +99,7 @@ def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
 
 
 def _tells(sessions: Sequence[Session]) -> str:
-    return PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL
+    return PROTOTYPES_TELL if any(isinstance(each.round, LocalProjection) for each in sessions) else UPDATES_TELL
 
 
 IN_TRAINING = (

@@ -175,10 +175,10 @@ PROJECTIONS = (
     PlantedFault(
         "steps leave out classes by the member's counts",
         "The steps of an own projection leave out classes of which the member has one record.",
-        "methods.own_models.own_projection:OwnProjection._known",
+        "methods.own_models.local_projection:LocalProjection._known",
         (
             (
-                "(self._told(local.classes)[0] != 0).any(axis=1)[labels]",
+                "(self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]",
                 "(np.bincount(labels, minlength=local.classes) > 1)[labels]",
             ),
         ),
@@ -187,7 +187,7 @@ PROJECTIONS = (
     PlantedFault(
         "what is sent is projected by the member's own tensors",
         "The sums that leave are of projections by tensors that the member trained without noise.",
-        "methods.own_models.own_projection:OwnProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (
             (
                 "weight = sends.then(lambda row: self._weight(row, dimension))",
@@ -199,14 +199,14 @@ PROJECTIONS = (
     PlantedFault(
         "noisy steps begin at the member's own tensors",
         "The steps with noise begin at tensors that the member trained without noise.",
-        "methods.own_models.own_projection:OwnProjection.contribute",
+        "methods.own_models.local_projection:LocalProjection.contribute",
         (("self._noisily_trained(program, sends, local)", "self._noisily_trained(program, public(flat), local)"),),
         (f"{UNDRAWN}[fedpcl]",),
     ),
     PlantedFault(
         "FedProto's weight by its own records",
         "A projection that is sent by is turned by the member's number of records after its steps.",
-        "methods.own_models.own_projection:OwnProjection._noisily_trained",
+        "methods.own_models.local_projection:LocalProjection._noisily_trained",
         (("lambda row: row if", "lambda row: row * (1 + len(local.examples)) if"),),
         (f"{UNDRAWN}[fedproto]",),
     ),
@@ -285,21 +285,21 @@ CONCEPTS = (
     PlantedFault(
         "FedBiP's presences longer than accounted",
         "A presence is R_q over ⌊√rows⌋, so that those of two or three classes are longer than R_q.",
-        "methods.slots.concept_sums:ConceptSums._one",
+        "methods.slots.fedbip:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "self.levels // max(1, math.isqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's presences rounded up",
         "A presence is the rounded R_q/√rows, so that all of them may be a little longer than R_q.",
-        "methods.slots.concept_sums:ConceptSums._one",
+        "methods.slots.fedbip:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "math.ceil(self.levels / math.sqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's movements clipped row by row",
         "Each class's movement is clipped by itself, so that all of them are √rows times as long as accounted.",
-        "methods.slots.concept_sums:ConceptSums._encode",
+        "methods.slots.fedbip:ConceptSums._encode",
         (("moved.reshape(1, -1)", "moved"),),
         LENGTHS,
     ),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.gate import GatedRound
-from methods.slots.fedbip import FedBiP, SlotRound
+from methods.slots.fedbip import FedBiP, LatentRound
 from secagg.encoding.layout import Integers
 from secagg.networks import SlotMeans
 from threat_models.attacks.attack import Attack
@@ -124,7 +124,7 @@ def _score(release: Blocks, trial: Trial) -> Finding:
 
 def _opens_slots(round_: Any) -> bool:
     inner = round_.round if isinstance(round_, GatedRound) else round_
-    return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
+    return isinstance(inner, LatentRound) or (isinstance(inner, FedBiP) and not inner.concepts)
 
 
 def _opens_no_slots(session: Session) -> str:

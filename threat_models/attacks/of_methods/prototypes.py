@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from methods import sums_of
-from methods.own_models.own_projection import OwnProjection
+from methods.own_models.local_projection import LocalProjection
 from methods.round import Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput
@@ -40,13 +40,13 @@ WEIGHT = "weight"
 def prototype_rounds(view: View) -> tuple[View, ...]:
     """The rounds of a view, in order, whose sums open prototypes of members' own projections."""
     shown = (*view.earlier, view)
-    return tuple(each for each in shown if isinstance(each.round, OwnProjection) and "release" in each.sees)
+    return tuple(each for each in shown if isinstance(each.round, LocalProjection) and "release" in each.sees)
 
 
 def model_after(view: View) -> TrainedModel | None:
     """The public start with the prototypes that this round opened; None where they give no model."""
     round_ = view.round
-    if not isinstance(round_, OwnProjection):
+    if not isinstance(round_, LocalProjection):
         return None
     opened = Opened(_own_names(view.release), view.plan.grid, _own_names(view.noise or {}) or None, len(view.members))
     try:
@@ -122,7 +122,7 @@ def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tu
 
 def _projects_nothing(session: Session) -> str:
     """Say why there are no prototypes, unless some are shown, or the plan sums what members keep to themselves."""
-    shown = any(isinstance(each.round, OwnProjection) for each in (*session.earlier, session))
+    shown = any(isinstance(each.round, LocalProjection) for each in (*session.earlier, session))
     may = shown or any(kind.keeps_state for kind in sums_of(session.plan))
     return "" if may else NOTHING
 

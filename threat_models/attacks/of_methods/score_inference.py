@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from methods import sums_of
-from methods.search.population_round import LOSS, SCORED, PopulationRound
-from methods.search.validation import LOSS_LEVELS
+from methods.search.round import LOSS, LOSS_LEVELS, SCORED, PopulationRound
 from methods.training.client_update import Scaled
 from methods.training.training_round import MODEL
 from secagg.encoding import Kind

@@ -18,25 +18,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec
-from methods.round import Contribution, Local, Opened, Round, Step
-from methods.search.evolution import Draws
-from methods.search.population import Population, Search
-from methods.search.search_space import said
-from methods.search.training_space import TrainingSpace
-from methods.search.validation import LOSS_LEVELS, Chosen, score
+from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.search.population import Draws, Population, Search
+from methods.search.space import TrainingSpace, settings_text
+from methods.slots.slots import MOST_SLOTS, slot_of
 from methods.training.client_update import as_trained, program_inputs
 from methods.training.training_round import MODEL, TrainingRound, for_unit_length, require_float32
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage
-from secagg.networks import TunedModel
+from secagg.networks import Program, TunedModel, record_losses
 from secagg.privacy import Unit, discrete_gaussian
 from secagg.randomness import RandomSource
 
+LOSS_LEVELS = 1 << 10
+"""The largest loss of a record, in integers."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Picks records by a public hash of their integers (`slot_of`): a part `share` of all, of them at most `most`.
+
+    Both by rules under which a record more or less changes no other's lot but that of one at most: those beyond `most`
+    have the largest hashes, and are neither judged by nor trained on.
+    """
+
+    share: float
+    most: int
+
+    def __call__(self, records: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which of the records (n, d) may be trained on (n,), and the places of those that judge."""
+        slots = slot_of(records, MOST_SLOTS)
+        trained = slots >= int(self.share * MOST_SLOTS)
+        judging = np.flatnonzero(~trained)
+        ranked = judging[np.argsort(slots[judging], kind="stable")]
+        return trained, ranked[: self.most]
+
+
+def score(
+    program: Program,
+    model: Floats,
+    inputs: NDArray[np.float32],
+    examples: Examples,
+    largest: float,
+    *,
+    tolerant: bool = False,
+) -> int:
+    """Return Σ min(loss, `largest`) of records, each in units of largest/`LOSS_LEVELS`, truncated by itself.
+
+    A loss that is no number counts as the largest, and so, with `tolerant`, does that of a record on which the program
+    fails. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
+    """
+    losses = record_losses(program, model, inputs, examples.labels, tolerant=tolerant).astype(np.float64)
+    shortened = np.minimum(np.nan_to_num(losses, nan=largest, posinf=largest), largest)
+    return int(np.trunc(np.maximum(shortened, 0.0) * (LOSS_LEVELS / largest)).sum())
+
+
 LOSS, SCORED = "loss", "scored"
 """Blocks: the sum of what records lose, and how many there are, by what is tried."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,7 +106,7 @@ class PopulationRound(TrainingRound):
 
     @cached_property
     def population(self) -> Population:
-        """What the state says of settings and scores."""
+        """The settings and scores in the state."""
         names = Population.shapes(self.search)
         return Population.of({name: self.state.groups[name] for name in names})
 
@@ -85,7 +126,7 @@ class PopulationRound(TrainingRound):
         """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
         best = self.population.best
         scaled = for_unit_length(self.program, self.state.groups[MODEL][best])
-        settings = said(self._settings(self.population.places[best]))
+        settings = settings_text(self._settings(self.population.places[best]))
         return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
 
     def contribute(self, local: Local) -> Contribution:
@@ -104,15 +145,15 @@ class PopulationRound(TrainingRound):
         lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest, tolerant=local.has_noise)
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
-        return Contribution(self._placed(rows), part.state)
+        return Contribution(self._put_in_rows(rows), part.state)
 
     def _own_noise(self, further: Mapping[str, float], randomness: RandomSource) -> Integers:
-        """What the member adds to its own two numbers, drawn before a record is touched; zeros where others add it."""
+        """Draw the noise on the member's own two numbers, before a record is touched; zeros where others add it."""
         if not further:
             return np.zeros(2, dtype=np.int64)
         return discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], randomness)
 
-    def _placed(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
+    def _put_in_rows(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
         """Blocks that are zero but for the given rows; what noise makes larger than its bound is cut to it."""
         blocks = {}
         for block in self.spec.blocks:
@@ -129,7 +170,7 @@ class PopulationRound(TrainingRound):
         """
         found, of_arms = self._scores(opened)
         population = self.population.measured(found)
-        groups, moments = self._moved(opened)
+        groups, moments = self._move_models(opened)
         known = State({MODEL: groups, **moments, **population.groups}, {}, self.state.step + 1)
         if self.number == self.rounds:
             return Step(replace(self, state=known).model)
@@ -153,7 +194,7 @@ class PopulationRound(TrainingRound):
         whole = np.array([_mean_loss(*pair, sigma, self.largest) for pair in zip(lost, count, strict=True)])
         return whole, arms.reshape(shape)
 
-    def _moved(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
+    def _move_models(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
         """Every configuration's model and moments after its own step, (K, size) each.
 
         A model that leaves the numbers that programs compute with begins at the public start again, as if it were new.
@@ -203,7 +244,7 @@ class PopulationRound(TrainingRound):
 
 
 def _part(local: Local, rows: NDArray[np.bool_] | Integers) -> Local:
-    """What the member has, with these of its records alone."""
+    """Return the member's data with these of its records alone."""
     inputs = None if local.inputs is None else local.inputs[rows]
     return replace(local, examples=local.examples.take(rows), inputs=inputs)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from methods.baselines.paper_noise import FedTCNoise, MPFTNoise, paper_noise
 from secagg.errors import BadInput
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.privacy.vectors import gaussian_delta
+from tests.reproduction.paper_noise import FedTCNoise, MPFTNoise, paper_noise
 
 DELTA = 1e-5
 DISTRIBUTIONS = ("laplace", "gaussian", "exponential")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
-from methods.own_models.private_projection import Kept
-from methods.own_models.shared_prototypes import prototypes_of, shorten
+from methods.own_models.local_projection import Kept, prototypes_of, shorten
 from methods.round import Examples, Local, Opened
 from methods.slots.slots import Centres
 from secagg.encoding import Grid, Layout, Normalisation, quantise

@@ -5,12 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from methods.baselines import BASELINES
 from methods.baselines.baseline import ClientData
-from methods.baselines.fedtc_set import FedTCSet
 from secagg.errors import BadInput
 from secagg.heads import head_digest
 from secagg.privacy.gaussian import epsilon_of
+from tests.reproduction.paper_noise import FedTCSet
 
 GENERATOR = np.random.default_rng(41)
 LABELS = np.repeat([0, 1, 2], [23, 4, 10])
@@ -19,9 +18,8 @@ CLIENT = ClientData.of(FEATURES, LABELS)
 ALL = FedTCSet(keep=1.0, epochs=5)
 
 
-def test_baseline_is_registered():
-    """Its name makes it, with the paper's α and B."""
-    assert BASELINES["fedtc-set"] is FedTCSet
+def test_defaults_are_the_papers():
+    """The paper's α and B."""
     assert (FedTCSet().keep, FedTCSet().batch, FedTCSet().epochs) == (0.99, 5, 200)
 
 

@@ -8,8 +8,12 @@ training against the prototypes that the round before opened. The projection nev
 The records' projections depend on all of the member's records, through the training. So a record has no sensitivity
 by itself, and there are two promises: about members, with `cap`, where all that one sends is inside lengths that are
 checked on integers; and about records, with `sampling`, where what is sent is projected by tensors that the member
-trains apart, by DP-SGD, and the sums are further releases (`projected_sums` has the proof). Its own models it
-trains without noise in either case: they stay with it.
+trains apart, by DP-SGD, and the sums are further releases (`methods.own_models.projected_sums` has the proof). Its
+own models it trains without noise in either case: they stay with it.
+
+Members may be divided into `groups`, which do not change and do not overlap: member i is of group i mod groups. Each
+class then has a count and a sum for every group, side by side in one secure sum, and a member's are in its own group's
+places alone. Groups are as large as a sum must be that hides a member (`SessionSetup` refuses smaller ones).
 """
 
 from __future__ import annotations
@@ -18,23 +22,22 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.closed_form.prototypes import SHARES
 from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
-from methods.own_models.private_projection import Kept
 from methods.own_models.projected_sums import class_sums, released_sums
-from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
-from methods.training.client_update import GRADIENT_LEVELS, program_inputs, sampled_steps
-from methods.training.trained_in_rounds import MOST, Ranges, require_within
+from methods.training.client_update import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
+from methods.training.trained_in_rounds import MOST
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
-from secagg.encoding import Grid, Integers
+from secagg.encoding import Block, Grid, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.networks import (
@@ -48,27 +51,135 @@ from secagg.networks import (
     public,
     read_model,
     require_untainted,
+    tensors_of,
     train,
 )
 from secagg.privacy import Adjacency, Unit
+from secagg.wire import Range, require_in_range
+
+COUNTS, SUMS = "counts", "class_sums"
+Floats = NDArray[np.float64]
+
+
+def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> tuple[Block, Block]:
+    """Counts (C,) and sums (C, width), for several groups (C, groups) and (C, groups, width).
+
+    A member, or a record, has no more than `most` records of a class, each projected to length ≤ `levels`.
+    """
+    cells = (classes,) if groups == 1 else (classes, groups)
+    return (
+        Block(COUNTS, cells, bound=most, kind=Kind.COUNTS),
+        Block(SUMS, (*cells, width), bound=most * levels, kind=Kind.CLASS_SUMS),
+    )
+
+
+def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
+    """The blocks of a member with these counts (C,) and sums (C, w): zeros in other groups' places."""
+    if groups == 1:
+        return {COUNTS: counts, SUMS: sums}
+    all_counts = np.zeros((len(counts), groups), dtype=np.int64)
+    all_sums = np.zeros((len(sums), groups, sums.shape[1]), dtype=np.int64)
+    all_counts[:, member % groups], all_sums[:, member % groups] = counts, sums
+    return {COUNTS: all_counts, SUMS: all_sums}
+
+
+def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
+    """Return counts (C,) with ‖counts‖₂ ≤ cap, and sums (C, w) of so many records of the same means, truncated.
+
+    Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
+    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
+    """
+    low, high = 0, int(counts.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(min(count, middle) ** 2 for count in counts.tolist()) <= cap * cap
+        low, high = (middle, high) if fits else (low, middle - 1)
+    fewer = np.minimum(counts, low)
+    return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
+
+
+def prototypes_of(opened: Opened) -> Integers:
+    """Return the prototype sets (S, C, width) in grid units: all members', and then every group's where there are any.
+
+    A class that a group has no record of has all members' prototype there (Tan et al. 2022, Eq. 7).
+    """
+    counts = opened.blocks[COUNTS] / opened.multiplier(COUNTS)
+    sums, levels = opened.blocks[SUMS] / opened.multiplier(SUMS), opened.grid.levels
+    if counts.ndim == 1:
+        return class_means(counts, sums, levels)[None]
+    every = class_means(counts.sum(axis=1), sums.sum(axis=1), levels)
+    own = [class_means(counts[:, group], sums[:, group], levels) for group in range(counts.shape[1])]
+    padded = [np.where(each.any(axis=1, keepdims=True), each, every) for each in own]
+    sets: Integers = np.stack([every, *padded])
+    return sets
+
+
+def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
+    """Return the means (C, width) of counts (C,) and sums (C, width), truncated; 0 for a class without records.
+
+    What noise may break is mended: a count below 1 is 1, no entry is negative, no mean longer than `levels`. Divisions
+    of float64 and integers alone, so that everybody has the same.
+    """
+    means: Integers = np.clip(np.trunc(sums / np.maximum(counts, 1.0)[:, None]), 0, levels).astype(np.int64)
+    for row, square in enumerate((means * means).sum(axis=1).tolist()):
+        if square > levels**2:
+            means[row] = means[row] * levels // (math.isqrt(square) + 1)
+    return means
+
+
+OWN, SENDS = "own", "sends."
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width).
+
+    `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
+    has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
+    """
+
+    program: Projecting
+    flat: Floats = field(repr=False)
+    prototypes: Floats = field(repr=False)
+    sends: Untainted[Floats] | None = field(default=None, repr=False)
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[np.float32]]:
+        """The program's, by name."""
+        return tensors_of(self.program, self.flat)
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file of float32. Raises TypeError for tainted tensors in place of those that it sends by."""
+        sends = [] if self.sends is None else [require_untainted(self.sends)]
+        kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
+        return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
+
+    @classmethod
+    def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
+        """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
+        size, end = program.size, program.size + classes * program.width
+        row = kept_of(program, classes, sends_others=sends_others).row(content)
+        sends = Untainted(row[end:]) if sends_others else None
+        return cls(program, row[:size], row[size:end].reshape(classes, program.width), sends)
+
+
+def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
+    """Return what is kept: the program's tensors, own prototypes, and the tensors to send by if these are others."""
+    sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
+    shapes = {**program.shapes, OWN: (classes, program.width), **sends}
+    return KeptTensors(shapes, frozenset(shapes))
+
 
 MOST_WIDTH = 1 << 13
-RANGES: Ranges = (
-    (1, MOST_TOLD, ("rounds",)),
-    (1, MOST, ("epochs", "batch")),
-    (1, MOST_WIDTH, ("width",)),
-    (0, MOST, ("cap",)),
-)
 REFUSAL = (
     "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
     "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
     "is by a projection trained with noise, and the promise is about records"
 )
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class OwnProjection(SimpleMethod, ABC):
+class LocalProjection(SimpleMethod, ABC):
     """`rounds` sums over projections to `width` dimensions; it is its own rounds, at the `prototypes` that opened one.
 
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
@@ -85,25 +196,25 @@ class OwnProjection(SimpleMethod, ABC):
 
     name: ClassVar[str]
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    rounds: int = 50
-    epochs: int = 1
+    rounds: Annotated[int, Range(1, MOST_TOLD)] = 50
+    epochs: Annotated[int, Range(1, MOST)] = 1
     rate: float = 0.1
     momentum: float = 0.5
-    batch: int = 32
+    batch: Annotated[int, Range(1, MOST)] = 32
     decay: float = 1e-4
-    width: int = 256
-    cap: int = 0
+    width: Annotated[int, Range(1, MOST_WIDTH)] = 256
+    cap: Annotated[int, Range(0, MOST)] = 0
     sampling: float = 0.0
     steps: int = 2
     noisy_rate: float = 0.1
     gradient_clip: float = 1.0
-    sum_share: float = 0.9
+    sum_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
     dimension: int = field(default=0, metadata={"round": True})
     number: int = field(default=1, metadata={"round": True})
     prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
 
     def __post_init__(self) -> None:
-        require_within(self, RANGES)
+        require_in_range(self)
         self.training  # noqa: B018  # refuses settings that cannot be
         if self.sampling:
             self._require_private()
@@ -114,8 +225,6 @@ class OwnProjection(SimpleMethod, ABC):
             raise BadInput("cap promises about members, sampling about records", remedy="leave one of them at 0")
         if self.rounds < 2:
             raise BadInput("nothing is trained in the first round", remedy="sampling takes 2 rounds or more")
-        if not 0 < self.sum_share < 1:
-            raise BadInput(f"sum_share is {self.sum_share}", remedy="give a number between 0 and 1")
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
@@ -134,12 +243,12 @@ class OwnProjection(SimpleMethod, ABC):
 
     @property
     def training(self) -> TrainingSettings:
-        """What a member does in a round."""
+        """Settings of a member's training in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """What a member does in a round for what it sends, where `sampling` is above 0; its noise is the plan's."""
+        """Settings of DP-SGD for what a member sends, where `sampling` is above 0; its noise is the plan's."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
@@ -192,8 +301,8 @@ class OwnProjection(SimpleMethod, ABC):
         """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
         classes, levels = local.classes, local.grid.levels
         dimension = local.examples.records.shape[1]
-        program = public(self._told(classes)).then(lambda told: self.local_program(dimension, told / levels))
-        kept = self._kept(program, local)
+        program = public(self._prototypes_of(classes)).then(lambda told: self.local_program(dimension, told / levels))
+        kept = self._state_of(program, local)
         flat, sends = kept.flat, kept.sends
         if self.prototypes is not None:
             flat = self._trained(program.value, flat, local)
@@ -205,7 +314,7 @@ class OwnProjection(SimpleMethod, ABC):
             counts, sums = released_sums(weight, local.examples, classes, levels)
         if self.cap:
             counts, sums = shorten(counts, sums, self.cap)
-        return Contribution(placed(counts, sums, local.member, self.cohorts), kept.to_bytes())
+        return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """0; in none where there are groups: which a record is in follows from whose it is."""
@@ -215,7 +324,7 @@ class OwnProjection(SimpleMethod, ABC):
         """The model of the public start. Raises BadInput for anything else."""
         return read_model(content)
 
-    def _told(self, classes: int) -> Integers:
+    def _prototypes_of(self, classes: int) -> Integers:
         """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
         if self.prototypes is None:
             return self._no_prototypes(classes)
@@ -233,8 +342,8 @@ class OwnProjection(SimpleMethod, ABC):
     def _start(self, program: Projecting) -> Floats:
         return program.start(digest("public start", self.name.encode()))
 
-    def _kept(self, program: Untainted[Projecting], local: Local) -> Kept:
-        """What the round before left the member; without one the public start."""
+    def _state_of(self, program: Untainted[Projecting], local: Local) -> Kept:
+        """Return what the member kept of the round before; of none the public start."""
         if local.state:
             return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
         start = program.then(self._start)
@@ -248,7 +357,7 @@ class OwnProjection(SimpleMethod, ABC):
     def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
         """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
         inputs, labels = program_inputs(local, program), local.examples.labels
-        known: NDArray[np.bool_] = (self._told(local.classes)[0] != 0).any(axis=1)[labels]
+        known: NDArray[np.bool_] = (self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
 
     def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:

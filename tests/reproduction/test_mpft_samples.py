@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from methods.baselines import BASELINES
 from methods.baselines.baseline import ClientData
-from methods.baselines.mpft_samples import MPFTCluster, MPFTRandom
 from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from tests.reproduction import mpft_samples
+from tests.reproduction.mpft_samples import MPFTCluster, MPFTRandom
 
 DRAWS = np.random.default_rng(21)
 LABELS = np.arange(243) % 3
@@ -80,7 +80,6 @@ def test_no_record_at_all_is_refused(kind):
 
 def test_no_protection_takes_single_embeddings():
     """Random sampling runs in the clear alone, and says why."""
-    assert BASELINES["mpft-random"] is MPFTRandom
-    settings = SimulationSettings(method="mpft-random", protection="masked", clients=3)
+    settings = SimulationSettings(method=f"{mpft_samples.__file__}:MPFTRandom", protection="masked", clients=3)
     with pytest.raises(BadInput, match="an embedding of one record leaves the client"):
         simulate_dataset(open_dataset("digits"), settings)
