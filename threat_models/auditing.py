@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.data import Dataset
 from secagg.errors import BadInput, why
 from secagg.experiments.given import open_simulated
@@ -319,7 +320,7 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
     levels = [("every client's vector in clear", found.sessions[0], found.knowledge)]
     if math.isfinite(settings.epsilon):
         # Under no protection: others refuse exact slots without a gate.
-        exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
+        exact = rehearse(data, replace(settings, epsilon=math.inf, noise=NoiseFrom.CLIENT, protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     shown, known = _shown(data, settings), found.knowledge
     return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
