@@ -71,7 +71,7 @@ class KeptTensors:
     owner: str = ""
 
     @cached_property
-    def kept(self) -> Mapping[str, tuple[int, ...]]:
+    def kept_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the kept tensors."""
         return {name: shape for name, shape in self.shapes.items() if name in self.names}
 
@@ -84,19 +84,19 @@ class KeptTensors:
         """Return the file of a row (size,), empty where nothing is kept."""
         from safetensors.numpy import save
 
-        if not self.kept:
+        if not self.kept_shapes:
             return b""
-        return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept})
+        return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept_shapes})
 
     def read(self, content: bytes) -> dict[str, NDArray[np.float32]]:
         """Return the tensors of a file by name. Raises BadInput for other names, shapes or types, NaN and infinity."""
         tensors, _ = parse_tensors(content)
         found = {name: tensor.shape for name, tensor in tensors.items()}
-        if found != self.kept or not all(
+        if found != self.kept_shapes or not all(
             tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
         ):
             whose = f"is not of {self.owner}: it " if self.owner else ""
-            raise BadInput(f"the private state {whose}holds {found} and not {dict(self.kept)}")
+            raise BadInput(f"the private state {whose}holds {found} and not {dict(self.kept_shapes)}")
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
@@ -110,7 +110,7 @@ class KeptTensors:
     def row(self, content: bytes) -> Floats:
         """Return the kept entries of a file in their order in a row. Raises BadInput as `read`."""
         tensors = self.read(content)
-        return np.concatenate([tensors[name].ravel() for name in self.kept]).astype(np.float64)
+        return np.concatenate([tensors[name].ravel() for name in self.kept_shapes]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

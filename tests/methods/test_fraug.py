@@ -107,7 +107,7 @@ def test_what_stays_with_a_member_is_its_own(kind: str) -> None:
     """Members keep different tensors: RTNet, normalisation, prototypes where there are some; and no other."""
     played, states, _ = PLAYED[kind]
     work = played[-1][0].work
-    shapes = work.kept.kept
+    shapes = work.kept.kept_shapes
     tensors = [work.kept.read(state) if state else {} for state in states]
     for name in shapes:
         assert not np.array_equal(tensors[0][name], tensors[1][name])
