@@ -32,7 +32,7 @@ METHODS = _Registry(
     {
         "ccvr": "methods.closed_form.ccvr:CCVR",
         "fedavg": "methods.training.fedavg:FedAvg",
-        "fedavg-one-shot": "methods.training.fedavg_one_shot:FedAvgOneShot",
+        "fedavg-one-shot": "methods.training.fedavg:FedAvgOneShot",
         "fedbip": "methods.slots.fedbip:FedBiP",
         "fedcgs": "methods.closed_form.fedcgs:FedCGS",
         "feddat": "methods.training.feddat:FedDAT",

@@ -32,7 +32,7 @@ from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipp
 from methods.own_models.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
-from methods.training.local_work import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
+from methods.training.client_update import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
 from methods.training.trained_in_rounds import MOST
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX

@@ -18,8 +18,8 @@ from methods.round import Round
 from methods.search.population import Population, Search
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.search.space import Space, TrainingSpace, trained_method
-from methods.training.chain import MAX_ROUNDS, require_room
 from methods.training.trained_in_rounds import LEAST, MOST
+from methods.training.training_round import MAX_ROUNDS, require_room
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact

@@ -22,8 +22,8 @@ from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.search.population import Draws, Population, Search
 from methods.search.space import TrainingSpace, settings_text
 from methods.slots.slots import MOST_SLOTS, slot_of
-from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
-from methods.training.local_work import as_trained, program_inputs
+from methods.training.client_update import as_trained, program_inputs
+from methods.training.training_round import MODEL, TrainingRound, for_unit_length, require_float32
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State
@@ -81,7 +81,7 @@ LOSS, SCORED = "loss", "scored"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopulationRound(ChainRound):
+class PopulationRound(TrainingRound):
     """Round `number`: its state has K models with their moments, and everything of a `Population`.
 
     `training` gives the method's round at any settings, `spec` is what is summed. `chosen` says which records judge,

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from methods import METHODS, method_named
 from methods.method import Method, Parameters, SampledTraining, SumSpec
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.agreement.policy import NOTHING, Effort
 from secagg.errors import BadInput
 
@@ -32,7 +32,7 @@ class TrainingSpace:
     classes: int
     levels: int
 
-    def at(self, settings: Parameters) -> ChainRound:
+    def at(self, settings: Parameters) -> TrainingRound:
         """Its first round with these settings of the space; for none with the first."""
         chosen = settings or self.space.corners[0]
         return _round_at(self, tuple(sorted(chosen.items())))
@@ -88,9 +88,9 @@ def _costliest(trainings: list[SampledTraining]) -> SampledTraining:
 
 
 @lru_cache(maxsize=256)
-def _round_at(space: TrainingSpace, settings: tuple[tuple[str, str | float], ...]) -> ChainRound:
+def _round_at(space: TrainingSpace, settings: tuple[tuple[str, str | float], ...]) -> TrainingRound:
     round_ = space.method(dict(settings)).begin(*space.shape)
-    if not isinstance(round_, ChainRound):
+    if not isinstance(round_, TrainingRound):
         raise BadInput(f"{space.name} moves no public state", remedy="choose a method that trains in rounds: fedavg")
     return round_
 

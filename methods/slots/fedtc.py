@@ -27,7 +27,7 @@ from secagg.encoding import Grid
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import LinearHead
-from secagg.heads.training import Recipe, fresh_head, train
+from secagg.heads.descent import Recipe, fresh_head, train
 from secagg.wire import Range, require_in_range
 
 WIDTHS = (1024, 512)

@@ -9,16 +9,120 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from methods.method import SumSpec, Traits
-from methods.round import Round
-from methods.training.adapter_work import AdapterUpdate, kept_of
-from methods.training.chain import ChainRound, require_room
+from methods.round import Local, Round
+from methods.training.client_update import ClientUpdate, KeptTensors
 from methods.training.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
+from methods.training.training_round import Floats, TrainingRound, require_room
+from secagg.agreement.policy import Effort
+from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.features import BOTTLENECK
-from secagg.networks import Adapter, DistillingSettings, Dual, SharedAdapter, WithHead
+from secagg.features import BOTTLENECK, Encoder
+from secagg.networks import (
+    SHARED,
+    Adapted,
+    DistillingSettings,
+    DpSgdSettings,
+    Dual,
+    EncoderAdapter,
+    OverEncoder,
+    SharedAdapter,
+    TrainedModel,
+    Untainted,
+    WithHead,
+    distil,
+    distilling,
+    dp_sgd,
+)
 
 VARIANTS = ("", "averaged")
+MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
+"""A member's models: the shared adapter with its head; its own adapter beside it, too."""
+
+
+def kept_of(program: Adapted) -> KeptTensors:
+    """Return what a client keeps of a program: all but the shared adapter, which comes first."""
+    shapes = program.shapes
+    return KeptTensors(shapes, frozenset(name for name in shapes if not name.startswith(f"{SHARED}.")), program.name)
+
+
+def public_start(program: Adapted) -> Floats:
+    """Return the program's public start (size,), of which the shared adapter is another: a round's state."""
+    return program.start(digest("public start", b"own " + program.name.encode()))
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterUpdate(ClientUpdate):
+    """Train the shared adapter against its teacher (`distil`), and send what moved it.
+
+    `adapted` is what is trained: `Dual`, or without a teacher `WithHead`. By DP-SGD both losses of a record are in one
+    clipped gradient (`Distilling`), as the teacher's adapter and the head are in that of the shared one.
+    """
+
+    adapted: Adapted
+    settings: DistillingSettings
+    rounds: int
+
+    @property
+    def effort(self) -> Effort:
+        """The epochs."""
+        return Effort(epochs=self.settings.epochs, parameters=self.adapted.size)
+
+    @property
+    def unsent(self) -> Floats:
+        """A client's own adapter, and its head."""
+        return public_start(self.adapted)[self.kept.entries]
+
+    def spec(self, rounds: int) -> SumSpec:
+        """An update of padded length; what members keep is in it."""
+        return replace(super().spec(rounds), keeps_state=True)
+
+    def train(self, begun: Floats, local: Local, number: int) -> Floats:
+        """Return the parameters after some epochs of distillation."""
+        place = number, self.rounds
+        program, inputs = self._program(begun, local, self.settings.alpha(0.0, *place)), _inputs(local)
+        return distil(program, begun, inputs, local.examples.labels, self.settings, place, local.randomness)
+
+    def train_privately(
+        self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
+    ) -> Untainted[Floats]:
+        """Return the parameters after steps against the teacher of the round's begin, at α of the round's middle."""
+        program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
+        return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
+
+    def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
+        """The shared adapter with the member's head, and with its own adapter. Raises BadInput."""
+        whole = self.kept.restore(np.concatenate([state, self.unsent]), kept)
+        head = WithHead(self.adapted.dimension, self.adapted.classes, self.adapted.adapter)
+        size = head.size - len(state)
+        models = {MODEL_SHARED: TrainedModel.of(head, np.concatenate([state, whole[-size:]]))}
+        return models | ({MODEL_PERSONAL: TrainedModel.of(self.adapted, whole)} if self._has_teacher else {})
+
+    @property
+    def _has_teacher(self) -> bool:
+        return isinstance(self.adapted, Dual)
+
+    def _program(self, begun: Floats, local: Local, alpha: float) -> OverEncoder:
+        """The trained program in the member's encoder. Raises BadInput for an encoder that the plan does not mean."""
+        program = self.adapted.over(_encoder_of(local))
+        if not self._has_teacher:
+            return program
+        return distilling(program, begun[: self.encoding.size], self.settings, alpha * self.settings.temperature**2)
+
+
+def _inputs(local: Local) -> NDArray[np.float32]:
+    if local.inputs is None:
+        raise BadInput("adapters are trained on pictures and texts, and there are features alone")
+    return _encoder_of(local).prepare(local.inputs)
+
+
+def _encoder_of(local: Local) -> Encoder:
+    if local.feature_map is None:
+        raise BadInput("adapters sit in an encoder, and there is none", remedy="give --backbone transformers:FOLDER")
+    return local.feature_map.encoder
 
 
 @dataclass(frozen=True)
@@ -52,13 +156,13 @@ class FedDAT(TrainedInRounds):
             raise BadInput(f"there is no variant {self.variant!r}", remedy="choose averaged, or none")
 
     @property
-    def adapter(self) -> Adapter:
-        """What is shared."""
-        return Adapter(self.kind, self.rank, self.places)
+    def adapter(self) -> EncoderAdapter:
+        """The shared adapter."""
+        return EncoderAdapter(self.kind, self.rank, self.places)
 
     @property
     def training(self) -> DistillingSettings:
-        """What a member does in a round."""
+        """A member's epochs of distillation in a round."""
         how = self.epochs, self.rate, self.batch
         return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
@@ -74,7 +178,7 @@ class FedDAT(TrainedInRounds):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
-        return ChainRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
+        return TrainingRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
 
     def _work(self, dimension: int, classes: int, levels: int) -> AdapterUpdate:
         shared = SharedAdapter(dimension, classes, self.adapter)

@@ -1,4 +1,4 @@
-"""What methods have in common that train in rounds: bounds, DP-SGD inside members, and how the server steps."""
+"""The base of methods that train in rounds: ranges of parameters, DP-SGD inside members, the server's optimiser."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from methods.method import Traits, UsualMethod
-from methods.training.chain import MAX_ROUNDS
-from methods.training.local_work import sampled_steps
+from methods.training.client_update import sampled_steps
+from methods.training.training_round import MAX_ROUNDS
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 from secagg.errors import BadInput
@@ -57,7 +57,7 @@ class TrainedInRounds(UsualMethod, ABC):
     @property
     @abstractmethod
     def training(self) -> TrainingSettings | AugmentedSettings:
-        """What a member does in a round. Raises BadInput for settings that cannot be."""
+        """A member's training in a round. Raises BadInput for impossible settings."""
 
     @property
     def private_training(self) -> DpSgdSettings | None:
@@ -68,7 +68,7 @@ class TrainedInRounds(UsualMethod, ABC):
 
     @property
     def step(self) -> ServerStep:
-        """How an opened total moves the state."""
+        """The server's optimiser, which moves the state by an opened total."""
         return SERVER_STEPS[self.server](self.server_rate)
 
     @property
@@ -90,7 +90,7 @@ def require_within(method: object, ranges: Ranges) -> None:
 
 
 def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
-    """How updates of so many entries become integers, in `levels` grid units or more (`FEWEST_UNITS`)."""
+    """Return the encoding of updates of so many entries, in `levels` grid units or more (`FEWEST_UNITS`)."""
     units = max(levels, _power_above(FEWEST_UNITS**2 * sum(blocks_of(size))))
     entry = 1 << (UpdateEncoding.usual_entry(size, units) - 1).bit_length()
     return UpdateEncoding(size, clip, units, min(entry, units), digest("public rotation"))

@@ -22,7 +22,8 @@ from secagg.cli.options import BackboneFileOption, FormatOption
 from secagg.data.split import held_out
 from secagg.errors import BadInput
 from secagg.features.pipeline import Pipeline
-from secagg.heads import Adaptation, adapt, class_means, save_safetensors
+from secagg.heads import save_safetensors
+from secagg.heads.adaptation import Adaptation, adapt, class_means
 
 ADAPTED = "adapted"
 """The entry of an adapted head's file that says how."""

@@ -78,7 +78,7 @@ def adapter(
     from secagg.features.pipeline import Pipeline
     from secagg.heads import load_as
     from secagg.networks import read_model
-    from secagg.networks.adapter_files import write_adapter
+    from secagg.networks.trained_model import write_adapter
 
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_existing(out)

@@ -54,7 +54,8 @@ async def _serve(server: Server) -> Stage:
 
 
 def _export_torch(folder: Path) -> None:
-    from secagg.heads import load_as, save_state_dict
+    from secagg.heads import load_as
+    from secagg.heads.torch_files import save_state_dict
     from secagg.networks import parse_artifact
 
     artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)

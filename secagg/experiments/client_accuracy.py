@@ -21,8 +21,8 @@ from secagg.encoding import Grid, inputs_of
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.features import FeatureMap
-from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
-from secagg.heads.adaptation import records_used
+from secagg.heads import LinearHead, predict
+from secagg.heads.adaptation import Adaptation, adapt, class_means, records_used
 from secagg.heads.evaluation import clopper_pearson
 from secagg.networks import TrainedModel
 from secagg.session import RoundSetup, SumResult

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.experiments.client_accuracy import PersonalAccuracy
 from secagg.experiments.features import Features
 from secagg.heads import Artifact, Evaluation
@@ -92,6 +92,6 @@ def model_after(result: SumResult) -> Artifact | None:
     Raises BadInput for a model that has left the finite numbers.
     """
     model = result.artifact
-    if model is None and isinstance(result.following, ChainRound):
+    if model is None and isinstance(result.following, TrainingRound):
         model = result.following.model
     return model if model is not None and model.predicts else None

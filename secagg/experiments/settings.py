@@ -18,7 +18,7 @@ from secagg.agreement.plan import MOST_STATED
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
-from secagg.heads import Adaptation
+from secagg.heads.adaptation import Adaptation
 from secagg.plan_facts.planning import Choices, PlanChoices, again, kind_in, option, usual_colluders
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import protection_named

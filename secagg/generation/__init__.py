@@ -2,8 +2,14 @@
 
 from secagg.generation.classifier import train_classifier
 from secagg.generation.concepts import ConceptTraining, train_concepts
-from secagg.generation.pictures import GenerationSettings, Pictures, generate
-from secagg.generation.sheets import contact_sheet, require_names, write_pictures
+from secagg.generation.pictures import (
+    GenerationSettings,
+    Pictures,
+    contact_sheet,
+    generate,
+    require_names,
+    write_pictures,
+)
 
 __all__ = [
     "ConceptTraining",

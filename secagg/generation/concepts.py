@@ -1,4 +1,4 @@
-"""Concept vectors: what a frozen diffusion network is told instead of words, trained on records' latents.
+"""Concept vectors, which condition a frozen diffusion network in place of words, trained on records' latents.
 
 Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
 each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
@@ -7,6 +7,7 @@ each class, trained by the network's own loss. As in the authors' code they take
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.features import Latents
+from secagg.heads.descent import descend
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 
@@ -65,13 +67,14 @@ def train_concepts(
         z = torch.tensor(records[0], dtype=torch.float32).reshape(-1, *latents.shape)
         labels, domains = (torch.tensor(each) for each in records[1:])
         trained = [torch.tensor(each, dtype=torch.float32, requires_grad=True) for each in start]
-        optimiser = torch.optim.Adam(trained, lr=settings.rate)
-        for _ in range(settings.epochs):
-            for rows in torch.split(torch.randperm(len(z), generator=random), settings.batch):
-                told = tell(trained[0][labels[rows]], trained[1][domains[rows]])
-                optimiser.zero_grad()
-                noise_loss(unet, scheduler, z[rows], told, random).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+
+        def losses(rows: Tensor) -> Iterator[Tensor]:
+            told = tell(trained[0][labels[rows]], trained[1][domains[rows]])
+            yield noise_loss(unet, scheduler, z[rows], told, random)
+
+        orders = (torch.randperm(len(z), generator=random) for _ in range(settings.epochs))
+        batches = (rows for order in orders for rows in torch.split(order, settings.batch))
+        descend(torch.optim.Adam(trained, lr=settings.rate), batches, losses)
     return trained[0].detach().numpy().astype(np.float64), trained[1].detach().numpy().astype(np.float64)
 
 
@@ -86,7 +89,7 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
 
 
 def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """What the network is told, (n, 2, e), of a class's and a domain's vectors (n, e) each."""
+    """Return the network's condition (n, 2, e) of a class's and a domain's vectors (n, e) each."""
     import torch
 
     return torch.stack([of_domain, of_class], dim=1)

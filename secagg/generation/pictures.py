@@ -12,11 +12,14 @@ z_t = √ᾱ_t·z̄ + √(1 − ᾱ_t·m)·ε, m the mean square of z̄, has a m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from secagg.errors import BadInput
 from secagg.features import Latents, Progress, latents_of, to_pixels
@@ -27,9 +30,16 @@ from secagg.system.threads import one_thread
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 NOISED, RELEASED = "noised", "released"
 BATCH = 64
 PARTNERS = 2
+
+
+GAP = 2
+WHITE = 255
+UNSAFE = set("/\\:\0")
+"""In no name of a folder, on any system."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,8 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         if not (self.count >= 1 and 1 <= self.steps <= 1000):
-            raise BadInput(f"{self.count} pictures by {self.steps} steps", remedy="give 1 or more, and 1 to 1000 steps")
+            problem = f"count must be 1 or more, and steps between 1 and 1000 (got {self.count} and {self.steps})"
+            raise BadInput(problem)
         if not 0 < self.strength <= 1:
             raise BadInput(f"the strength is {self.strength}", remedy="give a number above 0, 1 at most")
         if not (math.isfinite(self.guidance) and 0 <= self.style_noise < math.inf):
@@ -90,7 +101,7 @@ def generate(
     with one_thread(), torch.inference_mode():
         for rows in np.array_split(np.arange(len(z)), math.ceil(len(z) / BATCH)):
             begun = torch.tensor(z[rows], dtype=torch.float32).reshape(-1, *latents.shape)
-            told = _told(latents, means, labels[rows], domains[rows], settings, random)
+            told = _condition(latents, means, labels[rows], domains[rows], settings, random)
             pixels = to_pixels(latents.vae, denoise(latents, begun, told, settings, random))
             made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
             if progress is not None:
@@ -140,7 +151,7 @@ def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSetti
     return z
 
 
-def _told(
+def _condition(
     latents: Latents,
     means: SlotMeans,
     labels: NDArray[np.int64],
@@ -148,7 +159,7 @@ def _told(
     settings: GenerationSettings,
     random: Any,
 ) -> Tensor:
-    """What the network is told of each picture; nothing, zeros, without concept vectors."""
+    """Return the network's condition for each picture; zeros without concept vectors."""
     import torch
 
     if means.concepts is None:
@@ -158,3 +169,31 @@ def _told(
     )
     noise = torch.randn(of_domain.shape, generator=random)
     return tell(of_class, of_domain + settings.style_noise * noise)
+
+
+def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> None:
+    """Write PNG files CLASS/NUMBER.png into a new folder. Raises BadInput, writing nothing, as `require_names` does."""
+    require_names(classes)
+    for number, (pixels, label) in enumerate(zip(pictures.pixels, pictures.labels, strict=True)):
+        place = folder / classes[label]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(place / f"{number:06}.png")
+
+
+def require_names(classes: Sequence[str]) -> None:
+    """Raise BadInput for a class whose folder would lie elsewhere: its name comes from the plan's author."""
+    for name in classes:
+        if name in {".", ".."} or set(name) & UNSAFE:
+            raise BadInput(f"the class {name!r} cannot be the name of a folder", remedy="rename it in the plan")
+
+
+def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:
+    """Write pictures (n, h, w, 3) uint8, a row for each group, as one PNG."""
+    side_h, side_w = rows[0].shape[1:3]
+    width, height = max(map(len, rows)), len(rows)
+    sheet = np.full((height * (side_h + GAP), width * (side_w + GAP), 3), WHITE, dtype=np.uint8)
+    for y, row in enumerate(rows):
+        for x, picture in enumerate(row):
+            top, left = y * (side_h + GAP), x * (side_w + GAP)
+            sheet[top : top + side_h, left : left + side_w] = picture
+    Image.fromarray(sheet).save(path)

@@ -1,7 +1,9 @@
-"""Heads: closed-form discriminant, layers behind an adapter, evaluation, digest and export."""
+"""Linear heads from sums: the discriminant, its form under noise, evaluation, digest and files.
 
-from secagg.heads.adaptation import Adaptation, adapt, class_means
-from secagg.heads.adapter import Adapter
+Training of heads and adaptation to a client's own records are imported from their modules.
+"""
+
+from secagg.heads.adapter import HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.discriminant import discriminant
 from secagg.heads.evaluation import Evaluation
@@ -11,8 +13,6 @@ from secagg.heads.export import (
     parse_safetensors,
     parse_tensors,
     save_safetensors,
-    save_state_dict,
-    to_linear,
     to_safetensors,
 )
 from secagg.heads.linear import LinearHead, Recentring, head_digest, predict
@@ -20,15 +20,12 @@ from secagg.heads.noise_aware import noise_aware_discriminant
 from secagg.heads.opened_moments import ReleaseNoise
 
 __all__ = [
-    "Adaptation",
-    "Adapter",
     "Artifact",
     "Evaluation",
+    "HeadAdapter",
     "LinearHead",
     "Recentring",
     "ReleaseNoise",
-    "adapt",
-    "class_means",
     "discriminant",
     "head_digest",
     "load_as",
@@ -38,7 +35,5 @@ __all__ = [
     "parse_tensors",
     "predict",
     "save_safetensors",
-    "save_state_dict",
-    "to_linear",
     "to_safetensors",
 ]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from secagg.encoding import Grid
 from secagg.errors import BadInput
-from secagg.heads.adapter import SHORTEST, Adapter
+from secagg.heads.adapter import SHORTEST, HeadAdapter
+from secagg.heads.descent import Extra, Recipe, fresh_layers, train
 from secagg.heads.linear import LinearHead, WeightKind, scores
 from secagg.heads.residual import WIDTH
-from secagg.heads.training import Extra, Recipe, fresh_layers, train
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ class Adaptation:
             raise BadInput(problem, remedy="give numbers of 0 or more")
 
     def __str__(self) -> str:
-        """What `read` reads."""
+        """The text that `read` reads."""
         return f"{self.loss}:{self.weight:g}" + (f":{self.shots}" if self.shots else "")
 
     @classmethod
@@ -103,7 +103,7 @@ def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
     then scores a record of that length as before, which a plan that normalises records makes of all of them.
     Raises BadInput for a head behind a recentring.
     """
-    if isinstance(head.before, Adapter):
+    if isinstance(head.before, HeadAdapter):
         return LinearHead(head.weight, head.bias, head.before)
     if head.before is not None:
         raise BadInput("a head of refinement rounds cannot be adapted", remedy="use one of a plan without --refine")
@@ -140,9 +140,9 @@ def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: i
     return used
 
 
-def _fresh_adapter(dimension: int) -> Adapter:
+def _fresh_adapter(dimension: int) -> HeadAdapter:
     first, (weight, bias) = fresh_layers((dimension, WIDTH, dimension), biased=False)
-    return Adapter("residual", (first, (weight * FIRST, bias)))
+    return HeadAdapter("residual", (first, (weight * FIRST, bias)))
 
 
 def _check(rows: NDArray[np.float64], labels: NDArray[np.int64], inputs: int, classes: int) -> None:
@@ -165,7 +165,7 @@ def _held(
     """The loss beside cross-entropy, from the received head's scores (n, C) or the class means."""
     if adaptation.loss == "distil":
         return _distil(adaptation.weight, received)
-    if not isinstance(start.before, Adapter) or start.before.kind != "residual":
+    if not isinstance(start.before, HeadAdapter) or start.before.kind != "residual":
         raise BadInput("a stacked adapter puts out no features to align with class means", remedy="use distil")
     if means is None or means.shape != (len(start.bias), start.inputs):
         raise BadInput("aligning takes the mean of every class", remedy="use a head that holds them")

@@ -19,7 +19,7 @@ SHORTEST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Adapter:
+class HeadAdapter:
     """`layers` of finite float32, the first of which takes a record's d numbers.
 
     "stacked": layer after layer x ← normalise(ReLU(W x + b)) (FedTC, Table 5).

@@ -1,4 +1,4 @@
-"""What a plan may end with: something with tensors, a digest and an evaluation; a linear head is one."""
+"""The protocol of released results, such as a linear head: tensors, a digest, predictions and their evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Artifact(Protocol):
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What its files say of it beside the tensors; nothing of a head."""
+        """The texts of its files beside the tensors; none of a head."""
         ...
 
     @property

@@ -1,24 +1,20 @@
-"""Heads as files: safetensors (with what the head belongs to) and PyTorch state dictionaries."""
+"""Read and write heads and other artifacts as safetensors files, with texts that say where they belong."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.heads.adapter import KINDS, Adapter
+from secagg.heads.adapter import KINDS, HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.linear import MEANS, RECENTRING, LinearHead, Recentring
 from secagg.system.reading import parse_json, read_limited
-
-if TYPE_CHECKING:
-    import torch
 
 Parsed = TypeVar("Parsed")
 
@@ -53,7 +49,7 @@ def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
 
 
 def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
-    """What `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
+    """Return what `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
     try:
         return parse(read_limited(path))
     except OSError as error:
@@ -85,8 +81,8 @@ def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, st
     return tensors, dict(header.get("__metadata__") or {})  # null: none
 
 
-def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
-    """What the tensors beside the linear layer's make. Raises BadInput for any other set of them."""
+def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None:
+    """Return what stands before the linear layer, of its tensors. Raises BadInput for any other set of them."""
     if not tensors:
         return None
     if set(tensors) == set(RECENTRING):
@@ -95,34 +91,4 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
     pairs = [[f"{kind}.{layer}.{part}" for part in ("weight", "bias")] for layer in range(len(tensors) // 2)]
     if set(tensors) != {name for pair in pairs for name in pair}:
         raise BadInput(f"beside `weight` and `bias` it holds the tensors {sorted(tensors)}")
-    return Adapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))
-
-
-def to_linear(head: LinearHead) -> torch.nn.Linear:
-    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases, without what stands before."""
-    import torch
-
-    classes, dimension = head.weight.shape
-    linear = torch.nn.Linear(dimension, classes)
-    with torch.no_grad():
-        linear.weight.copy_(torch.from_numpy(head.weight))
-        linear.bias.copy_(torch.from_numpy(head.bias))
-    return linear
-
-
-def save_state_dict(artifact: Artifact, path: Path) -> None:
-    """Write a state dictionary for its owner: of `to_linear(head)`, or of a model's tensors by name.
-
-    `torch.load(path, weights_only=True)` reads it. Raises BadInput where nothing can be written.
-    """
-    import torch
-
-    if isinstance(artifact, LinearHead):
-        content = to_linear(artifact).state_dict()
-    else:
-        content = {name: torch.from_numpy(tensor.copy()) for name, tensor in artifact.tensors.items()}
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # torch would let everybody read it
-        torch.save(content, path)
-    except (OSError, RuntimeError) as error:
-        raise BadInput(f"cannot write the head {path} ({why(error)})") from error
+    return HeadAdapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.adapter import Adapter
+from secagg.heads.adapter import HeadAdapter
 from secagg.heads.artifact import Artifact
 from secagg.heads.evaluation import Evaluation
 
@@ -76,7 +76,7 @@ class LinearHead:
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
-    before: Recentring | Adapter | None = None
+    before: Recentring | HeadAdapter | None = None
     means: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ def head_digest(head: LinearHead) -> str:
 
     Those of an adapter's layers follow, then class means if it carries any; a recentring is no part of it.
     """
-    adapter = head.before.arrays if isinstance(head.before, Adapter) else ()
+    adapter = head.before.arrays if isinstance(head.before, HeadAdapter) else ()
     arrays = (head.weight, head.bias, *adapter, *(() if head.means is None else (head.means,)))
     return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in arrays)).hexdigest()
 

@@ -20,9 +20,8 @@ from secagg.encoding import Grid
 from secagg.encoding.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening
 from secagg.errors import BadInput
 from secagg.heads.linear import LinearHead, Recentring
-from secagg.heads.noise_aware import gaussian_classifier
+from secagg.heads.noise_aware import denoise, edge, gaussian_classifier
 from secagg.heads.opened_moments import Matrix, Release, ReleaseNoise, Vector, read_release
-from secagg.heads.spectrum import denoise, edge
 
 FIRST_SHARE = 0.2
 """The first sum's share of μ²; the rounds divide the rest evenly."""
@@ -43,7 +42,7 @@ MAX_WEIGHT = 2.0**20
 
 @dataclass(frozen=True)
 class Pace:
-    """How far a round goes: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
+    """The length of a round's step: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
 
     β keeps that share of the move before; a gradient then acts 1/(1 − β) times, for which the steps are shorter.
     """

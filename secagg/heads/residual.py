@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.adapter import Adapter
+from secagg.heads.adapter import HeadAdapter
+from secagg.heads.descent import Recipe, fresh_layers, train
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
-from secagg.heads.training import Recipe, fresh_layers, train
 
 WIDTH = 128
 """Of the adapter's middle."""
@@ -46,7 +46,7 @@ def adapted_head(
     start = LinearHead(
         (LOGIT_SCALE * sums / np.where(lengths > 0, lengths, 1.0)).astype(np.float32),
         np.where(present, np.float32(0), ABSENT_BIAS),
-        Adapter("residual", fresh_layers((prototypes.shape[1], WIDTH, prototypes.shape[1]), biased=False)),
+        HeadAdapter("residual", fresh_layers((prototypes.shape[1], WIDTH, prototypes.shape[1]), biased=False)),
     )
     recipe = Recipe(
         "adamw",

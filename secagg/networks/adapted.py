@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.features import Encoder
-from secagg.networks.adapters import Adapter
+from secagg.networks.adapters import EncoderAdapter
 from secagg.networks.programs import BuiltIn, glorot_bound
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ HEAD, HEAD_BIAS = "head.weight", "head.bias"
 class Adapted(BuiltIn):
     """`dimension` is the encoder's pooled width, `classes` the most answers that a member's head has."""
 
-    adapter: Adapter
+    adapter: EncoderAdapter
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What there is beside the adapter's own name, and that."""
+        """The program's name: a prefix, then the adapter's."""
 
     @property
     def prefixes(self) -> Mapping[str, float]:

@@ -22,7 +22,7 @@ LARGEST_RANK = 1 << 12
 
 
 @dataclass(frozen=True)
-class Adapter:
+class EncoderAdapter:
     """One adapter for every place (`tell_places`): a bottleneck of `rank` ReLU units, or a LoRA of that rank.
 
     A bottleneck adds W_up·ReLU(W_down·h + b_down) + b_up to the h that comes out, a LoRA 2·B·A·x of the x that goes in.
@@ -58,7 +58,7 @@ class Adapter:
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
-        """How far from 0 they start: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
+        """The bounds of the starts: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
         started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:
@@ -84,7 +84,7 @@ class Adapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """What adapters add at every place: those of the prefixes in `weights`, each times its weight."""
+        """Return the changes at every place: the adapters of the prefixes in `weights`, each times its weight."""
         changes: dict[str, Change] = {}
         for number, place in enumerate(encoder.places(self.kind)):
             parts = [(parameters, f"{prefix}.{number}", weight) for prefix, weight in weights.items()]
@@ -92,7 +92,7 @@ class Adapter:
         return changes
 
     def added(self, parameters: Mapping[str, Tensor], at: str, given: Tensor, output: Tensor) -> Tensor:
-        """What one adapter adds to the `output` (n, …, width) of a place, for what is `given` to it."""
+        """Return one adapter's addition to the `output` (n, …, width) of a place, for what is `given` to it."""
         from torch.nn import functional
 
         if self.kind == LORA:
@@ -103,7 +103,7 @@ class Adapter:
 
 
 def _changed(
-    adapter: Adapter, parts: Sequence[tuple[Mapping[str, Tensor], str, float]], given: Tensor, output: Tensor
+    adapter: EncoderAdapter, parts: Sequence[tuple[Mapping[str, Tensor], str, float]], given: Tensor, output: Tensor
 ) -> Tensor:
     added = [weight * adapter.added(parameters, at, given, output) for parameters, at, weight in parts]
     return output + sum(added[1:], added[0])

@@ -17,14 +17,112 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.networks.augmentation import Augmentation
-from secagg.networks.discrepancy import bounded_square, mean_discrepancy, mean_square
-from secagg.networks.normalised import Normalised
+from secagg.errors import BadInput
+from secagg.networks.normalised import GAIN, SHIFT, Normalised, normalise_rows
+from secagg.networks.programs import glorot_bound, he_bound, linear, linear_shapes, uniform_start
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Tensors = Mapping[str, Tensor]
+
+
+KERNELS = 5
+"""Gaussian kernels, each twice as wide as the one before."""
+NARROWEST = 0.25
+"""The first one's width, of the mean squared distance of different rows of both sets."""
+SMALL = 1e-12
+GENERATOR, TRANSFER = "generator", "transfer"
+"""What the names of their tensors begin with."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """For `classes` C and embeddings of `width` numbers: G has `hidden` units, z has `latent` numbers, as M's units."""
+
+    classes: int
+    width: int
+    latent: int
+    hidden: int
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.latent, self.hidden) < 1:
+            raise BadInput(f"a generator from {self.latent} by {self.hidden} to {self.width} numbers")
+
+    @property
+    def generator_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of G's tensors, by name."""
+        return _two_layers(GENERATOR, self.latent + self.classes, self.hidden, self.width)
+
+    @property
+    def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of M's tensors, by name."""
+        return _two_layers(TRANSFER, self.width, self.latent, self.width)
+
+    def start(self, kind: str, seed: bytes) -> NDArray[np.float64]:
+        """Return G's or M's parameters to begin with, the same everywhere: He's before a ReLU, Glorot's at M's end."""
+        shapes = self.generator_shapes if kind == GENERATOR else self.transfer_shapes
+        bounds = {name: he_bound(shape[1]) for name, shape in shapes.items() if name.endswith("weight")}
+        if kind == TRANSFER:
+            bounds[f"{TRANSFER}.second.weight"] = glorot_bound(self.latent, self.width)
+        return uniform_start(shapes, bounds, seed)
+
+    def generate(self, parameters: Mapping[str, Tensor], z: Tensor, labels: Tensor) -> Tensor:
+        """v (n, width) of noise z (n, latent) and labels (n,)."""
+        from torch import cat
+        from torch.nn import functional
+
+        wanted = functional.one_hot(labels, self.classes).to(z.dtype)
+        inside = self._layer(parameters, f"{GENERATOR}.first", cat([z, wanted], dim=1)).relu()
+        return self._layer(parameters, f"{GENERATOR}.second", inside).relu()
+
+    def transfer(self, parameters: Mapping[str, Tensor], v: Tensor) -> Tensor:
+        """The residuals (n, width) of v (n, width)."""
+        return self._layer(parameters, f"{TRANSFER}.second", self._layer(parameters, f"{TRANSFER}.first", v).relu())
+
+    def _layer(self, parameters: Mapping[str, Tensor], name: str, rows: Tensor) -> Tensor:
+        gain, shift = parameters[f"{name}.{GAIN}"], parameters[f"{name}.{SHIFT}"]
+        return normalise_rows(linear(parameters, f"{name}.", rows), gain, shift)
+
+
+def size_of(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Numbers of all tensors of these shapes."""
+    return sum(map(math.prod, shapes.values()))
+
+
+def _two_layers(name: str, inputs: int, hidden: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer, ends in (("first", (inputs, hidden)), ("second", (hidden, outputs))):
+        shapes |= linear_shapes(f"{name}.{layer}", *ends)
+        shapes |= {f"{name}.{layer}.{kind}": (ends[1],) for kind in (GAIN, SHIFT)}
+    return shapes
+
+
+def mean_discrepancy(a: Tensor, b: Tensor) -> Tensor:
+    """Return MMD² (Gretton et al. 2012) of rows (g, m, d) and (g, n, d), the mean over the g pairs of sets.
+
+    The biased statistic, summed over `KERNELS` kernels whose widths are constants to the gradient: from 0 to 10.
+    """
+    from torch import cat, cdist, stack
+
+    both = cat([a, b], dim=1)
+    squares = cdist(both, both, compute_mode="donot_use_mm_for_euclid_dist").square()
+    first, rows = a.shape[1], both.shape[1]
+    width = squares.detach().sum(dim=(1, 2), keepdim=True) / max(1, rows * (rows - 1)) * NARROWEST + SMALL
+    kernels = stack([(-squares / (width * 2**place)).exp() for place in range(KERNELS)]).sum(dim=0)
+    within = kernels[:, :first, :first].mean(dim=(1, 2)) + kernels[:, first:, first:].mean(dim=(1, 2))
+    return (within - 2 * kernels[:, :first, first:].mean(dim=(1, 2))).mean()
+
+
+def mean_square(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean square of the differences of rows (…, d), which are paired."""
+    return (a - b).square().mean()
+
+
+def bounded_square(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean of s/(1 + s), s the mean square of a pair's differences: below 1, so that it may be maximised."""
+    squares = (a - b).square().mean(dim=-1)
+    return (squares / (1 + squares)).mean()
 
 
 class Distance(StrEnum):
@@ -36,7 +134,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """What a round's losses weigh: `alpha` and `beta` the distances of G and M, `strength` a residual."""
+    """The weights of a round's losses: `alpha` and `beta` the distances of G and M, `strength` a residual."""
 
     alpha: float
     beta: float
@@ -222,7 +320,7 @@ def _fixed(parameters: Tensors) -> dict[str, Tensor]:
 
 
 def _own(u: Tensor, labels: Tensor, cells: Cells | None) -> Tensor:
-    """What a row is compared with: its class's prototype, or where there is none the record's own embedding."""
+    """Return each row's target: its class's prototype, or where there is none the record's own embedding."""
     return cells.prototypes[labels] if cells else u
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.networks.augmentation import Augmentation, size_of
-from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights
+from secagg.heads.descent import descend
+from secagg.networks.augmented import Augmentation, Augmented, Cells, OneRecord, Weights, size_of
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.taint import Untainted
-from secagg.networks.training import leaves_on, require_records, shuffled
+from secagg.networks.training import RowDescent, require_records, shuffled
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 
@@ -82,9 +83,9 @@ def train_augmented(
         run = _Run(whole, settings, weights, start, prototypes)
         noise = draws_of(randomness)
         inputs, targets = torch.from_numpy(x), torch.from_numpy(labels)
-        for rows in batches(len(labels), settings.batch, settings.steps, randomness):
-            run.step(inputs[rows], targets[rows], noise)
-        return run.weights.numpy().astype(np.float64), run.prototypes.numpy().astype(np.float64)
+        rows = batches(len(labels), settings.batch, settings.steps, randomness)
+        descend(run.descent, rows, lambda some: run.losses(inputs[some], targets[some], noise))
+        return run.descent.weights.numpy().astype(np.float64), run.prototypes.numpy().astype(np.float64)
 
 
 def train_privately(
@@ -133,7 +134,7 @@ def _parts(whole: Augmented) -> tuple[slice, slice, slice]:
 
 
 class _Run:
-    """A training as it goes: all `weights` in one row, the gradients' `velocity`, the member's `prototypes`."""
+    """A training as it goes: all weights in the row of `descent`, the member's `prototypes`."""
 
     def __init__(
         self, whole: Augmented, settings: AugmentedSettings, weights: Weights, start: Floats, prototypes: Floats
@@ -141,36 +142,30 @@ class _Run:
         import torch
 
         self.whole, self.settings, self.scales = whole, settings, weights
-        self.weights, self.first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
-        self.velocity = torch.zeros_like(self.weights)
-        self.leaves = leaves_on(whole, self.weights, self.velocity)
+        self.descent = RowDescent(whole, start, settings.momentum)
         self.prototypes = torch.tensor(prototypes, dtype=torch.float32)
 
-    def step(self, x: Tensor, labels: Tensor, noise: np.random.Generator) -> None:
-        """The classifier by its loss, then, at the new classifier, the generator and the RTNet by theirs."""
+    def losses(self, x: Tensor, labels: Tensor, noise: np.random.Generator) -> Iterator[Tensor]:
+        """Yield the classifier's loss, then, at the new classifier, that of the generator and the RTNet."""
         generator, theta, transfer = _parts(self.whole)
-        u = self.whole.classifier.learn(self.leaves, x)
+        whole, leaves = self.whole, self.descent.leaves
+        u = whole.classifier.learn(leaves, x)
         z, cells = None, None
-        if self.whole.augmentation is not None:
+        if whole.augmentation is not None:
             self._remember(u.detach(), labels)
-            z = u.new_tensor(_draw(noise, len(labels), self.whole.augmentation))
+            z = u.new_tensor(_draw(noise, len(labels), whole.augmentation))
             cells = self._cells(noise)
-        loss = self.whole.classifier_loss(self.leaves, u, labels, z, cells, self.scales)  # type: ignore[arg-type]
-        self._descend(loss, (theta, self.settings.rate))
+        self.descent.rates = ((theta, self.settings.rate),)
+        self.descent.pull = self._hold if self.settings.proximal else None
+        yield whole.classifier_loss(leaves, u, labels, z, cells, self.scales)  # type: ignore[arg-type]
         if z is not None:
             rest = u.detach(), labels, z, cells, self.scales
-            loss = self.whole.generator_loss(self.leaves, *rest) + self.whole.transfer_loss(self.leaves, *rest)
-            self._descend(loss, (generator, self.settings.generator_rate), (transfer, self.settings.transfer_rate))
+            self.descent.rates = (generator, self.settings.generator_rate), (transfer, self.settings.transfer_rate)
+            self.descent.pull = None
+            yield whole.generator_loss(leaves, *rest) + whole.transfer_loss(leaves, *rest)
 
-    def _descend(self, loss: Tensor, *parts: tuple[slice, float]) -> None:
-        """Velocity ← momentum·velocity + gradient, weights ← weights − rate·velocity, in these parts."""
-        for part, _ in parts:
-            self.velocity[part].mul_(self.settings.momentum)
-        loss.backward()  # type: ignore[no-untyped-call]
-        for part, rate in parts:
-            if self.settings.proximal and part == _parts(self.whole)[1]:
-                self.velocity[part].add_(self.weights[part] - self.first[part], alpha=self.settings.proximal)
-            self.weights[part].sub_(self.velocity[part], alpha=rate)
+    def _hold(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
+        velocity.add_(weights - first, alpha=self.settings.proximal)
 
     def _remember(self, u: Tensor, labels: Tensor) -> None:
         """Move the prototypes of the batch's classes toward its means; a first mean is taken whole (Eq. 4)."""

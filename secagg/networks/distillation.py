@@ -13,7 +13,7 @@ is as here. α grows as exp(−5(1 − t/T₀)) over the whole training, or is 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.heads.descent import descend
 from secagg.networks.adapted import OWN, SHARED, Dual, OverEncoder
 from secagg.networks.programs import named_parameters
 from secagg.networks.training import TrainingSettings, require_records, shuffled
@@ -28,7 +29,6 @@ from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 TEACHER = "teacher"
@@ -64,7 +64,7 @@ class DistillingSettings(TrainingSettings):
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
-        """What the rate is multiplied by at a batch, of so many in the round."""
+        """The factor of the rate at a step of so many in the round."""
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 
@@ -145,54 +145,41 @@ def distil(
         optimiser = torch.optim.AdamW(
             list(leaves.values()), lr=settings.rate, betas=BETAS, eps=1e-8, weight_decay=DECAY
         )
-        batches = -(-len(labels) // settings.batch)
-        steps, step = settings.epochs * batches, 0
-        for _ in range(settings.epochs):
-            order = shuffled(len(labels), randomness)
-            for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
-                some, theirs = torch.from_numpy(x[rows]), torch.from_numpy(labels[rows])
-                optimiser.param_groups[0]["lr"] = settings.rate * settings.rate_at(step, steps)
-                _train_batch(program, leaves, some, theirs, settings, settings.alpha(step / steps, *place), optimiser)
-                step += 1
+        steps = settings.epochs * -(-len(labels) // settings.batch)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor, float]]:
+            step = 0
+            for _ in range(settings.epochs):
+                order = shuffled(len(labels), randomness)
+                for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
+                    optimiser.param_groups[0]["lr"] = settings.rate * settings.rate_at(step, steps)
+                    alpha = settings.alpha(step / steps, *place)
+                    yield torch.from_numpy(x[rows]), torch.from_numpy(labels[rows]), alpha
+                    step += 1
+
+        descend(optimiser, batches(), lambda batch: losses_of(program, leaves, settings, *batch))
         return torch.cat([leaf.detach().reshape(-1) for leaf in leaves.values()]).numpy().astype(np.float64)
 
 
-def _train_batch(
+def losses_of(
     program: OverEncoder,
     leaves: Mapping[str, Tensor],
+    settings: DistillingSettings,
     x: Tensor,
     labels: Tensor,
-    settings: DistillingSettings,
     alpha: float,
-    optimiser: torch.optim.Optimizer,
-) -> None:
-    """Both steps of a batch, or the only one."""
+) -> Iterator[Tensor]:
+    """Yield both losses of a batch, or the only one."""
     import torch
+    from torch.nn.functional import cross_entropy
 
-    answered = torch.nn.functional.cross_entropy
     if not isinstance(program, Distilling):
-        _step(optimiser, lambda: answered(program.logits(leaves, x), labels))
+        yield cross_entropy(program.logits(leaves, x), labels)
         return
     pull = alpha * settings.temperature**2
     with torch.no_grad():
         taught = program.teacher(leaves, x)
-    told: list[Tensor] = []
-
-    def of_student() -> Tensor:
-        z = program.student(leaves, x)
-        told.append(z.detach())
-        return answered(z, labels) + pull * program.divergence(taught, z)
-
-    def of_teacher() -> Tensor:
-        z = program.teacher(leaves, x)
-        return answered(z, labels) + pull * program.divergence(told[0], z)
-
-    _step(optimiser, of_student)
-    _step(optimiser, of_teacher)
-
-
-def _step(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> None:
-    """One step on what the loss has a gradient for; the rest stays as it is."""
-    optimiser.zero_grad(set_to_none=True)
-    loss().backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
+    z = program.student(leaves, x)
+    yield cross_entropy(z, labels) + pull * program.divergence(taught, z)
+    learnt, z = z.detach(), program.teacher(leaves, x)
+    yield cross_entropy(z, labels) + pull * program.divergence(learnt, z)

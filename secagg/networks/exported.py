@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.features import backbone_digest, programs_in
 from secagg.features.program import ProgramFile, first_line, operations, torch_unheard
+from secagg.system import plugins
 from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
 
 SUFFIX, PREFIX = ".pt2", "pt2:"
 _FILE = re.compile(rf"(?<==)[^\s;=]+{re.escape(SUFFIX)}(?=[\s;]|$)")
@@ -125,7 +128,7 @@ def files_in(parameters: str) -> tuple[str, ...]:
 
 
 def digest_in(name: str) -> str | None:
-    """The SHA-256 (hex) in a program's name; None where it is no file's."""
+    """The SHA-256 (hex) in the name of a file's program; None in another name."""
     digest = name.removeprefix(PREFIX)
     return digest if name != digest and DIGEST.fullmatch(digest) else None
 
@@ -227,3 +230,17 @@ def _try(called: str, program: Exported, trained: Mapping[str, Tensor]) -> None:
         raise BadInput(f"{called} gives scores that no parameter moves", remedy="export it outside of torch.no_grad")
     if not torch.allclose(alone[0], beside[0], rtol=0, atol=CLOSE * float(1 + alone.detach().abs().max())):
         raise BadInput(f"{called} gives a record other scores with another one beside it", remedy="use no batch's mean")
+
+
+def code_warnings(
+    backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yield a warning with the digest of each file of code that no plan vouches for, before any is parsed.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    for path in dict.fromkeys(path for path in map(plugins.file_in, methods) if path is not None):
+        yield plugins.warning_of(path, plugins.admit(path))
+    given = [*(file for text in parameters for file in files_in(text)), *backbones]
+    for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
+        yield plugins.warning_of(program, backbone_digest(program))

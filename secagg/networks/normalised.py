@@ -26,7 +26,7 @@ GAIN, SHIFT, MEAN, VARIANCE = "gain", "shift", "mean", "variance"
 
 
 class Normalised(Embedding):
-    """What the two have in common; `by_batch`, or by groups."""
+    """A program with normalised layers: `by_batch`, or by groups."""
 
     by_batch: bool
 

@@ -64,7 +64,7 @@ class Program(Protocol):
 
     @property
     def scale(self) -> float:
-        """What records of length 1 are multiplied by before they enter it to be trained.
+        """The factor of records of length 1 before they enter it to be trained.
 
         Where it is not 1, the first parameter is what the program multiplies its inputs by.
         """
@@ -88,7 +88,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class BuiltIn(ABC):
-    """What the programs of this package have in common: d ≥ 1 numbers of a record, C ≥ 2 classes, cross-entropy."""
+    """The base of this package's programs: d ≥ 1 numbers of a record, C ≥ 2 classes, cross-entropy."""
 
     dimension: int
     classes: int

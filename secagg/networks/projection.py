@@ -35,7 +35,7 @@ class Projecting(BuiltIn):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is, and to how many dimensions it projects."""
+        """The kind, and the number of dimensions that it projects to."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from functools import partial
 from secagg.errors import BadInput
 from secagg.features import KINDS
 from secagg.networks.adapted import Adapted, Dual, SharedAdapter, WithHead
-from secagg.networks.adapters import Adapter
+from secagg.networks.adapters import EncoderAdapter
 from secagg.networks.exported import PREFIX, exported_named
 from secagg.networks.normalised import NormalisedCnn, NormalisedPerceptron
 from secagg.networks.programs import Convolutional, Perceptron, Program, Softmax
@@ -31,7 +31,11 @@ PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "projected:W": ByHead,
 }
 """Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
-ADAPTED: Mapping[str, Callable[[int, int, Adapter], Adapted]] = {"": SharedAdapter, "head-": WithHead, "dual-": Dual}
+ADAPTED: Mapping[str, Callable[[int, int, EncoderAdapter], Adapted]] = {
+    "": SharedAdapter,
+    "head-": WithHead,
+    "dual-": Dual,
+}
 """Programs of adapters by what their names begin with, before such as bottleneck:48:12x768."""
 
 
@@ -47,6 +51,6 @@ def program_named(name: str, dimension: int, classes: int) -> Program:
     if len(numbers) == 2 and NUMBER.fullmatch(numbers[0]):
         for prefix, put in ADAPTED.items():
             if kind.startswith(prefix) and kind.removeprefix(prefix) in KINDS:
-                return put(dimension, classes, Adapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
+                return put(dimension, classes, EncoderAdapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
     remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
     raise BadInput(f"there is no program {name!r}", remedy=remedy)

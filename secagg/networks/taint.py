@@ -1,4 +1,4 @@
-"""What no record decides but by way of an accounted mechanism, as a type of its own.
+"""A type for values that depend on records only through an accounted mechanism of differential privacy.
 
 The rule of taint: whatever is computed from records is tainted, but for the outcome of an accounted mechanism; what is
 computed from untainted values alone is untainted. What leaves a member, and what a mechanism reads beside the records,
@@ -24,18 +24,18 @@ class Untainted(Generic[T_co]):
 
     There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
     package returns, and what follows from another (`then`), which a member may seal and open again
-    (`local_projection`, `augmented_work`). Nobody else makes one of a member's values.
+    (`methods.training.client_update`, `local_projection`). Nobody else makes one of a member's values.
     """
 
     value: T_co
 
     def then(self, rule: Callable[[T_co], U]) -> Untainted[U]:
-        """What a rule makes of it that looks at nothing else of the member's."""
+        """Return `rule(value)`, of a rule that looks at nothing else of the member's."""
         return Untainted(rule(self.value))
 
 
 def public(value: T) -> Untainted[T]:
-    """What everybody in the plan knows."""
+    """Mark a value that everybody in the plan knows."""
     return Untainted(value)
 
 

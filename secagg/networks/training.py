@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.heads.descent import descend
 from secagg.networks.programs import Program, Shaped, named_parameters
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
@@ -46,6 +47,57 @@ class TrainingSettings:
         if not (0 <= self.proximal < math.inf and 0 <= self.decay < math.inf):
             raise BadInput(f"a proximal term of {self.proximal} and a decay of {self.decay}", remedy="0 or more")
 
+    def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
+        """Add the gradients of both penalties."""
+        velocity.add_(weights, alpha=self.proximal + self.decay)
+        velocity.sub_(first, alpha=self.proximal)
+
+
+class RowDescent:
+    """SGD on one row of weights (size,), an `Optimiser`: `leaves` are its tensors by name, `rates` those of its parts.
+
+    Only the parts that have a rate move. Gradients are added to the velocity, and so is `pull`: of a penalty, from a
+    part's velocity, its weights and those that it began at.
+    """
+
+    rates: tuple[tuple[slice, float], ...] = ()
+    pull: Callable[[Tensor, Tensor, Tensor], None] | None = None
+
+    def __init__(self, program: Shaped, start: NDArray[np.float64], momentum: float) -> None:
+        import torch
+
+        self.momentum = momentum
+        self.weights, self.first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
+        self.velocity = torch.zeros_like(self.weights)
+        self.leaves = leaves_on(program, self.weights, self.velocity)
+
+    def zero_grad(self) -> None:
+        """Keep of the velocity what momentum keeps."""
+        for part, _ in self.rates:
+            self.velocity[part].mul_(self.momentum) if self.momentum else self.velocity[part].zero_()
+
+    def step(self) -> None:
+        """Move the parts' weights along the velocity."""
+        for part, rate in self.rates:
+            if self.pull is not None:
+                self.pull(self.velocity[part], self.weights[part], self.first[part])
+            self.weights[part].sub_(self.velocity[part], alpha=rate)
+
+
+@dataclass(frozen=True, eq=False)
+class _BatchLoss:
+    """The program's loss on records (n, d), n ≥ 1, as `descend` takes it."""
+
+    program: Program
+    leaves: dict[str, Tensor]
+    x: Tensor
+    labels: Tensor
+    tolerant: bool
+
+    def backward(self) -> None:
+        """Add its gradient, with `tolerant` that of the records on which the program does not fail."""
+        _add_batch(self.program, self.leaves, self.x, self.labels, tolerant=self.tolerant)
+
 
 def train(
     program: Program,
@@ -70,22 +122,21 @@ def train(
     import torch
 
     with one_thread():
-        weights, first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
-        velocity = torch.zeros_like(weights)
-        parameters = leaves_on(program, weights, velocity)
+        descent = RowDescent(program, start, settings.momentum)
+        descent.rates = ((slice(None), settings.rate),)
+        if settings.proximal or settings.decay:
+            descent.pull = settings.pull
         inputs, targets = torch.empty(x.shape, dtype=torch.float32), torch.empty(len(labels), dtype=torch.int64)
-        for _ in range(settings.epochs):
-            order = shuffled(len(labels), randomness)
-            np.take(x, order, axis=0, out=inputs.numpy(), mode="clip")  # the other modes copy twice
-            np.take(labels, order, out=targets.numpy(), mode="clip")
-            for some, theirs in zip(*(torch.split(each, settings.batch) for each in (inputs, targets)), strict=True):
-                velocity.mul_(settings.momentum) if settings.momentum else velocity.zero_()
-                _add_batch(program, parameters, some, theirs, tolerant=tolerant)
-                if settings.proximal or settings.decay:
-                    velocity.add_(weights, alpha=settings.proximal + settings.decay)
-                    velocity.sub_(first, alpha=settings.proximal)
-                weights.sub_(velocity, alpha=settings.rate)
-        return weights.numpy().astype(np.float64)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            for _ in range(settings.epochs):
+                order = shuffled(len(labels), randomness)
+                np.take(x, order, axis=0, out=inputs.numpy(), mode="clip")  # the other modes copy twice
+                np.take(labels, order, out=targets.numpy(), mode="clip")
+                yield from zip(*(torch.split(each, settings.batch) for each in (inputs, targets)), strict=True)
+
+        descend(descent, batches(), lambda batch: [_BatchLoss(program, descent.leaves, *batch, tolerant)])
+        return descent.weights.numpy().astype(np.float64)
 
 
 def record_gradients(

@@ -25,7 +25,7 @@ from secagg.features.concatenation import Concatenation
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
 from secagg.features.program import Program, first_line, torch_unheard
 from secagg.heads import LinearHead
-from secagg.heads.adapter import SHORTEST, Adapter
+from secagg.heads.adapter import SHORTEST, HeadAdapter
 from secagg.heads.linear import Recentring
 from secagg.networks import SlotMeans, TrainedModel
 from secagg.scoring.calibration import probabilities_of
@@ -205,7 +205,7 @@ def _linear(head: LinearHead) -> Iterator[Step]:
     yield lambda features: features @ weight.T + bias
 
 
-def _adapter(adapter: Adapter) -> Step:
+def _adapter(adapter: HeadAdapter) -> Step:
     import torch
 
     layers = [(torch.tensor(weight).double(), torch.tensor(bias).double()) for weight, bias in adapter.layers]

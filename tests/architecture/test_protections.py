@@ -26,7 +26,7 @@ NAMED = {"masked", "shared", "encrypted"}
 MAY_NAME = {
     "secagg.protection": "they are made there",
     "secagg.agreement.policy": "what a member consents to unless it says otherwise; protections stand after policies",
-    "methods.training.adapter_work": "another sense: the adapter that members share",
+    "methods.training.feddat": "another sense: the adapter that members share",
     "methods.training.fraug": "another sense: a normalisation that members share",
     "secagg.networks.adapted": "another sense: the tensors that members share",
     "threat_models.active": "each probe cheats in the messages of one protection",

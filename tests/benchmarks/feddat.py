@@ -29,7 +29,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.tables import ResultTable
 from secagg.features import BOTTLENECK
-from secagg.networks import Adapter, DistillingSettings, TrainedModel, WithHead, distil
+from secagg.networks import DistillingSettings, EncoderAdapter, TrainedModel, WithHead, distil
 from secagg.networks.training import shuffled
 from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_thread
@@ -97,7 +97,7 @@ def local_adapters(questions: Path, seed: int, validate: float) -> Accuracies:
     """Every member an adapter and a head for itself, as many epochs as there are rounds."""
     features = features_of(questions, "members.triplets.parquet", validate)
     encoder, classes = features.map.encoder, len(features.dataset.classes)
-    program = WithHead(encoder.dimension, classes, Adapter(BOTTLENECK, RANK, "2x64")).over(encoder)
+    program = WithHead(encoder.dimension, classes, EncoderAdapter(BOTTLENECK, RANK, "2x64")).over(encoder)
     settings, found = DistillingSettings(ROUNDS, RATES["adapters"], BATCH), {}
     for member, (name, (x, y, held, wanted)) in enumerate(members_of(features).items()):
         weights = distil(program, program.start(bytes(32)), x, y, settings, (1, 1), seeded(seed, member))

@@ -13,7 +13,8 @@ from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.heads import Adaptation, LinearHead, head_digest
+from secagg.heads import LinearHead, head_digest
+from secagg.heads.adaptation import Adaptation
 
 DOMAINS = np.array(["art", "photo"])
 PLAIN = SimulationSettings(clients=3, radius=9.0)

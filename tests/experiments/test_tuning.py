@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from methods.search.round import LOSS, SCORED
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused
@@ -73,7 +73,7 @@ def states_of(parameters: str, **given: Any) -> list[bytes]:
 
     for played in play_rounds(cast, cast.dropouts, prepare):
         following = played.result.following
-        found.append(following.state.digest if isinstance(following, ChainRound) else played.result.artifact_sha256)
+        found.append(following.state.digest if isinstance(following, TrainingRound) else played.result.artifact_sha256)
     return found
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.training.adapter_work import AdapterUpdate
-from methods.training.chain import ChainRound
+from methods.training.feddat import AdapterUpdate
+from methods.training.training_round import TrainingRound
 from secagg.federation import session_folder
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.records import read_records
@@ -63,7 +63,7 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
     """As many numbers as A_s has, padded by 2 % or 64: the same bytes whatever it holds, nothing that it keeps."""
     world, ended = finished
     first = world.setup.round
-    assert isinstance(first, ChainRound)
+    assert isinstance(first, TrainingRound)
     assert isinstance(first.work, AdapterUpdate)
     size, padded = first.program.size, world.setup.sum.layout.length
     assert size <= padded <= max(1.02 * size, size + 64)
@@ -114,7 +114,7 @@ def test_the_message_that_ends_a_round_tells_the_shared_adapter_alone(finished: 
     """The server says the next state: A_s, and no more numbers than it has."""
     world, ended = finished
     first = world.setup.round
-    assert isinstance(first, ChainRound)
+    assert isinstance(first, TrainingRound)
     content = list(read_transcript(world.transcripts(0, ended.stages[:1])[0]))
     outcomes = [peek(each.content) for each in content if each.kind == "sent"]
     told = [each for each in outcomes if each.step == "Outcome"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from methods.training.augmented_work import AugmentedUpdate
-from methods.training.chain import ChainRound
+from methods.training.fraug import AugmentedUpdate
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Normalisation
 from secagg.encoding.updates import blocks_of
 from secagg.errors import BadInput
@@ -42,7 +42,7 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
     world, ended = finished
     for stage in ended.stages:
         round_ = stage.round
-        assert isinstance(round_, ChainRound)
+        assert isinstance(round_, TrainingRound)
         assert isinstance(round_.work, AugmentedUpdate)
         whole = round_.work.whole
         sent = size_of(whole.generator_shapes) + whole.classifier.size - size_of(whole.classifier.normalisation)

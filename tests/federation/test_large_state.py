@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.federation import session_folder
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
@@ -34,7 +34,7 @@ def test_ten_million_parameters(
     assert len(outcomes) == 1
     assert {outcome.members for outcome in outcomes} == {(1, 2, 3, 4)}
     for stage in ended.stages:
-        assert isinstance(stage.round, ChainRound)
+        assert isinstance(stage.round, TrainingRound)
         assert stage.round.program.size == 16 * HIDDEN + 3
         homes = [session_folder(world.state(party), stage) for party in range(5)]
         (size,) = {(home / SUM_FILE).stat().st_size for home in homes}

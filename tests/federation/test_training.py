@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.training.chain import MODEL, ChainRound, ModelState
+from methods.training.training_round import MODEL, ModelState, TrainingRound
 from secagg.encoding.updates import State
 from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted
 from secagg.experiments.reference import pooled_result
@@ -175,5 +175,5 @@ def test_rounds_are_chain_rounds(finished: Finished) -> None:
     """Each session's round begins at the state that the one before led to."""
     _, ended = finished
     rounds = [stage.round for stage in ended.stages]
-    assert all(isinstance(each, ChainRound) for each in rounds)
-    assert [each.state.step for each in rounds if isinstance(each, ChainRound)] == [0, 1, 2]
+    assert all(isinstance(each, TrainingRound) for each in rounds)
+    assert [each.state.step for each in rounds if isinstance(each, TrainingRound)] == [0, 1, 2]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from methods.search.round import PopulationRound
-from methods.training.chain import MODEL, ModelState
+from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import ProtocolViolation
 from secagg.heads import to_safetensors

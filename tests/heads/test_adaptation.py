@@ -7,10 +7,10 @@ import pytest
 
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
-from secagg.heads import Adaptation, Adapter, LinearHead, Recentring, adapt, class_means, head_digest, predict
-from secagg.heads.adaptation import local_start, records_used
+from secagg.heads import HeadAdapter, LinearHead, Recentring, head_digest, predict
+from secagg.heads.adaptation import Adaptation, adapt, class_means, local_start, records_used
+from secagg.heads.descent import fresh_layers
 from secagg.heads.linear import ABSENT_BIAS
-from secagg.heads.training import fresh_layers
 
 CLASSES, DIMENSION = 3, 6
 GENERATOR = np.random.default_rng(5)
@@ -18,8 +18,8 @@ LABELS = GENERATOR.permutation(np.arange(90) % CLASSES)
 ROWS = GENERATOR.normal(size=(90, DIMENSION)) * 0.6 + 2 * np.eye(DIMENSION)[LABELS]
 UNIT = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
 HEAD = LinearHead(np.eye(CLASSES, DIMENSION, dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
-BEHIND = replace(HEAD, before=Adapter("residual", fresh_layers((DIMENSION, 4, DIMENSION), biased=False)))
-STACKED = LinearHead(HEAD.weight[:, :4], HEAD.bias, Adapter("stacked", fresh_layers((DIMENSION, 4))))
+BEHIND = replace(HEAD, before=HeadAdapter("residual", fresh_layers((DIMENSION, 4, DIMENSION), biased=False)))
+STACKED = LinearHead(HEAD.weight[:, :4], HEAD.bias, HeadAdapter("stacked", fresh_layers((DIMENSION, 4))))
 MEANS = np.eye(CLASSES, DIMENSION)
 GRID = Grid(4.0, 1 << 16, 0.0, Normalisation.NONE)
 FREE, ALIGN, DISTIL = Adaptation("align", 0.0), Adaptation("align", 1.0), Adaptation("distil", 1.0)
@@ -66,7 +66,7 @@ def test_distillation_keeps_the_predictions(head: LinearHead):
 def test_distillation_works_behind_a_stacked_adapter():
     """A head as FedTC makes it is adapted through all its layers, and keeps its kind."""
     adapted = adapt(STACKED, UNIT, LABELS, DISTIL)
-    assert isinstance(adapted.before, Adapter)
+    assert isinstance(adapted.before, HeadAdapter)
     assert adapted.before.kind == "stacked"
     assert head_digest(adapted) != head_digest(STACKED)
 

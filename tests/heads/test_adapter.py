@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import normalize, relu
 
 from secagg.errors import BadInput
-from secagg.heads import Adapter, LinearHead, head_digest, parse_safetensors, predict, to_safetensors
+from secagg.heads import HeadAdapter, LinearHead, head_digest, parse_safetensors, predict, to_safetensors
 from secagg.heads.linear import Recentring
 
 RNG = np.random.default_rng(0)
@@ -17,8 +17,8 @@ def layer(inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
     return RNG.normal(size=(outputs, inputs)).astype(np.float32), RNG.normal(size=outputs).astype(np.float32)
 
 
-STACKED = Adapter("stacked", (layer(5, 7), layer(7, 4)))
-RESIDUAL = Adapter("residual", (layer(5, 2), layer(2, 5)))
+STACKED = HeadAdapter("stacked", (layer(5, 7), layer(7, 4)))
+RESIDUAL = HeadAdapter("residual", (layer(5, 2), layer(2, 5)))
 FEATURES = RNG.normal(size=(20, 5))
 
 
@@ -41,7 +41,7 @@ def test_residual_adds_the_record_before_normalising():
 
 def test_a_record_without_a_positive_part_stays_finite():
     """Where every unit is off the output is 0, not NaN."""
-    dead = Adapter("stacked", ((np.zeros((3, 5), np.float32), np.full(3, -1, np.float32)),))
+    dead = HeadAdapter("stacked", ((np.zeros((3, 5), np.float32), np.full(3, -1, np.float32)),))
     assert (dead.apply(FEATURES) == 0).all()
 
 
@@ -60,7 +60,7 @@ def test_safetensors_keep_the_adapter(adapter):
     """A head with an adapter loads with the same bits, kind and digest."""
     head = LinearHead(*layer(adapter.outputs, 3), adapter)
     loaded, _ = parse_safetensors(to_safetensors(head, {}))
-    assert isinstance(loaded.before, Adapter)
+    assert isinstance(loaded.before, HeadAdapter)
     assert loaded.before.kind == adapter.kind
     assert all((one == other).all() for one, other in zip(loaded.arrays, head.arrays, strict=True))
     assert head_digest(loaded) == head_digest(head)
@@ -70,7 +70,7 @@ def test_the_digest_covers_the_adapter():
     """Another weight in a layer, another digest; a recentring is no part of it."""
     last = layer(4, 3)
     weight, bias = STACKED.layers[0]
-    other = Adapter("stacked", ((weight + 1, bias), STACKED.layers[1]))
+    other = HeadAdapter("stacked", ((weight + 1, bias), STACKED.layers[1]))
     assert head_digest(LinearHead(*last, STACKED)) != head_digest(LinearHead(*last, other))
     recentred = LinearHead(*last, Recentring(np.eye(4, dtype=np.float32), np.zeros(4, np.float32)))
     assert head_digest(LinearHead(*last)) == head_digest(recentred)
@@ -103,7 +103,7 @@ def test_half_an_adapter_is_refused():
 def test_what_is_no_adapter_is_refused(kind, layers):
     """Unknown kinds, layers that do not fit, other types and NaN."""
     with pytest.raises(BadInput):
-        Adapter(kind, layers)
+        HeadAdapter(kind, layers)
 
 
 def test_a_head_must_fit_its_adapter():

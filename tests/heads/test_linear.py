@@ -18,12 +18,11 @@ from secagg.heads import (
     parse_safetensors,
     predict,
     save_safetensors,
-    save_state_dict,
-    to_linear,
     to_safetensors,
 )
 from secagg.heads.evaluation import clopper_pearson
 from secagg.heads.linear import Recentring
+from secagg.heads.torch_files import save_state_dict, to_linear
 
 WEIGHT = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]], dtype=np.float32)
 HEAD = LinearHead(WEIGHT, np.array([0.125, -7.0], dtype=np.float32))

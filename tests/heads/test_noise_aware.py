@@ -9,9 +9,8 @@ from secagg.encoding import Grid, accumulate, quantise
 from secagg.encoding.softmax_gradient import RESIDUAL_LEVELS, Mapped, softmax_gradient
 from secagg.errors import BadInput
 from secagg.heads import discriminant, head_digest, predict, refinement
-from secagg.heads.noise_aware import noise_aware_discriminant
+from secagg.heads.noise_aware import denoise, edge, noise_aware_discriminant
 from secagg.heads.opened_moments import ReleaseNoise, read_release
-from secagg.heads.spectrum import denoise, edge
 
 GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24

@@ -8,9 +8,9 @@ import torch
 
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, predict
-from secagg.heads.adapter import Adapter
+from secagg.heads.adapter import HeadAdapter
+from secagg.heads.descent import SEED
 from secagg.heads.residual import LOGIT_SCALE, MOST_BATCHES, WIDTH, adapted_head
-from secagg.heads.training import SEED
 
 GENERATOR = np.random.default_rng(3)
 DIMENSION, CLASSES = 12, 3
@@ -81,7 +81,7 @@ def test_training_is_that_of_the_published_modules(epochs):
     model, losses = by_hand(PROTOTYPES, LABELS, class_means(COUNTS), epochs)
     assert (len(losses) < 3 * epochs) == (epochs == 200)
     head = adapted_head(PROTOTYPES, LABELS, COUNTS, CLASSES, epochs)
-    assert isinstance(head.before, Adapter)
+    assert isinstance(head.before, HeadAdapter)
     for (weight, bias), layer in zip(head.before.layers, (model.adapter[0], model.adapter[2]), strict=True):
         assert weight == pytest.approx(layer.weight.detach().numpy(), abs=2e-4)
         assert not bias.any()

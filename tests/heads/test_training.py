@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from secagg.errors import BadInput
-from secagg.heads import Adapter, LinearHead, head_digest, predict
+from secagg.heads import HeadAdapter, LinearHead, head_digest, predict
+from secagg.heads.descent import SEED, Recipe, fresh_head, fresh_layers, has_settled, train
 from secagg.heads.linear import ABSENT_BIAS
-from secagg.heads.training import SEED, Recipe, fresh_head, fresh_layers, has_settled, train
 
 GENERATOR = np.random.default_rng(31)
 LABELS = GENERATOR.permutation(np.arange(60) % 3)
@@ -24,12 +24,12 @@ ADAM = Recipe("adamw", rate=0.01, epochs=4, batch=16, clip=0.5, warm_up=2, cosin
 def residual() -> LinearHead:
     """A residual adapter 5-2-5 without biases, before a linear layer."""
     weight = GENERATOR.normal(size=(3, 5)).astype(np.float32)
-    return LinearHead(weight, np.zeros(3, np.float32), Adapter("residual", fresh_layers((5, 2, 5), biased=False)))
+    return LinearHead(weight, np.zeros(3, np.float32), HeadAdapter("residual", fresh_layers((5, 2, 5), biased=False)))
 
 
 def by_torch(start: LinearHead, recipe: Recipe, weights: np.ndarray, frozen: bool) -> list[np.ndarray]:
     """The arrays of a trained head, by torch's modules and schedulers."""
-    assert isinstance(start.before, Adapter)
+    assert isinstance(start.before, HeadAdapter)
     stacked = start.before.kind == "stacked"
     layers = [torch.nn.Linear(weight.shape[1], len(weight), bias=stacked) for weight, _ in start.before.layers]
     for layer, (weight, bias) in zip(layers, start.before.layers, strict=True):

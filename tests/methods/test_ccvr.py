@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.closed_form.ccvr import CCVR, RECIPE
+from methods.closed_form.ccvr import CCVR, RECIPE, gaussians_of, standard_normal
 from methods.declaration import check_declaration
 from methods.round import Examples, Local, Opened
 from secagg.encoding import Grid, Integers, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, ReleaseNoise
-from secagg.heads.virtual import gaussians_of, standard_normal
 from secagg.privacy import Adjacency, OpenedNoise
 
 CLASSES, DIMENSION = 3, 4

@@ -12,7 +12,7 @@ from methods import method_named
 from methods.declaration import check_declaration
 from methods.parameters import parameters_of
 from methods.round import Local, Opened
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding.updates import sum_of_records
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel, program_named, record_gradients
@@ -28,12 +28,12 @@ def file(tmp_path: Path) -> Path:
     return export_seeded("mlp", tmp_path / "mlp.pt2", CLASSES)
 
 
-def begun(file: Path, rule: str) -> ChainRound:
+def begun(file: Path, rule: str) -> TrainingRound:
     """The first of three rounds."""
     text = f"model={file} rounds=3 rate=0.3 batch=4 clip=5 {RULES[rule]}"
     method = method_named("fedavg", parameters_of("fedavg", {}, text))
     round_ = method.begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 
@@ -57,7 +57,7 @@ def test_rounds_lead_to_a_model_of_the_program(file: Path, rule: str) -> None:
         blocks = summed([part(round_, own, number) for number, own in enumerate(members)])
         step = round_.finalize(Opened(blocks, GRID, clients=3))
         if step.next_round is not None:
-            assert isinstance(step.next_round, ChainRound)
+            assert isinstance(step.next_round, TrainingRound)
             round_ = step.next_round
     assert isinstance(step.artifact, TrainedModel)
     assert step.artifact.texts["program"] == round_.program.name
@@ -95,7 +95,7 @@ def test_plan_names_the_file_by_its_digest_alone(file: Path) -> None:
 
 def test_program_whose_state_is_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state has its bound, whoever made the program."""
-    monkeypatch.setattr("methods.training.chain.MAX_STATE_BYTES", 1500)
+    monkeypatch.setattr("methods.training.training_round.MAX_STATE_BYTES", 1500)
     with pytest.raises(BadInput, match="the state of 63 parameters"):
         begun(file, "updates")
 

@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from methods import method_named
 from methods.round import Examples, Local, Opened
-from methods.training.chain import MODEL
-from methods.training.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, ProgramUpdate, RecordGradients
+from methods.training.client_update import GRADIENT, UPDATE, WEIGHT_LEVELS, ProgramUpdate, RecordGradients
+from methods.training.training_round import MODEL
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit

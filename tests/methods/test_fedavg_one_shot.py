@@ -9,7 +9,7 @@ import pytest
 from methods import method_named
 from methods.declaration import check_declaration
 from methods.round import Opened
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
 from tests.methods.training import CLASSES, DIMENSION, GRID, part, some_examples, summed
@@ -24,7 +24,7 @@ def test_one_sum_gives_the_model_of_one_round() -> None:
     rounds = [method.begin(DIMENSION, CLASSES, GRID.levels) for method in (METHOD, same)]
     models = []
     for round_ in rounds:
-        assert isinstance(round_, ChainRound)
+        assert isinstance(round_, TrainingRound)
         blocks = summed([part(round_, own, number) for number, own in enumerate(MEMBERS)])
         step = round_.finalize(Opened(blocks, GRID, clients=len(MEMBERS)))
         assert step.next_round is None
@@ -39,7 +39,7 @@ def test_one_sum_gives_the_model_of_one_round() -> None:
 def test_members_weigh_by_their_records() -> None:
     """A member of thirty records moves the mean thirty times as far as one of one, up to the cap."""
     round_ = METHOD.begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     weights = [int(part(round_, some_examples(count)).blocks["weight"][0]) for count in (0, 1, 30, 1024, 1500)]
     assert weights == [0, 1, 30, 1024, 1024]
 

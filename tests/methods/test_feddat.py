@@ -18,16 +18,17 @@ from torch.nn import functional
 
 from methods import method_named
 from methods.round import Examples, Local, Opened
-from methods.training.adapter_work import public_start
-from methods.training.chain import MODEL, ChainRound
+from methods.training.feddat import public_start
+from methods.training.training_round import MODEL, TrainingRound
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
+from secagg.heads.descent import descend
 from secagg.networks import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
-from secagg.networks.distillation import _train_batch
+from secagg.networks.distillation import losses_of
 from secagg.networks.programs import named_parameters
 from secagg.privacy import Unit
 from tests.methods.training import seeded, square
@@ -76,7 +77,7 @@ def settings_of(folder: Path, **given: Any) -> SimulationSettings:
 def first_round(**parameters: float | str) -> Any:
     """The first of two rounds."""
     round_ = method_named("feddat", {**PARAMETERS, **parameters}).begin(16, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 
@@ -103,14 +104,14 @@ def test_state_is_the_same_under_every_protection(
 ) -> None:
     """After every round, and in the shared adapter: the bits are the same where members draw the same."""
     ended, found = [], list[str]()
-    finalize = ChainRound.finalize
+    finalize = TrainingRound.finalize
 
-    def noted(self: ChainRound, opened: Opened) -> object:
+    def noted(self: TrainingRound, opened: Opened) -> object:
         step = finalize(self, opened)
-        found.append(step.next_round.state.digest.hex() if isinstance(step.next_round, ChainRound) else "")
+        found.append(step.next_round.state.digest.hex() if isinstance(step.next_round, TrainingRound) else "")
         return step
 
-    monkeypatch.setattr(ChainRound, "finalize", noted)
+    monkeypatch.setattr(TrainingRound, "finalize", noted)
     names = {word.partition("=")[0] for word in parameters.split()}
     kept = [word for word in TOLD.split() if word.partition("=")[0] not in names]
     told = " ".join([*kept, parameters])
@@ -257,7 +258,8 @@ def test_both_steps_of_a_batch_follow_their_slopes(encoder: Encoder, data: Datas
     x = encoder.prepare(data.train.inputs[:12])
     program = distilling(adapted.over(encoder), shared, settings, 0.0)
     optimiser = torch.optim.SGD(list(leaves.values()), lr=rate)
-    _train_batch(program, leaves, torch.from_numpy(x), torch.from_numpy(labels), settings, 0.7, optimiser)
+    records = torch.from_numpy(x), torch.from_numpy(labels)
+    descend(optimiser, [0.7], lambda alpha: losses_of(program, leaves, settings, *records, alpha))
 
     def student() -> torch.Tensor:
         return scores(encoder, plain_model(encoder, tensors, None), tensors, x)

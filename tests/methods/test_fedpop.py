@@ -19,8 +19,8 @@ from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.search.fedpop import SCORE_SHARE
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
-from methods.training.chain import MODEL, ModelState
-from methods.training.local_work import UPDATE, ProgramUpdate
+from methods.training.client_update import UPDATE, ProgramUpdate
+from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors

@@ -16,7 +16,7 @@ from methods.slots.slots import read_centres, slot_of, told_centres
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.heads import Adapter, head_digest, predict
+from secagg.heads import HeadAdapter, head_digest, predict
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.session.noise_checks import check_promise
@@ -350,7 +350,7 @@ def test_class_of_small_slots_keeps_its_mean(row, weight):
 def test_adapter_comes_first():
     """The head is a linear layer of C classes behind two stacked layers of Table 5's widths on the features."""
     head = artifact_of(METHOD, summed(), GRID, None)
-    assert isinstance(head.before, Adapter)
+    assert isinstance(head.before, HeadAdapter)
     assert head.before.kind == "stacked"
     assert [weight.shape for weight, _ in head.before.layers] == [(1024, DIMENSION), (512, 1024)]
     assert head.weight.shape == (CLASSES, 512)

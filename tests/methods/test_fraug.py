@@ -11,9 +11,8 @@ import pytest
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.round import Examples, Local, Opened
-from methods.training.augmented_work import AugmentedUpdate
-from methods.training.chain import MODEL, ChainRound
-from methods.training.fraug import FRAug
+from methods.training.fraug import AugmentedUpdate, FRAug
+from methods.training.training_round import MODEL, TrainingRound
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
 from secagg.heads import to_safetensors
@@ -39,14 +38,14 @@ KINDS: dict[str, dict[str, Any]] = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def first(**parameters: Any) -> ChainRound:
+def first(**parameters: Any) -> TrainingRound:
     """The first of three rounds."""
     round_ = method_named("fraug", {**SMALL, **parameters}).begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 
-def contribution(round_: ChainRound, examples: Examples, state: bytes = b"", member: int = 0) -> Any:
+def contribution(round_: TrainingRound, examples: Examples, state: bytes = b"", member: int = 0) -> Any:
     """What a member sends and keeps; it draws the same each time."""
     drawn = seeded(round_.number, member)
     return round_.contribute(Local(examples, CLASSES, GRID, member, state, drawn, sigma=0.0))
@@ -108,7 +107,7 @@ def test_what_stays_with_a_member_is_its_own(kind: str) -> None:
     """Members keep different tensors: RTNet, normalisation, prototypes where there are some; and no other."""
     played, states, _ = PLAYED[kind]
     work = played[-1][0].work
-    shapes = work.kept.kept
+    shapes = work.kept.kept_shapes
     tensors = [work.kept.read(state) if state else {} for state in states]
     for name in shapes:
         assert not np.array_equal(tensors[0][name], tensors[1][name])

@@ -8,7 +8,7 @@ import numpy as np
 
 from methods import method_named
 from methods.round import Contribution, Examples, Local, Opened, Step
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid, Integers, Normalisation, quantise
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
@@ -18,11 +18,11 @@ GRID = Grid(1.0, 1 << 20, 0.0, Normalisation.UNIT)
 FINE = {"rounds": 3, "rate": 0.3, "batch": 4, "clip": 50.0}
 
 
-def first_round(**parameters: float | str) -> ChainRound:
+def first_round(**parameters: float | str) -> TrainingRound:
     """The first round of a plan of three, of softmax regression unless said otherwise."""
     method = method_named("fedavg", {**FINE, **parameters})
     round_ = method.begin(DIMENSION, CLASSES, GRID.levels)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 
@@ -39,7 +39,7 @@ def seeded(*name: int) -> SeededRandomness:
     return SeededRandomness(f"training: {name}".encode(), TOKEN)
 
 
-def part(round_: ChainRound, examples: Examples, member: int = 0) -> Contribution:
+def part(round_: TrainingRound, examples: Examples, member: int = 0) -> Contribution:
     """What a member contributes, its draws being those of the round and its number."""
     return round_.contribute(Local(examples, CLASSES, GRID, randomness=seeded(round_.number, member)))
 
@@ -49,16 +49,16 @@ def summed(parts: Sequence[Contribution]) -> dict[str, Integers]:
     return {name: np.sum([each.blocks[name] for each in parts], axis=0) for name in parts[0].blocks}
 
 
-def stepped(round_: ChainRound, members: Sequence[Examples]) -> Step:
+def stepped(round_: TrainingRound, members: Sequence[Examples]) -> Step:
     """What follows from the sum of these members."""
     blocks = summed([part(round_, own, member) for member, own in enumerate(members)])
     return round_.finalize(Opened(blocks, GRID, clients=len(members)))
 
 
-def next_round(round_: ChainRound, members: Sequence[Examples]) -> ChainRound:
+def next_round(round_: TrainingRound, members: Sequence[Examples]) -> TrainingRound:
     """The round that it leads to."""
     following = stepped(round_, members).next_round
-    assert isinstance(following, ChainRound)
+    assert isinstance(following, TrainingRound)
     return following
 
 

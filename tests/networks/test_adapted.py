@@ -12,8 +12,8 @@ import torch
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK, LORA, Encoder, open_backbone, tell_places
 from secagg.heads import parse_tensors, to_safetensors
-from secagg.networks import Adapter, Dual, SharedAdapter, TrainedModel, WithHead, program_named, read_model
-from secagg.networks.adapter_files import CONFIG, HEAD_FILE, WEIGHTS, write_adapter
+from secagg.networks import Dual, EncoderAdapter, SharedAdapter, TrainedModel, WithHead, program_named, read_model
+from secagg.networks.trained_model import CONFIG, HEAD_FILE, WEIGHTS, write_adapter
 from tests.worlds.encoders import ARCHITECTURES, PLACES, SIDE, save_encoder
 
 LENGTH = 3 * SIDE**2 + 256
@@ -66,7 +66,7 @@ def test_an_adapter_that_adds_nothing_changes_nothing(
 ) -> None:
     """With zeros the pooled output is the encoder's own, bit for bit, and with other numbers another."""
     encoder = encoders[architecture]
-    adapter = Adapter(kind, 3, tell_places(encoder.places(kind)))
+    adapter = EncoderAdapter(kind, 3, tell_places(encoder.places(kind)))
     x = torch.from_numpy(some_records(encoder))
     before = encoder.pooled(x)
     for scale, same in ((0.0, True), (0.3, False)):
@@ -83,7 +83,7 @@ def test_lora_of_files_is_the_merged_model(
 ) -> None:
     """What is written loads into plain transformers by the modules' names, and gives the model's own scores."""
     encoder = encoders[architecture]
-    adapter = Adapter(kind, 3, tell_places(encoder.places(kind)))
+    adapter = EncoderAdapter(kind, 3, tell_places(encoder.places(kind)))
     model = some_model(Dual(encoder.dimension, 4, adapter))
     x = some_records(encoder)
     expected = TrainedModel(model.program.over(encoder), model.parameters).scores(x)  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ def test_lora_of_files_is_the_merged_model(
 @pytest.mark.parametrize("made", [SharedAdapter, WithHead, Dual])
 def test_models_are_files(kind: str, made: type[Dual]) -> None:
     """A program of adapters is known by its name, and its file reads back with every number."""
-    program = made(16, 3, Adapter(kind, 3, "2x16+1x8"))
+    program = made(16, 3, EncoderAdapter(kind, 3, "2x16+1x8"))
     assert program_named(program.name, 16, 3) == program
     model = some_model(program)
     again, texts = read_model(to_safetensors(model, {}))
@@ -130,7 +130,7 @@ def test_models_are_files(kind: str, made: type[Dual]) -> None:
 
 def test_an_adapter_alone_predicts_nothing(encoders: dict[str, Encoder]) -> None:
     """Without its encoder it says so; the shared one has no head at all."""
-    adapter = Adapter(BOTTLENECK, 3, PLACES["vilt"])
+    adapter = EncoderAdapter(BOTTLENECK, 3, PLACES["vilt"])
     with pytest.raises(BadInput, match="predicts nothing without its encoder"):
         some_model(WithHead(16, 3, adapter)).predict(np.zeros((1, 16)))
     assert not some_model(SharedAdapter(16, 3, adapter)).predicts
@@ -140,17 +140,17 @@ def test_an_adapter_alone_predicts_nothing(encoders: dict[str, Encoder]) -> None
 @pytest.mark.parametrize(
     ("adapter", "words"),
     [
-        (Adapter(BOTTLENECK, 3, "3x16"), "has the places 2x16 for bottleneck adapters, the plan says 3x16"),
-        (Adapter(LORA, 3, "2x16"), "has the places 4x16 for lora adapters"),
+        (EncoderAdapter(BOTTLENECK, 3, "3x16"), "has the places 2x16 for bottleneck adapters, the plan says 3x16"),
+        (EncoderAdapter(LORA, 3, "2x16"), "has the places 4x16 for lora adapters"),
     ],
     ids=str,
 )
-def test_another_encoder_is_refused(encoders: dict[str, Encoder], adapter: Adapter, words: str) -> None:
+def test_another_encoder_is_refused(encoders: dict[str, Encoder], adapter: EncoderAdapter, words: str) -> None:
     """Places and pooled width must be the plan's."""
     with pytest.raises(BadInput, match=words):
         WithHead(16, 3, adapter).over(encoders["vilt"])
     with pytest.raises(BadInput, match="gives 16 numbers, the adapters are for 8"):
-        WithHead(8, 3, Adapter(BOTTLENECK, 3, "2x16")).over(encoders["vilt"])
+        WithHead(8, 3, EncoderAdapter(BOTTLENECK, 3, "2x16")).over(encoders["vilt"])
 
 
 @pytest.mark.parametrize("name", ["bottleneck:3", "bottleneck:0:2x16", "lora:3:2x", "whole:3:2x16", "dual-mlp:3:2x16"])

@@ -21,9 +21,8 @@ from secagg.networks import (
     record_gradients,
     train_augmented,
 )
-from secagg.networks.augmented import Cells
+from secagg.networks.augmented import Cells, bounded_square, mean_discrepancy
 from secagg.networks.augmented_training import batches
-from secagg.networks.discrepancy import bounded_square, mean_discrepancy
 from secagg.networks.programs import named_parameters
 from tests.networks.models import seeded
 

@@ -9,8 +9,8 @@ import pytest
 
 from methods import method_named
 from methods.round import Local
-from methods.training.chain import ChainRound
-from methods.training.local_work import ProgramUpdate
+from methods.training.client_update import ProgramUpdate
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import DpSgdSettings, TrainingSettings, dp_sgd, program_named, public, record_gradients, train
@@ -41,10 +41,10 @@ def test_what_records_decided_enters_no_mechanism(planted: Any) -> None:
         dp_sgd(public(PROGRAM), planted(records, labels), records, labels, SETTINGS, seeded("steps"))
 
 
-def begun() -> ChainRound:
+def begun() -> TrainingRound:
     """The first round of a plan whose members train with noise of their own."""
     round_ = method_named("fedavg", {"sampling": 0.5, "steps": 2}).begin(6, 3, 1 << 16)
-    assert isinstance(round_, ChainRound)
+    assert isinstance(round_, TrainingRound)
     return round_
 
 

@@ -15,7 +15,7 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads import LinearHead, save_safetensors
-from secagg.heads.adapter import Adapter
+from secagg.heads.adapter import HeadAdapter
 from secagg.heads.linear import Recentring
 from secagg.scoring import Predictor, probabilities_of
 from secagg.scoring.program import export_program
@@ -92,7 +92,9 @@ def test_what_stands_before_a_head_goes_along(tmp_path: Path, kind: str) -> None
     def drawn(*shape: int) -> np.ndarray:
         return generator.normal(size=shape).astype(np.float32)
 
-    before = Recentring(drawn(6, 6), drawn(6)) if kind == "recentring" else Adapter(kind, ((drawn(6, 6), drawn(6)),))
+    before = (
+        Recentring(drawn(6, 6), drawn(6)) if kind == "recentring" else HeadAdapter(kind, ((drawn(6, 6), drawn(6)),))
+    )
     save_safetensors(LinearHead(drawn(3, 6), drawn(3), before), path, metadata)
     agrees(tmp_path, path, (6,))
 

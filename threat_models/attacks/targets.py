@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from methods.own_models.local_projection import LocalProjection
 from methods.search.round import LOSS, SCORED, PopulationRound
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.findings import Finding, Verdict
 from threat_models.session import SOMEBODY, Blocks, Knowledge
@@ -79,7 +79,7 @@ def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
 
 READ = MOMENTS | {"census"}
 """Blocks of a session that attacks know; a census says no more than who holds what."""
-HALF_READ = (ChainRound, LocalProjection)
+HALF_READ = (TrainingRound, LocalProjection)
 """Rounds of whose other blocks attacks read a part."""
 
 

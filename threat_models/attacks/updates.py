@@ -16,8 +16,8 @@ import numpy as np
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
 from methods.search.round import PopulationRound
-from methods.training.chain import MODEL, ChainRound
-from methods.training.local_work import Scaled
+from methods.training.client_update import Scaled
+from methods.training.training_round import MODEL, TrainingRound
 from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients
@@ -35,11 +35,11 @@ class Moved:
 
     name: str
     owners: frozenset[str]
-    round: ChainRound
+    round: TrainingRound
     move: Floats = field(repr=False)
 
 
-def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[ChainRound, ...]:
+def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[TrainingRound, ...]:
     """The rounds of a chain that a view shows, in order; none where its plan trains nothing by rounds.
 
     Those of a model of features, or, in their place, those of an adapter in an encoder.
@@ -59,7 +59,7 @@ def tunes_nothing(session: Session) -> str:
     return "" if may_move(session, _is_adapter) else "No rounds move an adapter."
 
 
-def may_move(session: Session, is_such: Callable[[ChainRound], bool]) -> bool:
+def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool:
     """Whether the plan's rounds move something by which `is_such`; they may where none of them is at hand."""
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
@@ -67,12 +67,12 @@ def may_move(session: Session, is_such: Callable[[ChainRound], bool]) -> bool:
     return method_of(session.plan).traits.shares_one_model
 
 
-def is_one_chain(round_: Round | None) -> TypeGuard[ChainRound]:
+def is_one_chain(round_: Round | None) -> TypeGuard[TrainingRound]:
     """Whether a round moves one model: the sums of a population's are of one each, which these attacks do not part."""
-    return isinstance(round_, ChainRound) and not isinstance(round_, PopulationRound)
+    return isinstance(round_, TrainingRound) and not isinstance(round_, PopulationRound)
 
 
-def _is_adapter(round_: ChainRound) -> bool:
+def _is_adapter(round_: TrainingRound) -> bool:
     return isinstance(round_.program, Adapted)
 
 
@@ -111,13 +111,13 @@ def sums_of_rounds(view: View) -> tuple[Moved, ...]:
     return tuple(max(each, key=lambda move: len(move.owners)) for each in found) if all(found) else ()
 
 
-def _move_of(target: Target, round_: ChainRound, view: View) -> Moved:
+def _move_of(target: Target, round_: TrainingRound, view: View) -> Moved:
     name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
     clients = sum(owner in view.members for owner in target.owners)
     return Moved(name, target.owners, round_, _move(round_, _as_opened(target.blocks, view, clients)))
 
 
-def _move(round_: ChainRound, opened: Opened) -> Floats:
+def _move(round_: TrainingRound, opened: Opened) -> Floats:
     """Which way an opened total moves the model's part of the state."""
     return round_.state.with_flat(round_.work.mean(opened)).groups[MODEL]
 
@@ -137,12 +137,12 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:
         step = rounds[-1].finalize(_as_opened(view.release, view, len(view.members)))
-        after = step.next_round.model if isinstance(step.next_round, ChainRound) else step.artifact
+        after = step.next_round.model if isinstance(step.next_round, TrainingRound) else step.artifact
         found += [after] if isinstance(after, TrainedModel) else []
     return tuple(found)
 
 
-def gradients_of(round_: ChainRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
+def gradients_of(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
     """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
@@ -163,7 +163,7 @@ def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecord
     return beyond
 
 
-def play(round_: ChainRound, own: AuditRecords, rounds: int, grid: Grid) -> ChainRound:
+def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> TrainingRound:
     """Play so many rounds over one member's records, exactly: the round after."""
     for _ in range(rounds):
         made = round_.contribute(Local(own.examples, round_.program.classes, grid))

@@ -180,7 +180,7 @@ ENTRIES = (
     PlantedFault(
         "members without tolerance",
         "A member whose program fails on a record under noise does not take part.",
-        "methods.training.local_work:ProgramUpdate.train",
+        "methods.training.client_update:ProgramUpdate.train",
         (("tolerant=local.has_noise", "tolerant=False"),),
         (TOLERANT,),
     ),
@@ -393,7 +393,7 @@ ENTRIES = (
     PlantedFault(
         "gradients without tolerance",
         "A member that sends gradients does not take part with a record that fails under noise.",
-        "methods.training.local_work:RecordGradients.contribute",
+        "methods.training.client_update:RecordGradients.contribute",
         (("tolerant=local.has_noise", "tolerant=False"),),
         (TOLERANT,),
     ),

@@ -87,35 +87,35 @@ NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
         "Private FedAvg divides its update by a number that grows with the member's records.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FedPop scaled by the number of records",
         "The same, where FedPop tunes FedAvg.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened / (1 + len(local.examples) / 2**12) * ("),),
         (f"{UNDRAWN}[fedpop]",),
     ),
     PlantedFault(
         "FedAvg scaled where the number is odd",
         "Private FedAvg scales its update by n/(n − 1) for an odd number n of records.",
-        "methods.training.local_work:ClientUpdate.contribute",
+        "methods.training.client_update:ClientUpdate.contribute",
         (("shortened * (", "shortened * (len(local.examples) / max(1, len(local.examples) // 2 * 2)) * ("),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "steps divided by the number of records",
         "Private FedAvg divides its steps by the member's number of records in place of the plan's batch.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(local.examples)))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "update moved by the classes held",
         "Private FedAvg adds to its update which classes the member has.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (
             (
                 "require_untainted(trained)",
@@ -127,7 +127,7 @@ NUMBERS = (
     PlantedFault(
         "FRAug scaled by the number of records",
         "Private FRAug divides its update by a number that grows with the member's records.",
-        "methods.training.augmented_work:AugmentedUpdate.train_privately",
+        "methods.training.fraug:AugmentedUpdate.train_privately",
         (
             (
                 "settings, local.randomness)",
@@ -139,7 +139,7 @@ NUMBERS = (
     PlantedFault(
         "FRAug keeps its records' prototypes",
         "Private FRAug begins a round at a classifier that its own records have moved.",
-        "methods.training.local_work:ClientUpdate.update",
+        "methods.training.client_update:ClientUpdate.update",
         (
             (
                 "return self._leaving(require_untainted(trained), begun)",
@@ -154,7 +154,7 @@ NUMBERS = (
     PlantedFault(
         "FedDAT scaled by the number of records",
         "Private FedDAT divides its update by a number that grows with the member's records.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (
             (
                 "settings, local.randomness)",
@@ -166,7 +166,7 @@ NUMBERS = (
     PlantedFault(
         "FedDAT's teacher weighs by the number of records",
         "Private FedDAT's losses pull more the more records the member has.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (("self.settings.alpha(0.5, number, self.rounds)", "len(local.examples) / 100"),),
         (f"{UNDRAWN}[feddat]",),
     ),
@@ -217,7 +217,7 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's temperature is not squared",
         "The pull of private FedDAT's losses is α·T in place of α·T².",
-        "methods.training.adapter_work:AdapterUpdate._program",
+        "methods.training.feddat:AdapterUpdate._program",
         (("self.settings.temperature**2", "self.settings.temperature"),),
         PRIVATE_LOSS,
     ),
@@ -245,27 +245,37 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's ramp at the round's end",
         "Private FedDAT takes α of the end of the round in place of its middle.",
-        "methods.training.adapter_work:AdapterUpdate.train_privately",
+        "methods.training.feddat:AdapterUpdate.train_privately",
         (("alpha(0.5, number, self.rounds)", "alpha(1.0, number, self.rounds)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's teacher learns after the student's step",
         "The teacher learns from the student as it is after its step.",
-        "secagg.networks.distillation:_train_batch",
-        (("program.divergence(told[0], z)", "program.divergence(program.student(leaves, x).detach(), z)"),),
+        "secagg.networks.distillation:losses_of",
+        (("program.divergence(learnt, z)", "program.divergence(program.student(leaves, x).detach(), z)"),),
         BOTH_STEPS,
     ),
     PlantedFault(
         "FedDAT's two steps are exchanged",
         "The teacher steps first, and the student learns from the teacher as it was.",
-        "secagg.networks.distillation:_train_batch",
+        "secagg.networks.distillation:losses_of",
         (
             (
-                "    _step(optimiser, of_student)\n    _step(optimiser, of_teacher)\n",
-                "    _step(optimiser, of_teacher)\n    _step(optimiser, of_student)\n",
+                "    z = program.student(leaves, x)\n    yield",
+                (
+                    "    learnt, z = program.student(leaves, x).detach(), program.teacher(leaves, x)\n"
+                    "    yield cross_entropy(z, labels) + pull * program.divergence(learnt, z)\n"
+                    "    z = program.student(leaves, x)\n    yield"
+                ),
             ),
-            ("    told: list[Tensor] = []\n", "    told: list[Tensor] = [program.student(leaves, x).detach()]\n"),
+            (
+                (
+                    "    learnt, z = z.detach(), program.teacher(leaves, x)\n"
+                    "    yield cross_entropy(z, labels) + pull * program.divergence(learnt, z)\n"
+                ),
+                "",
+            ),
         ),
         BOTH_STEPS,
     ),

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack
@@ -75,7 +75,7 @@ def _falls_along(moves: Sequence[Moved], records: AuditRecords, grid: Grid) -> F
     return total
 
 
-def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
+def _score(rounds: tuple[TrainingRound, ...], trial: Trial) -> Finding:
     view, known, public, grid = trial.view, trial.records, trial.public, trial.view.plan.grid
     tests = {LOSSES: trial.scored(score_by_losses(states_in(view), known, public, grid))}
     trial.progress(1, 3)
@@ -90,7 +90,7 @@ def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
 
 
 def _make_controls(
-    round_: ChainRound, outside: AuditRecords, public: AuditRecords, grid: Grid
+    round_: TrainingRound, outside: AuditRecords, public: AuditRecords, grid: Grid
 ) -> tuple[Control, Control]:
     """Play rounds over a few records with random labels, which a model can only memorise.
 

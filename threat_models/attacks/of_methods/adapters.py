@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 
 from methods.baselines.softmax_regression import by_lbfgs
-from methods.training.adapter_work import AdapterUpdate, public_start
-from methods.training.chain import MODEL, ChainRound
+from methods.training.feddat import AdapterUpdate, public_start
+from methods.training.training_round import MODEL, TrainingRound
 from secagg.networks import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress
@@ -59,7 +59,7 @@ class Seen:
     within: Callable[[Adapted], OverEncoder]
 
     @classmethod
-    def of(cls, rounds: Sequence[ChainRound], knowledge: Knowledge, public: AuditRecords) -> Seen:
+    def of(cls, rounds: Sequence[TrainingRound], knowledge: Knowledge, public: AuditRecords) -> Seen:
         """Train the head on public records. Raises TypeError for rounds of something else."""
         work = rounds[-1].work
         if not isinstance(work, AdapterUpdate) or knowledge.within is None:
@@ -97,7 +97,7 @@ class Seen:
         rows = record_gradients(self.program, np.concatenate([state, self.head]), _prepared(records), records.labels)
         return -np.concatenate([part[:, : len(state)].astype(np.float64) @ way for part in rows])
 
-    def update_of(self, round_: ChainRound, records: AuditRecords) -> Floats:
+    def update_of(self, round_: TrainingRound, records: AuditRecords) -> Floats:
         """Which way a member with these records would move the adapter in a round, 1 long.
 
         It begins at the public start of head and own adapter, as a member does in the first round.
@@ -134,7 +134,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     return _RUN(views, knowledge, progress)
 
 
-def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
+def _score(rounds: tuple[TrainingRound, ...], trial: Trial) -> Finding:
     trial = _take_some(trial)
     seen, moves = Seen.of(rounds, trial.knowledge, trial.public), moves_in(trial.view, of_adapters=True)
     tests = {LOSSES: trial.scored(_falls(seen, trial.records, trial.public))}
@@ -213,7 +213,7 @@ def _name_questions(
     return right, len(theirs), len(types)
 
 
-def _make_controls(seen: Seen, round_: ChainRound, public: AuditRecords) -> tuple[Control, Control]:
+def _make_controls(seen: Seen, round_: TrainingRound, public: AuditRecords) -> tuple[Control, Control]:
     """Updates of one half of the public records, against those of the other half, question by question.
 
     Those of one question must name it, more often than by chance; those of records of all questions must not.

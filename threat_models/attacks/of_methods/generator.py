@@ -16,10 +16,9 @@ import numpy as np
 from methods import method_named
 from methods.method import Parameters
 from methods.round import Opened
-from methods.training.augmented_work import AugmentedUpdate
-from methods.training.chain import ChainRound
-from methods.training.fraug import FRAug
-from methods.training.local_work import Scaled
+from methods.training.client_update import Scaled
+from methods.training.fraug import AugmentedUpdate, FRAug
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import GENERATOR
@@ -52,7 +51,7 @@ CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
-def distances(round_: ChainRound, records: AuditRecords, grid: Grid) -> Floats:
+def distances(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Floats:
     """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
 
     The mean squared distance to `DRAWS` of them.
@@ -79,7 +78,7 @@ def distances(round_: ChainRound, records: AuditRecords, grid: Grid) -> Floats:
     return found
 
 
-def score(rounds: Sequence[ChainRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
+def score(rounds: Sequence[TrainingRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
     """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
     total = np.zeros(len(records))
     for round_ in rounds:
@@ -91,7 +90,7 @@ def score(rounds: Sequence[ChainRound], records: AuditRecords, public: AuditReco
     return total / max(1, len(rounds))
 
 
-def _score(rounds: list[ChainRound], trial: Trial) -> Finding:
+def _score(rounds: list[TrainingRound], trial: Trial) -> Finding:
     plan, public = trial.view.plan, trial.public
     taught = [*rounds[1:], *_after(trial.view, rounds[-1])] or rounds
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
@@ -109,11 +108,11 @@ def _score(rounds: list[ChainRound], trial: Trial) -> Finding:
     )
 
 
-def _rounds_with_generator(view: View) -> list[ChainRound] | None:
+def _rounds_with_generator(view: View) -> list[TrainingRound] | None:
     return [each for each in rounds_in(view) if _has_generator(each)] or None
 
 
-def _after(view: View, last: ChainRound) -> list[ChainRound]:
+def _after(view: View, last: TrainingRound) -> list[TrainingRound]:
     """The round that would follow the view's sum, if it shows one."""
     if "release" not in view.sees:
         return []
@@ -132,7 +131,7 @@ def _make_controls(
     dimension = outside.integers.shape[1]
     chosen = CONTROL | {name: plan[name] for name in LIKE}
     first = method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels)
-    if not isinstance(first, ChainRound):
+    if not isinstance(first, TrainingRound):
         raise BadInput("the rounds have no generator")
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
 
@@ -144,7 +143,7 @@ def _make_controls(
     return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), 1)
 
 
-def _played(round_: ChainRound, own: AuditRecords, grid: Grid) -> list[ChainRound]:
+def _played(round_: TrainingRound, own: AuditRecords, grid: Grid) -> list[TrainingRound]:
     """The states after each of the control's rounds over these records."""
     states = [round_]
     for _ in range(round_.rounds):
@@ -152,11 +151,11 @@ def _played(round_: ChainRound, own: AuditRecords, grid: Grid) -> list[ChainRoun
     return states[1:]
 
 
-def _has_generator(round_: ChainRound) -> bool:
+def _has_generator(round_: TrainingRound) -> bool:
     return GENERATOR in round_.state.groups
 
 
-def _update(round_: ChainRound) -> AugmentedUpdate:
+def _update(round_: TrainingRound) -> AugmentedUpdate:
     if not isinstance(round_.work, AugmentedUpdate):
         raise BadInput("the rounds have no generator")
     return round_.work

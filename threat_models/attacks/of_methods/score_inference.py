@@ -20,8 +20,8 @@ from scipy.optimize import nnls
 
 from methods import sums_of
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, PopulationRound
-from methods.training.chain import MODEL
-from methods.training.local_work import Scaled
+from methods.training.client_update import Scaled
+from methods.training.training_round import MODEL
 from secagg.encoding import Kind
 from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack, Progress

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.training.chain import ChainRound
+from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.networks import Program
 from threat_models.attacks.attack import Attack, Progress
@@ -208,7 +208,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     return Finding(name, "", verdict, sentence, measures, _draw(line), controls=controls)
 
 
-def recovered_of(round_: ChainRound, pool: AuditRecords, grid: Grid) -> dict[int, Interval]:
+def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[int, Interval]:
     """The share of records that are read off sums of their gradients, exact and at a round's state, by how many."""
     chosen = pool.take(np.random.default_rng(SEED).permutation(len(pool))[:MOST_DRAWN])
     gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))

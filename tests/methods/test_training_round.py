@@ -13,7 +13,7 @@ import pytest
 
 from methods import method_named
 from methods.round import Opened
-from methods.training.chain import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
+from methods.training.training_round import MAX_STATE_BYTES, MODEL, STATE_NAMES, ModelState, TrainingRound, require_room
 from secagg.data import open_dataset
 from secagg.encoding.updates import SERVER_STEPS, Adam, Average, State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -28,7 +28,7 @@ MEMBERS = (some_examples(10, 1), some_examples(7, 2))
 
 
 @cache
-def rounds(**parameters: str) -> tuple[ChainRound, ChainRound, ChainRound]:
+def rounds(**parameters: str) -> tuple[TrainingRound, TrainingRound, TrainingRound]:
     """The three rounds over two members."""
     first = first_round(**parameters)
     second = next_round(first, MEMBERS)
@@ -39,15 +39,15 @@ def rounds(**parameters: str) -> tuple[ChainRound, ChainRound, ChainRound]:
 def digests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The digests of all states that the server's rounds arrive at."""
     found: list[str] = []
-    finalize = ChainRound.finalize
+    finalize = TrainingRound.finalize
 
-    def noted(self: ChainRound, opened: Opened) -> object:
+    def noted(self: TrainingRound, opened: Opened) -> object:
         step = finalize(self, opened)
-        if isinstance(step.next_round, ChainRound):
+        if isinstance(step.next_round, TrainingRound):
             found.append(step.next_round.state.digest.hex())
         return step
 
-    monkeypatch.setattr(ChainRound, "finalize", noted)
+    monkeypatch.setattr(TrainingRound, "finalize", noted)
     return found
 
 
@@ -91,7 +91,7 @@ def test_broadcast_opens_the_same_round(server: str, gradients: int) -> None:
     told = own[0]
     for expected in own[1:]:
         found = told.decode_broadcast(expected.broadcast(), GRID)
-        assert isinstance(found, ChainRound)
+        assert isinstance(found, TrainingRound)
         expected.require_equal(found)
         assert found.broadcast() == expected.broadcast()
         one, other = (part(each, MEMBERS[0]).blocks for each in (found, expected))
@@ -103,19 +103,19 @@ def test_broadcast_opens_the_same_round(server: str, gradients: int) -> None:
     assert ends[0].digest == ends[1].digest
 
 
-def told(round_: ChainRound, number: int | None = None, **changes: object) -> bytes:
+def told(round_: TrainingRound, number: int | None = None, **changes: object) -> bytes:
     """A round's broadcast under another number, or with another state."""
     state = replace(round_.state, **changes) if changes else round_.state
     return encode(ModelState(number or round_.number, state.to_bytes()))
 
 
-def other_values(round_: ChainRound, value: float) -> bytes:
+def other_values(round_: TrainingRound, value: float) -> bytes:
     """A round's broadcast whose last parameter is another, NaN say, in a file that is else the same."""
     content = decode(ModelState, round_.broadcast())
     return encode(replace(content, state=content.state[:-8] + np.array([value], "<f8").tobytes()))
 
 
-def resized(round_: ChainRound, size: int) -> bytes:
+def resized(round_: TrainingRound, size: int) -> bytes:
     """A round's broadcast of another size."""
     return told(round_, groups={MODEL: np.zeros(size)}, moments={})
 
@@ -161,7 +161,7 @@ def resized(round_: ChainRound, size: int) -> bytes:
         "one group more",
     ],
 )
-def test_malformed_state_is_refused(damage: Callable[[ChainRound], bytes]) -> None:
+def test_malformed_state_is_refused(damage: Callable[[TrainingRound], bytes]) -> None:
     """What is not a finite state of the program's size, in one message, opens no round."""
     first, second, _ = rounds()
     with pytest.raises(MalformedMessage):

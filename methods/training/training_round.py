@@ -1,6 +1,6 @@
-"""A chain of secure sums that moves a public state: what the rounds of every training method have in common.
+"""A round of training: one secure sum of a chain that moves a public state, for every training method.
 
-A member's part of a round is its `Work` at the public state. Everybody who is shown the opened sum makes the next state
+A member's part of a round is its `ClientWork` at the public state. All who see the opened sum make the next state
 of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
 gets the state whole, with what opens the round.
 """
@@ -38,8 +38,8 @@ MODEL = "model"
 Floats = NDArray[np.float64]
 
 
-class Work(Protocol):
-    """What members compute from a public state, and which way the opened total of it says that the state should move.
+class ClientWork(Protocol):
+    """A client's contribution at a public state, and the move of the state by the opened total.
 
     Vectors are the state's groups in one row, (size,): `State.flat`.
     """
@@ -64,25 +64,25 @@ class Work(Protocol):
 @message("ModelState")
 @dataclass(frozen=True)
 class ModelState:
-    """What opens a later round: its number and the state that it begins at (`State.to_bytes`)."""
+    """The broadcast of a later round: its number and the state that it begins at (`State.to_bytes`)."""
 
     number: Annotated[int, Range(2, MAX_ROUNDS)]
     state: Annotated[bytes, Length(8, MAX_STATE_BYTES)]
 
 
 @dataclass(frozen=True, eq=False)
-class ChainRound(SimpleRound):
+class TrainingRound(SimpleRound):
     """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
 
     program: Program
-    work: Work
+    work: ClientWork
     server: ServerStep
     rounds: int
     state: State = field(repr=False)
     number: int = 1
 
     @classmethod
-    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int) -> ChainRound:
+    def first(cls, program: Program, work: ClientWork, server: ServerStep, rounds: int) -> TrainingRound:
         """The round that begins at the program's public start."""
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
@@ -94,12 +94,12 @@ class ChainRound(SimpleRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the groups of a state that is told: they stay those of this round's."""
+        """The shapes of a broadcast state's groups: those of this round's state."""
         return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """Names of the moments of a state that is told."""
+        """The names of a broadcast state's moments."""
         return self.server.moments
 
     def contribute(self, local: Local) -> Contribution:
@@ -147,7 +147,7 @@ class ChainRound(SimpleRound):
 
     def require_equal(self, told: Round) -> None:
         """The same bits: the arithmetic is the same everywhere."""
-        if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
+        if not isinstance(told, TrainingRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
 

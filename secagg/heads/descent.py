@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.adapter import Adapter, Layer
+from secagg.heads.adapter import HeadAdapter, Layer
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
 from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
 
+Batch = TypeVar("Batch")
 SEED = 1
 """Of first weights and the order of rows: public, and the same for every data set."""
 Extra = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
@@ -64,6 +65,39 @@ class Recipe:
         return self.rate * 0.5 * (1 + math.cos(math.pi * (epoch - self.warm_up) / (self.epochs - self.warm_up)))
 
 
+class Optimiser(Protocol):
+    """A rule for steps along gradients, as torch's optimisers are."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the step before, but for what momentum keeps of them."""
+        ...
+
+    def step(self) -> object:
+        """Move the parameters by the gradients."""
+        ...
+
+
+class Loss(Protocol):
+    """A number to make smaller, as torch's scalars are."""
+
+    def backward(self) -> object:
+        """Add its gradients to those of the parameters."""
+        ...
+
+
+def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:
+    """Take a step against every loss of every batch, one after the other: the loop of all trainings.
+
+    A loss is asked for after the step against the one before, and a batch after the last step of the batch before, so
+    that either may depend on what these moved, and set the optimiser's rates.
+    """
+    for batch in batches:
+        for loss in losses(batch):
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+
+
 def has_settled(losses: Sequence[float], settled: float) -> bool:
     """Whether the standard deviation of the last 20 of the batch losses is below `settled`."""
     return len(losses) >= RECENT and float(np.std(losses[-RECENT:])) < settled
@@ -75,14 +109,14 @@ def fresh_layers(widths: Sequence[int], *, biased: bool = True) -> tuple[Layer, 
 
     generator = torch.Generator().manual_seed(SEED)
 
-    def drawn(inputs: int, *shape: int) -> NDArray[np.float32]:
+    def draw(inputs: int, *shape: int) -> NDArray[np.float32]:
         bound = inputs**-0.5
         return torch.empty(shape).uniform_(-bound, bound, generator=generator).numpy()
 
     layers = []
     for inputs, outputs in pairwise(widths):
-        weight = drawn(inputs, outputs, inputs)
-        layers.append((weight, drawn(inputs, outputs) if biased else np.zeros(outputs, dtype=np.float32)))
+        weight = draw(inputs, outputs, inputs)
+        layers.append((weight, draw(inputs, outputs) if biased else np.zeros(outputs, dtype=np.float32)))
     return tuple(layers)
 
 
@@ -92,7 +126,7 @@ def fresh_head(widths: Sequence[int], present: NDArray[np.bool_]) -> LinearHead:
     return LinearHead(
         np.where(present[:, None], weight, np.float32(0)),
         np.where(present, bias, ABSENT_BIAS),
-        Adapter("stacked", tuple(layers)) if layers else None,
+        HeadAdapter("stacked", tuple(layers)) if layers else None,
     )
 
 
@@ -121,29 +155,31 @@ def train(
         inputs, targets = torch.from_numpy(rows.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
         shares = torch.from_numpy((weights / weights.mean()).astype(np.float32))
         optimizer = _optimizer(network.trained, recipe)
-        losses: list[float] = []
-        for epoch in range(recipe.epochs):
-            optimizer.param_groups[0]["lr"] = recipe.rate_at(epoch)
-            for own in torch.split(torch.randperm(len(rows), generator=generator), recipe.batch):
-                mapped = network.adapted(inputs[own])
-                scores = network.scores(mapped)
-                each = torch.nn.functional.cross_entropy(scores, targets[own], reduction="none")
-                loss = (each * shares[own]).mean()
-                if extra is not None:
-                    loss = loss + extra(own, mapped, scores)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                if math.isfinite(recipe.clip):
-                    torch.nn.utils.clip_grad_norm_(network.trained, recipe.clip)
-                optimizer.step()
-                losses.append(float(loss.detach()))
-            if has_settled(losses, recipe.settled):
-                break
+        found: list[float] = []
+
+        def batches() -> Iterator[torch.Tensor]:
+            for epoch in range(recipe.epochs):
+                optimizer.param_groups[0]["lr"] = recipe.rate_at(epoch)
+                yield from torch.split(torch.randperm(len(rows), generator=generator), recipe.batch)
+                if has_settled(found, recipe.settled):
+                    return
+
+        def losses(own: torch.Tensor) -> Iterator[torch.Tensor]:
+            mapped = network.adapted(inputs[own])
+            scores = network.scores(mapped)
+            each = torch.nn.functional.cross_entropy(scores, targets[own], reduction="none")
+            loss = (each * shares[own]).mean()
+            if extra is not None:
+                loss = loss + extra(own, mapped, scores)
+            found.append(float(loss.detach()))
+            yield loss
+
+        descend(optimizer, batches(), losses)
         return network.head()
 
 
 class _Network:
-    """A head as tensors: what `Adapter.apply` and the linear layer do, in float32 and with gradients."""
+    """A head as tensors: what `HeadAdapter.apply` and the linear layer do, in float32 and with gradients."""
 
     def __init__(self, start: LinearHead, frozen: bool) -> None:
         import torch
@@ -151,10 +187,10 @@ class _Network:
         self.start = start
         self.layers = [
             (torch.from_numpy(weight.copy()), torch.from_numpy(bias.copy()))
-            for weight, bias in (start.before.layers if isinstance(start.before, Adapter) else ())
+            for weight, bias in (start.before.layers if isinstance(start.before, HeadAdapter) else ())
         ]
         self.weight, self.bias = torch.from_numpy(start.weight.copy()), torch.from_numpy(start.bias.copy())
-        self.residual = isinstance(start.before, Adapter) and start.before.kind == "residual"
+        self.residual = isinstance(start.before, HeadAdapter) and start.before.kind == "residual"
         trained = [tensor for layer in self.layers for tensor in (layer[:1] if self.residual else layer)]
         self.trained = [*trained, *(() if frozen else (self.weight, self.bias))]
         for tensor in self.trained:
@@ -180,9 +216,9 @@ class _Network:
     def head(self) -> LinearHead:
         """The head as it is now, the absent classes as they were."""
         before = self.start.before
-        if isinstance(before, Adapter):
+        if isinstance(before, HeadAdapter):
             layers = tuple((weight.detach().numpy(), bias.detach().numpy()) for weight, bias in self.layers)
-            before = Adapter(before.kind, layers)
+            before = HeadAdapter(before.kind, layers)
         present = self.start.present
         weight = np.where(present[:, None], self.weight.detach().numpy(), self.start.weight)
         return LinearHead(weight, np.where(present, self.bias.detach().numpy(), self.start.bias), before)
@@ -191,9 +227,18 @@ class _Network:
 def _optimizer(tensors: list[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
     import torch
 
+    optimizer: torch.optim.Optimizer
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(tensors, lr=recipe.rate, momentum=recipe.momentum, weight_decay=recipe.decay)
-    return torch.optim.AdamW(tensors, lr=recipe.rate)
+        optimizer = torch.optim.SGD(tensors, lr=recipe.rate, momentum=recipe.momentum, weight_decay=recipe.decay)
+    else:
+        optimizer = torch.optim.AdamW(tensors, lr=recipe.rate)
+
+    def shorten(*_: object) -> None:
+        torch.nn.utils.clip_grad_norm_(tensors, recipe.clip)
+
+    if math.isfinite(recipe.clip):
+        optimizer.register_step_pre_hook(shorten)
+    return optimizer
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""What members do in a round of training: train and send the update, or send the sum of their records' gradients."""
+"""A client's part of a round of training: the clipped update of its model, or the sum of its records' gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from methods.method import SampledTraining, SumSpec, clipped
 from methods.round import Contribution, Local, Opened
-from methods.training.chain import LARGEST, Floats
+from methods.training.training_round import LARGEST, Floats
 from secagg.agreement.policy import Effort
 from secagg.encoding import Block, Integers, Kind
 from secagg.encoding.updates import UpdateEncoding, sum_of_records
@@ -71,7 +71,7 @@ class KeptTensors:
     owner: str = ""
 
     @cached_property
-    def kept(self) -> Mapping[str, tuple[int, ...]]:
+    def kept_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the kept tensors."""
         return {name: shape for name, shape in self.shapes.items() if name in self.names}
 
@@ -84,19 +84,19 @@ class KeptTensors:
         """Return the file of a row (size,), empty where nothing is kept."""
         from safetensors.numpy import save
 
-        if not self.kept:
+        if not self.kept_shapes:
             return b""
-        return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept})
+        return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept_shapes})
 
     def read(self, content: bytes) -> dict[str, NDArray[np.float32]]:
         """Return the tensors of a file by name. Raises BadInput for other names, shapes or types, NaN and infinity."""
         tensors, _ = parse_tensors(content)
         found = {name: tensor.shape for name, tensor in tensors.items()}
-        if found != self.kept or not all(
+        if found != self.kept_shapes or not all(
             tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
         ):
             whose = f"is not of {self.owner}: it " if self.owner else ""
-            raise BadInput(f"the private state {whose}holds {found} and not {dict(self.kept)}")
+            raise BadInput(f"the private state {whose}holds {found} and not {dict(self.kept_shapes)}")
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
@@ -110,7 +110,7 @@ class KeptTensors:
     def row(self, content: bytes) -> Floats:
         """Return the kept entries of a file in their order in a row. Raises BadInput as `read`."""
         tensors = self.read(content)
-        return np.concatenate([tensors[name].ravel() for name in self.kept]).astype(np.float64)
+        return np.concatenate([tensors[name].ravel() for name in self.kept_shapes]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +289,7 @@ class RecordGradients:
 
 
 def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: int) -> DpSgdSettings:
-    """DP-SGD as the parameters of a plan have it, but for the plan's noise, which a member is told (`Local.sigma`)."""
+    """Return the settings of DP-SGD by a plan's parameters; the noise follows in the round (`Local.sigma`)."""
     return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
 
 
@@ -302,11 +302,11 @@ def _noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumS
 
 
 def as_trained(state: Floats) -> Floats:
-    """The state as training takes it: of float32's numbers."""
+    """Return the state rounded to float32, as training takes it."""
     return state.astype(np.float32).astype(np.float64)
 
 
 def _number(opened: Opened, block: str) -> float:
-    """A block's one number, which a mean is divided by: at least 1, and σ, below which there is nothing but noise."""
+    """Return the one number of a block as a divisor: at least 1, and σ, below which there is nothing but noise."""
     sigma = opened.noise[block].of_record.sigma if opened.noise else 0.0
     return max(float(opened.blocks[block][0]) / opened.multiplier(block), sigma, 1.0)
