@@ -100,12 +100,12 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
     no attack on masks is judged by a simulation.
     """
     clear = [client for client in _clients_in_clear(session, adversary) if client in session.members]
-    sums = sum(kind.times for kind in sums_of(session.plan))
     is_there = {
         "messages": session.role in ("", "server"),
         "uploads": session.role in ("", "server"),
         "release": bool(session.release),
-        "head": session.head is not None or (session.role == "server" and session.number < sums),
+        "head": session.head is not None
+        or (session.role == "server" and session.number < sum(kind.times for kind in sums_of(session.plan))),
         "contributions": all(client in session.contributions for client in clear),
     }
     hidden = _hidden_from_members(session) if adversary.is_member else set()
