@@ -84,7 +84,7 @@ class Execution:
     ) -> Execution:
         """As `sweep` and `compare` take it. Raises BadInput."""
         if shard is not None and collect:
-            raise BadInput("a shard makes runs, and collecting makes none", remedy="give one of both")
+            raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
             raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
         chosen = Shard.read(shard) if shard is not None else None
@@ -327,7 +327,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
         remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
         raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
     if seeds < 1:
-        raise BadInput(f"{seeds} seeds give no run", remedy="give at least 1")
+        raise BadInput(f"seeds must be at least 1 (got {seeds})")
     default = SimulationSettings()
     given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
     lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]
