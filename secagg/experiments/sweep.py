@@ -101,8 +101,9 @@ class Execution:
 
 
 log = logging.getLogger("secagg.experiments")
-AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
-"""The settings that a grid may list."""
+SLOWEST = ("method", "parameters", "clients", "partition")
+AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationSettings) if each.name != "seed"))))
+"""The settings that a grid may list; runs and the columns of results.csv are in this order."""
 LEAVE_OUT = "leave_out"
 NAMED = 3
 """Missing runs that a refusal names."""
