@@ -65,6 +65,7 @@ class ClientDistributions:
         classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
         made = []
         for records, vectors in ((dataset.train, features.train), (dataset.test, features.test)):
+            inputs: NDArray[Any]
             labels = records.labels
             if prepared:
                 inputs = features.map.encoder.prepare(records.inputs)
