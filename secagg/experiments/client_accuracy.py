@@ -5,7 +5,7 @@ The held-out records are weighted to a client's distribution, so that none has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -20,9 +20,8 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Grid, inputs_of
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.features import FeatureMap
-from secagg.heads import LinearHead, predict
-from secagg.heads.adaptation import Adaptation, adapt, class_means, records_used
+from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
+from secagg.heads.adaptation import records_used
 from secagg.heads.evaluation import clopper_pearson
 from secagg.networks import TrainedModel
 from secagg.session import RoundSetup, SumResult
@@ -64,9 +63,19 @@ class ClientDistributions:
         if dataset.test is None or features.test is None:
             return None
         classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-        both = (dataset.train, features.train), (dataset.test, features.test)
-        made = [_prepared(features.map, own) if prepared else _usable(given, own, grid) for own, given in both]
-        train, held_out = (_examples(own, *each, names, classes) for (own, _), each in zip(both, made, strict=True))
+        made = []
+        for records, vectors in ((dataset.train, features.train), (dataset.test, features.test)):
+            inputs: NDArray[Any]
+            labels = records.labels
+            if prepared:
+                inputs = features.map.encoder.prepare(records.inputs)
+            else:
+                inputs = inputs_of(vectors, grid)
+                good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
+                labels = np.where(good, labels, BAD)
+            domains = np.searchsorted(names, records.columns[DOMAIN]) if len(names) > 1 else 0
+            made.append(LabelledInputs(inputs, labels, labels + classes * domains))
+        train, held_out = made
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
     def own(self, rows: NDArray[np.int64]) -> LabelledInputs:
@@ -89,26 +98,6 @@ def _domains(*groups: Records) -> NDArray[np.str_]:
     if not all(DOMAIN in each.columns for each in groups):
         return np.array([""])
     return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
-
-
-def _prepared(feature_map: FeatureMap, records: Records) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Inputs of models in the encoder, and the labels."""
-    return feature_map.encoder.prepare(records.inputs), records.labels
-
-
-def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Inputs of heads, and the labels, BAD where a plan with noise would not count the record."""
-    inputs = inputs_of(features, grid)
-    good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
-    return inputs, np.where(good, records.labels, BAD)
-
-
-def _examples(
-    records: Records, inputs: NDArray[Any], labels: NDArray[np.int64], domains: NDArray[np.str_], classes: int
-) -> LabelledInputs:
-    told_apart = len(domains) > 1
-    index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
-    return LabelledInputs(inputs, labels, labels + classes * index)
 
 
 @dataclass(frozen=True)
@@ -140,10 +129,10 @@ def measure_personal(
 
     A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
     """
-    models = {
-        each: {name: model.over(features.map) for name, model in own.items()}
-        for each, own in _models(last, result, states)
-    }
+    models = {}
+    for member in result.members:
+        own = personal_models(last, result.members, result.vector, states[member])
+        models[member] = {name: model.over(features.map) for name, model in own.items()}
     prepared = any(model.reads_inputs for own in models.values() for model in own.values())
     measurable = ClientDistributions.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
     if measurable is None:
@@ -158,15 +147,6 @@ def measure_personal(
         PersonalAccuracy(name, fmean(each.accuracy for each in clients), tuple(clients))
         for name, clients in found.items()
     )
-
-
-def _models(
-    last: RoundSetup, result: SumResult, states: Mapping[int, bytes]
-) -> Iterator[tuple[int, Mapping[str, TrainedModel]]]:
-    """Every member's own models."""
-    for member in result.members:
-        own = personal_models(last, result.members, result.vector, states[member])
-        yield member, {name: model for name, model in own.items() if isinstance(model, TrainedModel)}
 
 
 def _measure_model(
@@ -230,18 +210,15 @@ def adapt_clients(
         if head.present[own.labels].any() and weights is not None:
             used = records_used(own.labels, head.present, adaptation.shots)
             adapted = adapt(head, own.inputs, own.labels, adaptation, means)
-            alone = _alone(own.take(used), measurable.classes, adaptation)
+            few = own.take(used)
+            alone = by_lbfgs(few.inputs, few.labels, measurable.classes)
+            alone = adapt(alone, few.inputs, few.labels, replace(adaptation, weight=0.0))
             found.append(_measure((head, adapted, alone), own, weights, measurable))
     if not found:
         raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
     columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
     before, after, only, *by_domain = (fmean(column) if column else None for column in columns)
     return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]
-
-
-def _alone(own: LabelledInputs, classes: int, adaptation: Adaptation) -> LinearHead:
-    head = by_lbfgs(own.inputs, own.labels, classes)
-    return adapt(head, own.inputs, own.labels, replace(adaptation, weight=0.0))
 
 
 def _measure(

@@ -193,7 +193,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class MethodRow(ResultRow):
+class _MethodRow(ResultRow):
     """A method with its parameters at one ε and expansion, and what it cost."""
 
     @property
@@ -280,7 +280,7 @@ class Comparison(Results):
         return tuple(columns)
 
     @cached_property
-    def rows(self) -> tuple[MethodRow, ...]:
+    def rows(self) -> tuple[_MethodRow, ...]:
         """The methods, in order; those of which every run was refused have no accuracy."""
         several = len({run.settings["expand"] for run in self.runs}) > 1
         rows = []
@@ -288,7 +288,7 @@ class Comparison(Results):
             settings = {name: runs[0].settings[name] for name in ROW}
             label = settings["method"] + (f"[{settings['parameters']}]" if settings["parameters"] else "")
             label += f", expand {settings['expand']}" if several else ""
-            rows.append(MethodRow(label, settings, tuple(runs), tuple(each.group(runs) for each in self.columns)))
+            rows.append(_MethodRow(label, settings, tuple(runs), tuple(each.group(runs) for each in self.columns)))
         return tuple(rows)
 
     @cached_property

@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Point:
+class _Point:
     """One round: the mean accuracy over `seeds` seeds and its 95 % interval, as a `Group` has them.
 
     None without a model to measure; members' own models of one seed have no interval. `epsilon_spent`, None without
@@ -44,7 +44,7 @@ class Point:
     upload_bytes: int
 
     @classmethod
-    def of(cls, reports: Sequence[RoundResult], kind: str = "") -> Point:
+    def of(cls, reports: Sequence[RoundResult], kind: str = "") -> _Point:
         """The same round of several runs; `kind` is that of the members' own models, if they are meant."""
         values = [each["personal"].get(kind) if kind else each["accuracy"] for each in reports]
         accuracies = [value for value in values if value is not None]
@@ -68,7 +68,7 @@ class RoundCurve:
     """The accuracy after each round of runs that differ in their seed alone."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[_Point, ...]
     runs: tuple[Run, ...] = field(repr=False)
 
     @property
@@ -82,7 +82,7 @@ class RoundCurve:
         return any("rounds" in result["not_private"] for result in results_of(self.runs))
 
     @property
-    def measured(self) -> tuple[Point, ...]:
+    def measured(self) -> tuple[_Point, ...]:
         """The points with an accuracy."""
         return tuple(point for point in self.points if point.accuracy is not None)
 
@@ -114,9 +114,11 @@ def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
     found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
     reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
     label = _label(runs[0].settings, names)
-    yield RoundCurve(label, tuple(map(Point.of, reports)), tuple(runs))
+    yield RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
     for kind in reports[-1][0]["personal"] if reports else ():
-        yield RoundCurve(f"{label}: members' own, {kind}", tuple(Point.of(each, kind) for each in reports), tuple(runs))
+        yield RoundCurve(
+            f"{label}: members' own, {kind}", tuple(_Point.of(each, kind) for each in reports), tuple(runs)
+        )
 
 
 def _label(settings: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from secagg.protection import UNPROTECTED
 Interval = tuple[float, float]
 
 
-class DomainResult(TypedDict):
+class _DomainResult(TypedDict):
     """Accuracy on one domain's held-out records; `left_out`: no client had a record of it."""
 
     accuracy: float
@@ -26,10 +26,10 @@ class DomainResult(TypedDict):
     left_out: bool
 
 
-class ByDomain(TypedDict):
+class _ByDomain(TypedDict):
     """Each domain's accuracy, and the means over the domains that clients had and over those left out."""
 
-    domains: dict[str, DomainResult]
+    domains: dict[str, _DomainResult]
     in_domain: float | None
     out_of_domain: float | None
 
@@ -45,7 +45,7 @@ class RoundResult(TypedDict):
     personal: dict[str, float]
 
 
-class Tuned(TypedDict):
+class _Tuned(TypedDict):
     """The settings that a search found, as words, and their mean validation loss."""
 
     settings: str
@@ -84,10 +84,10 @@ class RunResult(TypedDict):
     accuracy_interval: list[float] | None
     accuracy_reference: float | None
     metrics: dict[str, Any] | None
-    by_domain: ByDomain | None
+    by_domain: _ByDomain | None
     adaptation: dict[str, Any] | None
     personal: list[dict[str, Any]] | None
-    tuned: Tuned | None
+    tuned: _Tuned | None
     rounds: list[RoundResult]
     promise: str | None
     leaves: str | None

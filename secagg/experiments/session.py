@@ -214,20 +214,17 @@ class InMemorySession:
             self.measured.add(SessionCost(client_bytes={index: size}))
 
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
-        """A party takes a step, on its own account."""
+        """Take a party's step, on its own account, and send its message.
+
+        A client protects its vector as soon as it can, if it is not about to leave; a second party does work that waits
+        for no message.
+        """
         with self.measured.client(index) if self._is_client(index) else self.measured.server(f"second party {index}"):
-            transition = self._protect(index, action())
-        self._take(index, transition)
-
-    def _protect(self, index: int, transition: Transition) -> Transition:
-        """A client protects its vector as soon as it can, if it is not about to leave."""
-        ready = transition.state
-        if not isinstance(ready, ReadyState) or self._drops_out_at(index, self.protection.client.announcement):
-            return transition
-        return ready.protect(self.context, self.parties[index], self.context.ring.encode(self.vector_of(index)))
-
-    def _take(self, index: int, transition: Transition) -> None:
-        """Keep a party's next state, send its message, and let a second party do work that waits for no message."""
+            transition = action()
+            ready = transition.state
+            if isinstance(ready, ReadyState) and not self._drops_out_at(index, self.protection.client.announcement):
+                vector = self.context.ring.encode(self.vector_of(index))
+                transition = ready.protect(self.context, self.parties[index], vector)
         self.states[index] = transition.state
         if transition.vector is not None:
             self.uploads[index] = transition.vector

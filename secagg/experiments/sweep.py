@@ -84,7 +84,7 @@ class Execution:
     ) -> Execution:
         """As `sweep` and `compare` take it. Raises BadInput."""
         if shard is not None and collect:
-            raise BadInput("a shard makes runs, and collecting makes none", remedy="give one of both")
+            raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
             raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
         chosen = Shard.read(shard) if shard is not None else None
@@ -101,8 +101,9 @@ class Execution:
 
 
 log = logging.getLogger("secagg.experiments")
-AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
-"""The settings that a grid may list."""
+SLOWEST = ("method", "parameters", "clients", "partition")
+AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationSettings) if each.name != "seed"))))
+"""The settings that a grid may list; runs and the columns of results.csv are in this order."""
 LEAVE_OUT = "leave_out"
 NAMED = 3
 """Missing runs that a refusal names."""
@@ -327,7 +328,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
         remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
         raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
     if seeds < 1:
-        raise BadInput(f"{seeds} seeds give no run", remedy="give at least 1")
+        raise BadInput(f"seeds must be at least 1 (got {seeds})")
     default = SimulationSettings()
     given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
     lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]

@@ -103,7 +103,7 @@ def tune(
     A seed moves the partition, and numbers the first population. All else as `sweep` has it; raises as it does.
     """
     if {"method", "parameters"} & set(grid):
-        raise BadInput("what is tuned is no part of the grid", remedy="give it as the tuning")
+        raise BadInput("the grid of a search holds no method and no parameters", remedy="give them as the tuning")
     settings = combinations({**grid, "method": (FedPop.name,)}, seeds)
     asked = [{**each, "parameters": tuning.parameters(each["seed"])} for each in settings]
     execution = Execution.of(Path(out), workers, progress, **how)

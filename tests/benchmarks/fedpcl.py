@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation
-from secagg.experiments.client_accuracy import Examples, Measurable
+from secagg.experiments.client_accuracy import ClientDistributions, LabelledInputs
 from secagg.experiments.features import Features
 from secagg.experiments.results import student_interval
 from secagg.experiments.settings import SimulationSettings
@@ -145,7 +145,7 @@ def alone(dataset: Dataset, job: Job) -> dict[str, float]:
     settings = TrainingSettings(int(chosen["epochs"]), chosen["rate"], 32, 0.5, decay=1e-4)
     program = ByHead(dataset.train.inputs.shape[1], len(dataset.classes), WIDTH)
     scale = math.sqrt(program.dimension)
-    held_out = Examples(scale * measured.held_out.inputs, measured.held_out.labels, measured.held_out.cells)
+    held_out = LabelledInputs(scale * measured.held_out.inputs, measured.held_out.labels, measured.held_out.cells)
     found = []
     for own, weights in _members(dataset, measured):
         stream = SeededRandomness(f"alone {job.seed} {len(found)}".encode(), TOKEN)
@@ -155,21 +155,21 @@ def alone(dataset: Dataset, job: Job) -> dict[str, float]:
     return {"": fmean(found)}
 
 
-def _measurable(dataset: Dataset) -> Measurable:
+def _measurable(dataset: Dataset) -> ClientDistributions:
     features = Features.of(dataset, SimulationSettings())
-    measured = Measurable.of(features, GRID)
+    measured = ClientDistributions.of(features, GRID)
     assert measured is not None
     return measured
 
 
-def _members(dataset: Dataset, measured: Measurable) -> list[tuple[Examples, NDArray[np.float64]]]:
+def _members(dataset: Dataset, measured: ClientDistributions) -> list[tuple[LabelledInputs, NDArray[np.float64]]]:
     """Every member's records, and the weights of the held-out ones for it."""
     names = dataset.train.columns[MEMBER]
     own = [measured.own(np.flatnonzero(names == name)) for name in np.unique(names)]
     return [(each, weights) for each in own if (weights := measured.weights(each)) is not None]
 
 
-def _accuracy(evaluate: Any, held_out: Examples, weights: NDArray[np.float64]) -> float:
+def _accuracy(evaluate: Any, held_out: LabelledInputs, weights: NDArray[np.float64]) -> float:
     """Of one member; a model is asked class and domain by class and domain, whose records all weigh the same."""
     right = 0.0
     for cell in np.unique(held_out.cells[weights > 0]):

@@ -11,7 +11,7 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding import Grid
 from secagg.encoding.grid import Origin
-from secagg.experiments.client_accuracy import Measurable
+from secagg.experiments.client_accuracy import ClientDistributions
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -40,7 +40,7 @@ def dataset(*, told: bool = True, held_out: int = 60) -> Dataset:
 def test_weights_are_the_clients_shares() -> None:
     """Held-out records of a cell weigh together as much as the client has records of it; of other cells nothing."""
     features = Features.of(dataset(), SETTINGS)
-    measurable = Measurable.of(features, Grid(20.0))
+    measurable = ClientDistributions.of(features, Grid(20.0))
     assert measurable is not None
     own = measurable.own(np.array([0, 6, 12, 4]))  # three of class a in art, one of class b in photo
     weights = measurable.weights(own)
@@ -54,7 +54,7 @@ def test_nothing_is_like_a_client_that_has_what_nobody_held_out() -> None:
     """No weights, and no accuracy, for records whose like is not held out."""
     parts = records(1, 90), records(2, 60).take(np.arange(60)[records(2, 60).labels != 0])
     features = Features.of(Dataset("d", "features", *parts, ("a", "b", "c"), None, None, None), SETTINGS)
-    measurable = Measurable.of(features, Grid(20.0))
+    measurable = ClientDistributions.of(features, Grid(20.0))
     assert measurable is not None
     assert measurable.weights(measurable.own(np.array([0, 3]))) is None
     assert measurable.weights(measurable.own(np.array([0, 1]))) is not None
