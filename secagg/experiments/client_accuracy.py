@@ -20,8 +20,8 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Grid, inputs_of
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
-from secagg.heads.adaptation import records_used
+from secagg.heads import LinearHead, predict
+from secagg.heads.adaptation import Adaptation, adapt, class_means, records_used
 from secagg.heads.evaluation import clopper_pearson
 from secagg.networks import TrainedModel
 from secagg.session import RoundSetup, SumResult
@@ -132,7 +132,9 @@ def measure_personal(
     models = {}
     for member in result.members:
         own = personal_models(last, result.members, result.vector, states[member])
-        models[member] = {name: model.over(features.map) for name, model in own.items()}
+        models[member] = {
+            name: model.over(features.map) for name, model in own.items() if isinstance(model, TrainedModel)
+        }
     prepared = any(model.reads_inputs for own in models.values() for model in own.values())
     measurable = ClientDistributions.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
     if measurable is None:
