@@ -23,8 +23,18 @@ import numpy as np
 from secagg.agreement.policy import Budget
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.ledger.spending import Account, Cost, Release, Spent, account_of, came_to, refuse_overspending, settles
-from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
+from secagg.ledger.spending import (
+    Account,
+    Cost,
+    Neighbours,
+    Release,
+    Spent,
+    account_of,
+    came_to,
+    refuse_overspending,
+    settles,
+)
+from secagg.privacy import Adjacency, GaussianCost, RdpCurve, SampledSteps, TrainingCost, Unit
 from secagg.system.files import open_private
 
 FILE_NAME = "ledger.sqlite"
@@ -369,7 +379,8 @@ def _release(row: Sequence[Any], costs: Sequence[tuple[Any, ...]]) -> Release | 
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(blob, bytes) for blob in blobs)):
         return None
     try:
-        spent = tuple(Spent(unit, adjacency, COSTS[kind](content)) for unit, adjacency, kind, content in costs)
-        return Release(data_name, session, plan, unit, adjacency, float(epsilon), float(delta), spent)
+        spent = tuple(Spent(Unit(each), Adjacency(other), COSTS[kind](cost)) for each, other, kind, cost in costs)
+        neighbours: Neighbours = Adjacency(adjacency) if adjacency else ""
+        return Release(data_name, session, plan, Unit(unit), neighbours, float(epsilon), float(delta), spent)
     except (ValueError, struct.error, BadInput):
         return None

@@ -34,6 +34,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
@@ -42,6 +43,9 @@ from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
+Neighbours = Adjacency | Literal[""]
+"""Which data sets ε is about; empty in a plan without noise."""
+Pair = tuple[Unit, Neighbours]
 Cost = GaussianCost | TrainingCost | RdpCurve
 LARGEST_GAP = 2.0**-40
 """The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
@@ -51,8 +55,8 @@ LARGEST_GAP = 2.0**-40
 class Spent:
     """What a whole plan costs, for one unit and adjacency. Raises BadInput where training has no cost."""
 
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     cost: Cost
 
     def __post_init__(self) -> None:
@@ -76,8 +80,8 @@ class Release:
     data_name: str
     session: bytes
     plan: bytes
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     epsilon: float
     delta: float
     spent: tuple[Spent, ...]
@@ -94,7 +98,7 @@ class Release:
                 remedy="a finite one has a cost for its own unit and adjacency, a sum without noise has none",
             )
 
-    def cost(self, unit: str, adjacency: str) -> Cost | None:
+    def cost(self, unit: Unit, adjacency: Neighbours) -> Cost | None:
         """What the release costs in a unit and adjacency; None is infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
@@ -130,7 +134,7 @@ def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
 
 
 def total_cost(
-    releases: Sequence[Release], unit: str, adjacency: str, *, gaussian: bool = True
+    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
     """Return the cost of one release or more together; None when one of them is infinite.
 
@@ -148,7 +152,7 @@ def total_cost(
 
 
 def total_epsilon(
-    releases: Sequence[Release], unit: str, adjacency: str, delta: float, *, within: Budget | None = None
+    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float, *, within: Budget | None = None
 ) -> float:
     """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
 
@@ -211,8 +215,8 @@ class Account:
     less than the sum, and `left` more than the difference.
     """
 
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     delta: float
     sessions: int
     spent: float
@@ -236,7 +240,7 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
 
-    def total(some: Sequence[Release], pair: tuple[str, str]) -> float:
+    def total(some: Sequence[Release], pair: Pair) -> float:
         return total_epsilon(some, *pair, budget.delta, within=budget)
 
     pair = max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))
@@ -252,7 +256,7 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     )
 
 
-def _left(together: Sequence[Release], pair: tuple[str, str], budget: Budget) -> float:
+def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
     """The largest ε of a Gaussian plan at the budget's δ that the filter takes after these; 0 for none.
 
     With nothing spent a plan fits by its own claim, so that it is the limit.
@@ -284,7 +288,7 @@ def _exact_before(others: Sequence[Release]) -> str:
     return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 
-def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], total: float, budget: Budget) -> str:
+def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, budget: Budget) -> str:
     """The refused addition, in numbers that are rounded up."""
     name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
     if math.isinf(release.epsilon):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from methods import Method
 from methods.method import SumSpec
-from secagg.agreement.plan import Plan
+from secagg.agreement.plan import Plan, Result
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Kind
 from secagg.errors import BadInput, ProtocolViolation
@@ -47,7 +47,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
             "leave the cohort out, or train by fedavg",
         ),
         (
-            plan.result != "members",
+            plan.result is not Result.MEMBERS,
             "members that are not drawn for the last round are in all states but the last",
             "let the result go to members",
         ),

@@ -13,7 +13,7 @@ from methods import ROUNDS, method_named, method_of, parameters_of, planned_meth
 from methods.declaration import check_declaration
 from methods.gate import put_gate
 from methods.method import Fixed, SumSpec
-from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
+from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, Result, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
 from secagg.encoding import Normalisation
@@ -177,7 +177,7 @@ class PlanChoices(Choices):
     round_seconds: int | None = option(
         None, "How long it waits for members to join a later round, for which they compute first.", minimum=1
     )
-    result: str = option("members", "Who receives the head: server or members.")
+    result: Result = option(Result.MEMBERS, "Who receives the head: server or members.")
 
 
 LIKE_NOISE = 1.0
@@ -224,7 +224,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         purpose=choices.purpose,
         method=planned_method(choices.method),
         parameters=_parameters(clients, colluders, dropouts, choices),
-        data_kind=data.kind,
+        data_kind=DataKind(data.kind),
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
         backbone=planned_name(spec),
@@ -244,10 +244,10 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
-        unit=choices.unit.value,
+        unit=choices.unit,
         roster=roster.digest,
         result=choices.result,
-        normalisation=normalised.value,
+        normalisation=normalised,
         noise="",
         noises=(),
         security=choices.security,
@@ -288,8 +288,8 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
         minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
         epsilon=float(choices.epsilon),
         delta=float(choices.delta),
-        adjacency=choices.adjacency.value,
-        noise=choices.noise.value,
+        adjacency=choices.adjacency,
+        noise=choices.noise,
         noises=noises,
     )
 
@@ -397,9 +397,9 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
     """What a plan with this promise for so many clients fixes before anyone looks at a record."""
-    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    stays = plan.result is Result.MEMBERS and not protection_named(plan.protection).speaks_once
     tolerated = clients, plan.colluders, plan.dropouts
-    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
+    return Fixed(plan.dimension, len(plan.classes), plan.unit, epsilon, stays, *tolerated)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

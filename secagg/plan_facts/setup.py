@@ -10,7 +10,7 @@ from functools import cached_property
 from methods import Method, method_of
 from methods.method import SumSpec, effort_of
 from methods.round import Noise, Round
-from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.agreement.plan import NoiseFrom, Plan, Result
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.labels import digest
@@ -87,7 +87,7 @@ class SessionSetup:
         plan.grid.unit(plan.dimension)
         method = method_of(plan)
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
-        if len(sums) > 1 and plan.result != "members":
+        if len(sums) > 1 and plan.result is not Result.MEMBERS:
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
         if not plan.grid.is_normalised and method.needs_unit_length:
             raise BadInput(

@@ -7,7 +7,7 @@ import math
 from scipy.special import ndtr
 
 from methods.method import domains_of, effort_of
-from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
+from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
 from secagg.encoding import Kind
 from secagg.plan_facts.contexts import group_least
 from secagg.plan_facts.setup import SessionSetup
@@ -48,7 +48,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         *_cohorts(setup),
         ("who must agree", setup.protection.explain(setup.a_sum)),
         *_promise(setup),
-        ("who gets the head", "the server alone" if plan.result == "server" else "the server and all members"),
+        ("who gets the head", "the server alone" if plan.result is Result.SERVER else "the server and all members"),
         *_rounds(setup),
         ("waiting", _waiting(setup)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from google.protobuf.message import DecodeError, Message
 
 from secagg.errors import MalformedMessage, OtherVersion
-from secagg.wire.bounds import Items, Length, Range, Text
+from secagg.wire.bounds import Choice, Items, Length, Range, Text
 from secagg.wire.generated import (
     cohorts_pb2,
     encryption_pb2,
@@ -42,6 +42,7 @@ class Field:
     item: type | None  # the message class of a nested message, or of a tuple's items
     plural: bool
     plain: type | None  # the exact type of a plain field or of plain items
+    choice: type[Choice] | None = None  # of a plain text that is a word of this enumeration
 
 
 _FIELDS: dict[type, tuple[Field, ...]] = {}
@@ -71,6 +72,11 @@ def _field(name: str, hint: Any) -> Field:
     bound: Range | Length | Text | Items | None = None
     if get_origin(hint) is Annotated:
         hint, bound = get_args(hint)
+    choice = next(
+        (kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Choice)), None
+    )
+    if choice is not None and isinstance(bound, Text):
+        return Field(name, bound, None, False, str, choice)
     if get_origin(hint) is tuple:
         item = get_args(hint)[0]
         if not isinstance(bound, Items):
@@ -95,6 +101,16 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 def class_with(names: set[str]) -> type | None:
     """The first registered message class with exactly these fields, None where there is none."""
     return next((cls for cls, fields in _FIELDS.items() if {field.name for field in fields} == names), None)
+
+
+def read_choices(value: Any) -> None:
+    """Replace the words of a frozen message's choices by the choices; an empty one stays where its bound allows it.
+
+    To be called in `__post_init__`. Raises BadInput for a word that is none of them.
+    """
+    for field in _FIELDS[type(value)]:
+        if field.choice is not None and ((word := getattr(value, field.name)) or field.bound.problem("")):  # type: ignore[union-attr]
+            object.__setattr__(value, field.name, field.choice.read(word, field.name))
 
 
 def encode(value: Any) -> bytes:
@@ -135,6 +151,7 @@ def _to_proto(value: Any) -> Message:
     values: dict[str, Any] = {}
     for field in _FIELDS[cls]:
         content = getattr(value, field.name)
+        content = content if field.choice is None else str(content)
         _check(cls, field, content)
         if field.item is None:
             values[field.name] = content
