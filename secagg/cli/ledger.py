@@ -113,7 +113,7 @@ def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption =
 def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:
     return [
         {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
-        for unit, adjacency in itertools.product(map(str, Unit), map(str, Adjacency))
+        for unit, adjacency in itertools.product(Unit, Adjacency)
     ]
 
 

@@ -243,7 +243,8 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     def total(some: Sequence[Release], pair: Pair) -> float:
         return total_epsilon(some, *pair, budget.delta, within=budget)
 
-    pair = max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))
+    none: list[Pair] = [(Unit.RECORD, "")]
+    pair = max(noisy or pairs or none, key=lambda each: total(together, each))
     return Account(
         *pair,
         budget.delta,

@@ -109,7 +109,8 @@ def read_choices(value: Any) -> None:
     To be called in `__post_init__`. Raises BadInput for a word that is none of them.
     """
     for field in _FIELDS[type(value)]:
-        if field.choice is not None and ((word := getattr(value, field.name)) or field.bound.problem("")):  # type: ignore[union-attr]
+        word, may_be_empty = getattr(value, field.name), isinstance(field.bound, Text) and field.bound.low == 0
+        if field.choice is not None and (word or not may_be_empty):
             object.__setattr__(value, field.name, field.choice.read(word, field.name))
 
 
