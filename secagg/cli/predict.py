@@ -162,7 +162,7 @@ def _write_page(
     predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None, path: Path
 ) -> None:
     with extra("audit", "the page"):
-        from secagg.cli.scores_page import page_of
+        from secagg.cli.page import page_of
 
     path.write_text(page_of(predictor, found, scored, calibration), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.cli.comparison_page import comparison_page
+from secagg.cli.page import comparison_page
 from secagg.experiments.frames import html_of
 from secagg.experiments.measures import SHOWN
 from secagg.experiments.tables import Table
