@@ -41,9 +41,9 @@ def compare(
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. A second table has how each method differs from the first, paired
     by seed. OUT receives results.csv, results.json, table.md, table.tex, paired.md, paired.tex, measures.md,
-    measures.tex, accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart, and
-    curves.csv, curves.png and curves.svg where plans have several rounds. After an interruption the same command goes
-    on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
+    measures.tex, accuracy.png and accuracy.svg, and curves.csv, curves.png and curves.svg where plans have several
+    rounds. After an interruption the same command goes on with the runs that are missing. --shard and --collect are
+    those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, runs.shard)

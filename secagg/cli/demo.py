@@ -126,14 +126,17 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import Question, judged
+    from threat_models.auditing import AuditRequest, run_audit
     from threat_models.report.content import Outcome
+    from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
-    report, _ = judged(asked, speaker)
+    asked = AuditRequest(transcripts, adversaries, known, stage.data("public"), trust=_trust(stage))
+    report = run_audit(asked, speaker).report
+    page.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
+    speaker.say(f"wrote {page}")
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
@@ -149,7 +152,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
 
 def _with_training(choices: PlanChoices) -> PlanChoices:
     """The choices; where a method trains, with parameters by which few rounds get far on digits, unless given."""
-    if not method_named(choices.method).trains:
+    if not method_named(choices.method).traits.shares_one_model:
         return choices
     usual = ON_DIGITS if math.isinf(choices.epsilon) else ON_DIGITS_WITH_NOISE
     given = {**parameters_of(choices.method, {}, usual), **choices.method_parameters}
@@ -157,7 +160,7 @@ def _with_training(choices: PlanChoices) -> PlanChoices:
 
 
 def _choices(method: str, expand: int | None, protection: str, epsilon: float) -> PlanChoices:
-    usual = 0 if method_named(method).trains else EXPAND
+    usual = 0 if method_named(method).traits.shares_one_model else EXPAND
     return PlanChoices(
         purpose="recognise handwritten digits",
         method=method,
@@ -294,7 +297,7 @@ def summary(
         ("it proves", verified["proves"]),
     ]
     files = [
-        ("the model" if setup.method.trains else "the head", content["head"]),
+        ("the model" if setup.method.traits.shares_one_model else "the head", content["head"]),
         ("the server's transcript", content["transcript"]),
         ("the plan", str(stage.folder / "plan.json")),
         ("the audit's page", content["audit"]),

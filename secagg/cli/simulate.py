@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from methods.gate import without_gate
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -24,8 +26,8 @@ from secagg.cli.options import DataSource, with_settings
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.curves import write_curves
 from secagg.experiments.outcome import SimulationResult, in_the_sum
+from secagg.experiments.plots import write_curves
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
@@ -165,13 +167,15 @@ def _of_reference(result: SimulationResult) -> str:
     if result.federated is None:
         return "accuracy, pooled, no noise"
     plan, method = result.federated.setup.plan, result.federated.setup.method
-    is_pooled = all(kind.is_additive for kind in method.ungated.sums(plan.dimension, len(plan.classes), plan.levels))
-    without = "no gate or noise" if method.class_threshold else "no noise"
+    is_pooled = all(
+        kind.is_additive for kind in without_gate(method).sums(plan.dimension, len(plan.classes), plan.levels)
+    )
+    without = "no gate or noise" if method.traits.class_threshold else "no noise"
     return f"accuracy, {'pooled' if is_pooled else 'the same'}, {without}"
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
-    content = result.to_json()
+    content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from methods import ROUNDS, method_named, method_of, parameters_of, planned_method
 from methods.declaration import check_declaration
-from methods.gate import put_gate
+from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
 from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, Result, canonical_json
 from secagg.agreement.roster import Roster
@@ -208,7 +208,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         )
     refuse_drowned_scores(setup)
     method = method_of(plan)
-    check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
+    check_declaration(without_gate(method), plan.dimension, len(plan.classes), plan.grid)
     return plan
 
 
@@ -337,10 +337,10 @@ def normalisation_for(choices: Choices) -> Normalisation:
     has_noise = math.isfinite(choices.epsilon)
     if choices.normalise is not None:
         chosen = choices.normalise
-    elif not has_noise and choices.pipeline is Rules.BY_EPSILON and not method.needs_unit_length:
+    elif not has_noise and choices.pipeline is Rules.BY_EPSILON and not method.traits.needs_unit_length:
         chosen = Normalisation.NONE
     else:
-        by_unit = choices.centre or method.keeps_mean
+        by_unit = choices.centre or method.traits.keeps_mean
         chosen = Normalisation.UNIT if by_unit else Normalisation.CENTRED_UNIT
     if chosen is Normalisation.NONE and has_noise:
         raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")

@@ -1,8 +1,8 @@
 """Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
 
-from secagg.wire.bounds import MAX_FRAME_BYTES, Choice, Items, Length, Range, Text
+from secagg.wire.bounds import MAX_FRAME_BYTES, Choice, Items, Length, Range, Text, require_in_range
 from secagg.wire.codec import decode, encode, message, read_choices
-from secagg.wire.text import from_json, read_json, to_json
+from secagg.wire.text import from_json, plain, plain_fields, read_json, to_json
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -15,7 +15,10 @@ __all__ = [
     "encode",
     "from_json",
     "message",
+    "plain",
+    "plain_fields",
     "read_choices",
     "read_json",
+    "require_in_range",
     "to_json",
 ]

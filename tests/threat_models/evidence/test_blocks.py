@@ -17,8 +17,10 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.targets import targets_in
-from threat_models.evidence import known_of, plant, rehearse
 from threat_models.evidence.blocks import assign_cells
+from threat_models.evidence.canaries import plant
+from threat_models.evidence.simulation import rehearse
+from threat_models.evidence.transcripts import known_of
 from threat_models.session import Records
 from threat_models.views import view_of
 

@@ -16,9 +16,8 @@ from secagg.session import read_records
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
-from threat_models.estimation import audit_canaries
-from threat_models.evidence import canaries_of, plant, prepare
-from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
+from threat_models.estimation.one_run_audit import audit_canaries
+from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE, canaries_of, plant, prepare
 from threat_models.session import Records
 
 GRIDS = [Normalisation.NONE, Normalisation.UNIT, Normalisation.CENTRED_UNIT]

@@ -20,7 +20,7 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.audit import examine
-from threat_models.evidence import known_of, of_plans
+from threat_models.evidence.transcripts import known_of, of_plans
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Knowledge, Records
 from threat_models.views import missing_from, view_of

@@ -17,7 +17,7 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.parts import Equations, equations_in
 from threat_models.audit import examine
-from threat_models.evidence import known_of, of_plans, read_sessions
+from threat_models.evidence.transcripts import known_of, of_plans, read_sessions
 from threat_models.findings import Finding, Verdict
 from threat_models.session import Knowledge, Session
 from threat_models.views import view_of
