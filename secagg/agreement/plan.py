@@ -29,7 +29,7 @@ MOST_STATED = 1 << 40
 
 
 class NoiseFrom(Choice):
-    """Who adds the noise."""
+    """The party that adds the noise."""
 
     CLIENT = "client"
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
@@ -40,7 +40,7 @@ class NoiseFrom(Choice):
 
 
 class DataKind(Choice):
-    """What one record is."""
+    """The kind of one record."""
 
     FEATURES = "features"
     IMAGES = "images"
@@ -50,7 +50,7 @@ class DataKind(Choice):
 
 
 class Result(Choice):
-    """Who receives what the sums lead to."""
+    """The parties that receive the result."""
 
     SERVER = "server"
     """The server alone."""
@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def grid(self) -> Grid:
-        """How features become integers."""
+        """The grid on which features become integers."""
         return Grid(self.radius, self.levels, self.centre, self.normalisation)
 
     @property

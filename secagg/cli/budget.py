@@ -1,4 +1,4 @@
-"""How a budget is said: spent, this plan, together, limit, left; what is spent is rounded up, what is left down."""
+"""A budget as text and JSON: spent (rounded up), this plan, together, limit, left (rounded down)."""
 
 from __future__ import annotations
 

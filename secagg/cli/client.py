@@ -112,7 +112,7 @@ def _take_part(speaker: Speaker, member: Client) -> list[tuple[SessionSetup, Out
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """What the plan leaves of the member's budget, for JSON and for people."""
+    """Return what the plan leaves of the member's budget, as JSON and as rows."""
     account, name = member.federation.account(), member.policy.data_name
     return {"budget": budget_content(account, name)}, budget_rows(account, name)
 
@@ -133,7 +133,7 @@ def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
 
 
 def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
-    """What has left, and where the receipts are."""
+    """Report what has left, and where the receipts are."""
     transcript = session_folder(state, setup) / FILE_NAME
     sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
     return {
@@ -154,7 +154,7 @@ def _what_next(setup: SessionSetup) -> str:
 
 
 def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
-    """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
+    """Report all rounds, with the head of the last; write the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])

@@ -1,4 +1,4 @@
-"""How the command line speaks.
+"""Output of the commands: results, progress, logs, errors.
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
 unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes. Names come from others:
@@ -37,7 +37,7 @@ WINDOW_SECONDS = 60.0
 
 @dataclass
 class _Seen:
-    """How often a line came since it came first."""
+    """Count of one log line since its first occurrence."""
 
     first: float
     name: str
@@ -216,7 +216,7 @@ class Speaker:
 
 
 def _lines(text: str) -> str:
-    """The text, each of its lines as it can be shown."""
+    """Escape each line of a text for a terminal."""
     return "\n".join(map(escaped, text.split("\n")))
 
 

@@ -111,7 +111,7 @@ def demo(
 
 
 def _verified(stage: Stage, transcripts: list[Path]) -> Verified:
-    """What the server's transcript of the last sum proves, held against those of the sums before it."""
+    """Verify the server's transcripts together; return what that of the last sum proves."""
     found = verify_together(transcripts, _trust(stage))
     for each in found:
         if isinstance(each, SecaggError):
@@ -125,7 +125,7 @@ def _trust(stage: Stage) -> Trust:
 
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
-    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
+    """Audit the sums for two adversaries; return the reports' paths and the gate's verdict."""
     from threat_models.auditing import AuditRequest, run_audit
     from threat_models.report.content import Outcome
     from threat_models.report.html import as_html
@@ -201,7 +201,7 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
 
 
 def _enrol(out: Path, members: tuple[str, ...], seconds: Mapping[str, str]) -> Roster:
-    """What `pki init`, `pki request` and `pki issue` do, for everyone; `seconds` are names and roles."""
+    """Enrol every party as `pki init`, `pki request` and `pki issue` do; `seconds` are names and roles."""
     create_authority(out / "authority", "demo consortium")
     requests = [create_request(out / SERVER / "tls", SERVER, "server")]
     requests += [create_request(out / name / "tls", name, "client") for name in members]
@@ -236,7 +236,7 @@ def _accuracy(stage: Stage, head: Path) -> Evaluation:
 
 
 def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
-    """What all records in one place would have given without noise, and one member's first true counts.
+    """Evaluate the head of all records in one place without noise; return also one member's first true counts.
 
     With cohorts: what theirs would have given, as the session `setup` tells who they were.
     """
@@ -248,7 +248,7 @@ def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
 
 
 def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
-    """What the audit comes to, and what was to be expected; `can_promise`: a demo of this plan takes a finite ε."""
+    """Sum up the audit beside what was to be expected; `can_promise`: a demo of this plan takes a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
@@ -331,7 +331,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
 
 
 def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
-    """What stands in the same place of what the first member uploaded, and who got it."""
+    """Show the same place of the first member's upload, and its receiver."""
     receiver = setup.protection.deliveries(setup.context)[0].receiver
     name = stage.roster.name(receiver)
     vector = vector_path(stage.session(name), 1).read_bytes()

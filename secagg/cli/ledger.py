@@ -35,7 +35,7 @@ StateOption = Annotated[Path, typer.Option("--state", help="The member's folder:
 def show(
     state: StateOption,
     data: Annotated[str | None, typer.Option(help="Only this data set, under any version of its name.")] = None,
-    delta: Annotated[float, typer.Option(help="The chance that the totals leave out.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="δ of the totals: probability with which their ε may fail.")] = 1e-5,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Also say what this policy's budget leaves of its data set.")
     ] = None,

@@ -1,4 +1,4 @@
-"""What the commands of all parties share: their options, their keys, and how they show what came of a session."""
+"""Options and output that the commands of all parties share."""
 
 from __future__ import annotations
 

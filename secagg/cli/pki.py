@@ -41,7 +41,7 @@ def passphrase_of(ca: Path, file: Path | None) -> bytes | None:
 
 
 def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
-    """A passphrase from a file, else the environment, else whoever sits at the terminal, `twice` where it is new.
+    """Read a passphrase from a file, else the environment, else the terminal, `twice` where it is new.
 
     Raises BadInput where there is nobody to ask, and for an empty one.
     """
@@ -169,7 +169,7 @@ def _say_changed(speaker: Speaker, path: Path) -> None:
 
 @app.command("remove")
 def remove_member(
-    name: Annotated[str, typer.Argument(help="The member that is to be none any more.")],
+    name: Annotated[str, typer.Argument(help="The member to remove.")],
     ca: CaOption,
     reason: Annotated[str, typer.Option(help="Why, in words that all members read.")] = "",
     passphrase_file: PassphraseOption = None,
@@ -280,7 +280,7 @@ def show(
 
 
 def _show(speaker: Speaker, file: Path) -> None:
-    """What a roster's file holds, and two digests: the roster's own, and that of the file as `sha256sum` has it."""
+    """Show a roster, with two digests: the roster's own, and that of the file as `sha256sum` has it."""
     roster, file_sha256 = read_roster(file), hashlib.sha256(file.read_bytes()).hexdigest()
     content: dict[str, Any] = {
         "consortium": roster.consortium,

@@ -63,7 +63,7 @@ RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's r
 
 
 def _refuse_validation(share: float) -> None:
-    """Raise BadInput where records are to be held out: in a federation nobody is told how good a head is on them."""
+    """Refuse --validate: accuracy on members' records is a release that no plan covers. Raises BadInput."""
     if share:
         problem = "validation on members' records is a release that no plan's epsilon covers"
         raise BadInput(problem, remedy="choose by secagg simulate --validate, on public data")
@@ -197,7 +197,7 @@ def check(
 
 
 def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
-    """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
+    """Return what the plan leaves of the budget. Raises PlanRefused where it does not fit."""
     releases, release = releases_in(state), release_of(setup, policy.data_name)
     refuse_overspending(releases, release, policy.budget)
     return account_of(releases, release, policy.data_name, policy.budget)

@@ -1,4 +1,4 @@
-"""What `secagg aggregator` and `secagg key-holder` share: a second party's part in a plan."""
+"""The part of a helper in a plan, which `secagg aggregator` and `secagg key-holder` share."""
 
 from __future__ import annotations
 

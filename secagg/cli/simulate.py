@@ -141,7 +141,7 @@ def _simulate(
 
 
 def _follow(told: Steps) -> Watcher:
-    """What says, where a plan has several rounds, how far it is and what was known last."""
+    """Return a watcher that reports the round and the last accuracy of a plan of several rounds."""
 
     def playing(number: int, rounds: int, report: RoundReport | None) -> None:
         if rounds == 1:
@@ -160,7 +160,7 @@ def _known(report: RoundReport) -> str:
 
 
 def _of_reference(result: SimulationResult) -> str:
-    """What the reference is: records in one place, or the same clients where what they train or keep is their own.
+    """Name the reference: records in one place, or the same clients where what they train or keep is their own.
 
     It has no class gate: beside a plan that has one it says what gate and noise cost together.
     """
@@ -214,6 +214,6 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
 
 
 def _on_the_way(result: SimulationResult) -> str:
-    """What was known after some of the rounds, evenly spread; empty where a plan has one, or nothing was measured."""
+    """List accuracy after some rounds, evenly spread; empty for one round, or where nothing was measured."""
     measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
     return "; ".join(f"{each.number}: {_known(each)}" for each in measured[:: max(1, -(-len(measured) // SHOWN))])

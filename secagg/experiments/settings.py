@@ -1,4 +1,4 @@
-"""What a simulation can vary."""
+"""The settings of a simulation."""
 
 from __future__ import annotations
 
@@ -58,8 +58,12 @@ class SimulationSettings(Choices):
 
     parameters: str = again("parameters", "")
     noise: str = again("noise", "client")  # type: ignore[assignment]
-    clients: int | None = option(None, "Default 5; one per table of a folder; column:… fixes it.", minimum=1)
-    partition: str = option("iid", "iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")
+    clients: int | None = option(
+        None, "Clients; default 5, for a folder one per table, with --partition column:NAME one per value.", minimum=1
+    )
+    partition: str = option(
+        "iid", "How records are dealt to clients: iid, dirichlet:ALPHA, shards:K or column:NAME[:K]."
+    )
     every: int | None = option(
         None,
         "In a plan of several sums: measure accuracy after every K; default: about 20 times.",
@@ -67,11 +71,11 @@ class SimulationSettings(Choices):
         metavar="K",
     )
     leave_out: str | None = option(
-        None, "Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"
+        None, "Records of this value are the test records, and no client has them.", metavar="COLUMN=VALUE"
     )
     validate: float = option(
         0.0,
-        "Measure on this fraction of the training records instead: to choose constants.",
+        "Hold this fraction of the training records out and measure accuracy on it, to choose constants.",
         minimum=0,
         maximum=0.9,
     )
@@ -80,7 +84,7 @@ class SimulationSettings(Choices):
         "What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
         metavar="HOW",
     )
-    dropouts: int = option(0, "Clients that vanish, at different steps.", minimum=0)
+    dropouts: int = option(0, "Clients that drop out, at different steps of the protocol; default 0.", minimum=0)
     seed: int = option(
         0,
         "Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members draw to "
@@ -89,10 +93,10 @@ class SimulationSettings(Choices):
     )
     noise_seed: int | None = option(
         None,
-        "Repeat noise and what members draw to train, bit for bit; with finite epsilon the result is not private.",
+        "Repeat noise and what members draw to train, bit for bit; with a finite epsilon the result is not private.",
         minimum=0,
     )
-    reference: bool = option(True, "Say what the same gives without noise.")
+    reference: bool = option(True, "Also compute the same without noise, to compare with.")
 
     @classmethod
     def listed(cls) -> str:
@@ -137,7 +141,7 @@ class SimulationSettings(Choices):
             self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 
     def colluders_of(self, clients: int) -> int:
-        """How many colluders the plan for so many clients withstands."""
+        """The number of colluders that the plan for so many clients withstands."""
         return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
@@ -151,7 +155,7 @@ class SimulationSettings(Choices):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was given and does nothing: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
+        """Notes on settings without effect: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
         idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
         if math.isfinite(self.epsilon) or self.paper_noise or not idle:
             return ()
@@ -165,12 +169,12 @@ class SimulationSettings(Choices):
 
     @property
     def has_known_noise(self) -> bool:
-        """Whether there is noise, and whoever knows the seed takes it off."""
+        """Whether there is noise that anyone who knows the seed can remove."""
         return self.noise_seed is not None and (math.isfinite(self.epsilon) or self.paper_noise is not None)
 
     @property
     def adaptation(self) -> Adaptation | None:
-        """What `adapt` says, if anything. Raises BadInput when it cannot be read."""
+        """The training after the sum that `adapt` names, if any. Raises BadInput when it cannot be read."""
         return Adaptation.read(self.adapt) if self.adapt else None
 
     def _check_numbers(self) -> None:
