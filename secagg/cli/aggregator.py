@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import ModelOption, PlanOption, PluginOption
-from secagg.cli.party import StateOption, TlsOption, WaitOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
 from secagg.plan_facts.setup import LEAST_PATIENCE
 

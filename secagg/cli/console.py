@@ -234,6 +234,12 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
 
 
+def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """The plain values, for people; lists and tables are in the JSON."""
+    plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
+    return [(name.replace("_", " "), str(value)) for name, value in plain.items()]
+
+
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:

@@ -42,7 +42,7 @@ def _names_where(holds: Callable[[Protection], bool]) -> str:
 
 
 def read_words(text: str) -> str:
-    """Read an option: its own words where it has an "=" in it, else those of the file that it names. Raises BadInput."""
+    """Read an option: its own words if it has an "=" in it, else those of the file that it names. Raises BadInput."""
     if "=" in text or not text.strip():
         return text
     try:
@@ -74,6 +74,9 @@ def _take_formats(specs: list[str] | None) -> list[str] | None:
     return specs
 
 
+StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
+TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
+WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 _READ: dict[str, Callable[[str], Any]] = {"epsilon": to_epsilon, "refine": read_rounds}
 _SPELLED = {"epsilon": "inf", "refine": BY_RULE}

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.agreement.plan import read_plan
-from secagg.cli.console import Speaker, two_columns
-from secagg.cli.party import rows_of
+from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
 from secagg.plan_facts import SessionSetup

@@ -84,7 +84,7 @@ class SimulationSettings(Choices):
         "What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
         metavar="HOW",
     )
-    dropouts: int = option(0, "Clients that drop out, at different steps of the protocol; default 0.", minimum=0)
+    dropouts: int = option(0, "Clients that drop out, at different steps of the protocol.", minimum=0)
     seed: int = option(
         0,
         "Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members draw to "

@@ -124,13 +124,13 @@ class Choices:
         minimum=1,
     )
     class_gate: int = option(
-        0, "Leave out classes that fewer honest clients than this hold; 0 (default): no census, no gate.", minimum=0
+        0, "Leave out classes that fewer honest clients than this hold; 0: no census, no gate.", minimum=0
     )
-    covariance: str = option("within", "Covariance of the head: within classes (default), or total (the paper's).")
+    covariance: str = option("within", "Covariance of the head: within classes, or total (the paper's).")
     ridge: float | None = option(None, "Ridge of the covariance, in units of tr(covariance)/d; default by the method.")
     backbone: str | None = option(None, "features, pixels, random-features:M or a .pt2 file; several joined by +.")
-    expand: int = option(0, "Number of random ReLU features after the backbone; 0 (default): none.", minimum=0)
-    centre: float = option(0.0, "Public constant subtracted from every feature; default 0.")
+    expand: int = option(0, "Number of random ReLU features after the backbone; 0: none.", minimum=0)
+    centre: float = option(0.0, "Public constant subtracted from every feature.")
     radius: float | None = option(None, "Public bound of the feature vectors' L2 length; a longer record is refused.")
     normalise: Normalisation | None = option(
         None, "Normalisation of each record's features; default none, with noise or refinement centred-unit."
@@ -143,12 +143,8 @@ class Choices:
     max_records: int | None = option(
         None, "Most records of one client; a client with more refuses the plan.", minimum=1
     )
-    at_least: int = option(
-        0, "Fewest records of all members together, as you state; 0 (default): not stated.", minimum=0
-    )
-    cohort: int = option(
-        0, "Clients drawn for each round of a method that trains; 0 (default): all.", minimum=0, metavar="K"
-    )
+    at_least: int = option(0, "Fewest records of all members together, as you state; 0: not stated.", minimum=0)
+    cohort: int = option(0, "Clients drawn for each round of a method that trains; 0: all.", minimum=0, metavar="K")
     colluders: int | None = option(
         None, "Clients assumed to collude with the server (default 1; 0 for one or two clients).", minimum=0
     )
