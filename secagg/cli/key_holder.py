@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
-from secagg.cli.second import ServerOption, take_part
+from secagg.cli.helper import ServerOption, take_part
 from secagg.plan_facts.setup import LEAST_PATIENCE
 
 
