@@ -250,7 +250,7 @@ def warn_of_programs(
         speaker.say(line)
 
 
-def percent(evaluation: Evaluation) -> str:
+def format_accuracy(evaluation: Evaluation) -> str:
     """An accuracy with its interval and counts."""
     low, high = (100 * bound for bound in evaluation.interval)
     share = 100 * evaluation.accuracy
@@ -295,7 +295,7 @@ def refuse_unwritable(path: Path) -> None:
         raise BadInput(f"{path} cannot be written: permission denied", remedy="write to another file")
 
 
-def to_epsilon(text: str) -> float:
+def read_epsilon(text: str) -> float:
     """The value of an --epsilon option. Raises BadInput unless it is inf or a number above 0."""
     try:
         value = float(text)

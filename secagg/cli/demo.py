@@ -20,7 +20,15 @@ from methods import method_named, parameters_of, sums_of
 from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import write_plan
 from secagg.agreement.roster import Roster
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns, warn_of_programs
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    format_accuracy,
+    read_epsilon,
+    two_columns,
+    warn_of_programs,
+)
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
@@ -67,7 +75,7 @@ def demo(
     cohort: CohortOption = 0,
     protection: ProtectionOption = USUAL,
     epsilon: Annotated[
-        float, typer.Option(parser=to_epsilon, help="For one record, add-remove, delta 1e-5; inf: no noise.")
+        float, typer.Option(parser=read_epsilon, help="For one record, add-remove, delta 1e-5; inf: no noise.")
     ] = math.inf,
     refine: RefineOption = 0,
     json_to: JsonOption = None,
@@ -322,8 +330,11 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
         promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
     size = f"{setup.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
     return [
-        ("accuracy on held-out data", percent(federated)),
-        (f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}", f"{percent(pooled)}, without noise"),
+        ("accuracy on held-out data", format_accuracy(federated)),
+        (
+            f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}",
+            f"{format_accuracy(pooled)}, without noise",
+        ),
         ("clients in the sum", in_the_sum(content["survivors"], content["clients"], cohort)),
         ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
         ("epsilon", promised),

@@ -9,7 +9,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.privacy import Adjacency, Mechanism
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.epsilon import MOST_SHARES, MOST_TIMES, USUAL_SIGMA, promised
 from secagg.privacy.sampler import LARGEST_SIGMA
 
@@ -60,7 +60,7 @@ def epsilon(
         sessions=sessions,
     )
     rows = [
-        ("epsilon", f"{shown(content['epsilon'])} at delta {delta:g}"),
+        ("epsilon", f"{format_epsilon(content['epsilon'])} at delta {delta:g}"),
         ("noise multiplier", f"{math.ceil(content['noise_multiplier'] * 1e6) / 1e6:.6f} (σ/Δ)"),
         ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
         ("mechanism", mechanism.value),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.cli.helper import ServerOption, take_part
+from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.setup import LEAST_PATIENCE
 
 

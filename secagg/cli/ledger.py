@@ -19,7 +19,7 @@ from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.ledger.spending import Cost, Release, in_force, settles, total_epsilon
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
 from secagg.system.printable import escaped
@@ -152,7 +152,7 @@ def _number(epsilon: float) -> float | str:
 
 
 def _show(epsilon: float | str) -> str:
-    return epsilon if isinstance(epsilon, str) else shown(epsilon)
+    return epsilon if isinstance(epsilon, str) else format_epsilon(epsilon)
 
 
 def _table(title: str, entries: list[Entry]) -> list[str]:

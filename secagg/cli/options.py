@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
-from secagg.cli.console import to_epsilon
+from secagg.cli.console import read_epsilon
 from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
@@ -78,7 +78,7 @@ StateOption = Annotated[Path, typer.Option("--state", help="This party's folder:
 TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
 WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
-_READ: dict[str, Callable[[str], Any]] = {"epsilon": to_epsilon, "refine": read_rounds}
+_READ: dict[str, Callable[[str], Any]] = {"epsilon": read_epsilon, "refine": read_rounds}
 _SPELLED = {"epsilon": "inf", "refine": BY_RULE}
 """Settings that are said in other words than Python's, and the words of their defaults."""
 

@@ -17,7 +17,7 @@ from secagg.cli.console import (
     QuietOption,
     Speaker,
     Steps,
-    percent,
+    format_accuracy,
     refuse_unwritable,
     two_columns,
     warn_of_programs,
@@ -32,7 +32,7 @@ from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
 from secagg.experiments.summary import Run
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection import protection_named
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.engines import LocalProcesses
@@ -155,7 +155,7 @@ def _follow(told: Steps) -> Watcher:
 def _known(report: RoundReport) -> str:
     """The accuracy and the ε spent, where there are any."""
     test, spent = report.evaluation, report.epsilon_spent
-    known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {shown(spent)}" if spent is not None else ""]
+    known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {format_epsilon(spent)}" if spent is not None else ""]
     return ", ".join(filter(None, known))
 
 
@@ -178,7 +178,10 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
     rows = [
-        (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
+        (
+            f"accuracy on held-out {held_out}",
+            format_accuracy(result.evaluation) if result.evaluation else "no held-out data",
+        ),
         ("clients in the sum", in_the_sum(content["survivors"], content["clients"], content["cohort"])),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]

@@ -39,7 +39,7 @@ from typing import Literal
 from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
@@ -294,9 +294,9 @@ def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, 
     name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
     if math.isinf(release.epsilon):
         return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"
-    before, added = (shown(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
+    before, added = (format_epsilon(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
     unit, adjacency = pair
     return (
-        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {shown(total)}, "
+        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {format_epsilon(total)}, "
         f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level){_exact_before(others)}"
     )

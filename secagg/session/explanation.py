@@ -13,7 +13,7 @@ from secagg.plan_facts.contexts import group_least
 from secagg.plan_facts.setup import SessionSetup
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
-from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
+from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 from secagg.session.attachments import KEPT_OPENINGS
 from secagg.session.returning import may_return, witnesses_of
 
@@ -328,7 +328,7 @@ def _against(setup: SessionSetup) -> str:
     if not protection.hides_vectors:
         return "everybody, though the server sees every vector: each client's own share of the noise is enough"
     if claim is not None and not claim.holds_against_members:
-        lone = f"each knows its own share: against one, epsilon is {shown(claim.against_member)}"
+        lone = f"each knows its own share: against one, epsilon is {format_epsilon(claim.against_member)}"
         return f"{opener} and everybody who sees what it publishes, but not the members ({lone})"
     members = f"any {plan.colluders}" if plan.colluders else "any one"
     return f"{opener}, {members} of the members, and everybody who sees what they publish"

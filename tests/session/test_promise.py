@@ -16,7 +16,7 @@ from secagg.experiments.session import run_session
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.noise_plan import NoiseParties
 from secagg.privacy import Adjacency, Mechanism, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session import LocalRecords, conclude, contribution_of
@@ -267,7 +267,7 @@ def test_every_share_counts_only_where_no_member_sees_anything():
     for setup, fewest in ((careful, 4), (trusting, 5)):
         assert setup.claim is not None
         assert setup.claim.releases.first.fewest == fewest
-    member = shown(trusting.claim.against_member)
+    member = format_epsilon(trusting.claim.against_member)
     said = f"not against a client, which knows its own share: against one, epsilon is {member}."
     assert said in trusting.claim.sentence()
     assert trusting.claim.against_member == trusting.claim.releases.epsilon(DELTA, honest=4) > 1.1

@@ -415,7 +415,7 @@ ENTRIES = (
         "cost before it was settled",
         "An abort states what the ledger held before it was settled.",
         "secagg.federation.client:FederationClient._with_cost",
-        (("shown(rows[-1].epsilon)", "shown(rows[0].epsilon)"),),
+        (("format_epsilon(rows[-1].epsilon)", "format_epsilon(rows[0].epsilon)"),),
         (SETTLED,),
     ),
     PlantedFault(
