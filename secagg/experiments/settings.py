@@ -37,23 +37,12 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings(Choices):
-    """Everything that `simulate` can vary; the names are those of the command line.
+    """Everything that `simulate` can vary; the names are those of the command line, and each field holds its help.
 
-    `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
-    per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
-    `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
-    rounds where they pay, as far as a plan's fields tell. `pipeline` "under-noise": both rules go as under noise at
-    ε = ∞ too, where the grid stays fine. `rounds`: the method's parameter of that name. `every`: after
-    how many rounds accuracy is measured again; None: so that it is about 20 times, the last round always among them.
-    `at_least`: records that all clients have together at the least, as stated, never as counted. `validate`: this
-    fraction of the training records is in no client and takes the place of the test part, for choosing constants.
-    `cohort`: how many clients are drawn for each round; 0: all. `dropouts` and `colluders` are then of a cohort.
-    `adapt`, "align:1" say, is what each client trains after the sum.
-    `seed` moves the partition, the choice of dropouts and the draw of cohorts (and the baselines' training), nothing
-    else: keys, masks and noise are not seeded, but for `noise_seed`, under which the same settings give the same bits,
-    and no privacy.
-    `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
-    a value of another type and for what cannot be or does not go together.
+    `parameters` may also be a mapping, {"slots": 16, "keep": 0.9} say. `refine` None: rounds where they pay, as far as
+    a plan's fields tell. With `cohort`, `dropouts` and `colluders` are of a cohort. `seed` moves the baselines'
+    training, too; keys and masks are never seeded. Raises BadInput, naming the setting, for a value of another type and
+    for what cannot be or does not go together.
     """
 
     parameters: str = again("parameters", "")
@@ -100,9 +89,10 @@ class SimulationSettings(Choices):
 
     @classmethod
     def listed(cls) -> str:
-        """Every setting with its default, and what they mean, as a paragraph of help."""
-        defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112, break_on_hyphens=False)
-        return indent(f"Settings and their defaults:\n{defaults}\n\n{getdoc(cls)}", "    ")
+        """Every setting with its default and its help, as a paragraph of a docstring."""
+        each = [f"{each.name}={each.default!r}: {each.metadata['help']}" for each in fields(cls)]
+        lines = [fill(line, 112, subsequent_indent="    ", break_on_hyphens=False) for line in each]
+        return indent("\n".join(["Settings and their defaults:", *lines, "", getdoc(cls) or ""]), "    ")
 
     def __post_init__(self) -> None:
         for each in fields(self):
