@@ -1,4 +1,4 @@
-"""The plan: everything that one session fixes, agreed by digest before anyone computes anything."""
+"""The plan: everything that one federation agrees on for all of its rounds, by digest, before anyone computes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PlannedNoise:
 @message("Plan")
 @dataclass(frozen=True)
 class Plan:
-    """One session. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
+    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]

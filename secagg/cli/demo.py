@@ -35,21 +35,22 @@ from secagg.data import Dataset, open_dataset, partition
 from secagg.encoding import Kind
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.outcome import in_the_sum
+from secagg.experiments.reference import is_pooled, pooled_result
+from secagg.features.pipeline import Pipeline
 from secagg.heads import Evaluation, load_as
 from secagg.networks import files_in, parse_artifact
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline, read_records
-from secagg.session.reference import is_pooled, pooled_result
+from secagg.session import RoundSetup
 from secagg.session.staging import vector_path
 from secagg.transport.enrolment import create_authority, create_request, issue
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 
 if TYPE_CHECKING:
     from threat_models.findings import Finding
@@ -133,9 +134,9 @@ def _trust(stage: Stage) -> Trust:
 
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
-    """Audit the sums for two adversaries; return the reports' paths and the gate's verdict."""
-    from threat_models.auditing import AuditRequest, run_audit
-    from threat_models.report.content import Outcome
+    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
+    from threat_models.audit import AuditRequest, run_audit
+    from threat_models.report.content import GateOutcome
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
@@ -148,7 +149,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
-        bad = [line.sentence for line in report.gate.lines if line.outcome is not Outcome.PASS]
+        bad = [line.sentence for line in report.gate.lines if line.outcome is not GateOutcome.PASS]
         verdict = ": ".join([str(report.gate.outcome), *(["; ".join(bad)] if bad else [])])
     return {
         "audit": str(page),
@@ -243,12 +244,12 @@ def _accuracy(stage: Stage, head: Path) -> Evaluation:
     return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
-def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
-    """Evaluate the head of all records in one place without noise; return also one member's first true counts.
+def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
+    """What all records in one place would have given without noise, and one member's first true counts.
 
     With cohorts: what theirs would have given, as the session `setup` tells who they were.
     """
-    records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
+    records = {index: read_records(setup.plan, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
     counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
     artifact = pooled_result(setup, records).require_artifact()
@@ -294,9 +295,9 @@ def summary(
     verified: dict[str, Any],
 ) -> list[str]:
     """One screen: what was built, what the server saw, what an audit says of that, and where everything lies."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
+    setup = RoundSetup.of(stage.plan, stage.roster)
     learned = f"{setup.rounds} sums, the last" if setup.rounds > 1 else "the sum"
-    has_counts = setup.layout.blocks[0].kind is Kind.COUNTS
+    has_counts = setup.sum.layout.blocks[0].kind is Kind.COUNTS
     seen = [
         *([(f"{stage.members[0]}'s counts begin", ", ".join(map(str, first)))] if has_counts else []),
         *([] if stage.plan.cohort else [_received(stage, setup)]),
@@ -321,14 +322,14 @@ def summary(
 
 def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
     """The head's accuracy, what it cost, and what is promised."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
-    claim, cohort = setup.claim, stage.plan.cohort
+    setup = RoundSetup.of(stage.plan, stage.roster)
+    claim, cohort = setup.facts.claim, stage.plan.cohort
     more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
     rounds = f", and {more}" if setup.rounds > 1 else ""
     promised = "infinite: no noise, the exact sum is opened"
     if claim is not None:
         promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
-    size = f"{setup.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
+    size = f"{setup.sum.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
     return [
         ("accuracy on held-out data", format_accuracy(federated)),
         (
@@ -341,7 +342,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     ]
 
 
-def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
+def _received(stage: Stage, setup: RoundSetup) -> tuple[str, str]:
     """Show the same place of the first member's upload, and its receiver."""
     receiver = setup.protection.deliveries(setup.context)[0].receiver
     name = stage.roster.name(receiver)
@@ -349,5 +350,5 @@ def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
     if setup.protection.speaks_once:
         return f"{name} received", f"{vector[:24].hex()}… ({len(vector)} bytes, encrypted)"
     ring = setup.context.ring
-    shown = ring.decode(ring.unpack(vector, setup.layout.length)[:4])
+    shown = ring.decode(ring.unpack(vector, setup.sum.layout.length)[:4])
     return f"{name} received", ", ".join(str(int(value)) for value in shown)

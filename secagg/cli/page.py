@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import ResultTable
 from secagg.scoring import Calibration, Measure, Metrics, Predictions, Predictor
 from secagg.scoring.metrics import INTERVALS, calibration_bins
 from secagg.system.printable import escaped
@@ -44,7 +44,7 @@ _COMPARISON_STYLE = """
 """
 
 
-def comparison_page(title: str, tables: Sequence[Table], notes: Sequence[str], figure: Path) -> str:
+def comparison_page(title: str, tables: Sequence[ResultTable], notes: Sequence[str], figure: Path) -> str:
     """The page; what `figure`, an SVG file, shows stands in the tables, too."""
     drawn = b64encode(figure.read_bytes()).decode()
     return render("comparison.html", _COMPARISON_STYLE, title=title, tables=tables, notes=notes, figure=drawn)
