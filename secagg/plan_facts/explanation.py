@@ -13,7 +13,7 @@ from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_retu
 from secagg.plan_facts.plan_rules import group_least
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
-from secagg.privacy.claim import OUTRIGHT, weak_delta
+from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
