@@ -8,7 +8,7 @@ from typing import Any
 
 from methods import sums_of
 from methods.round import Round
-from secagg.agreement.plan import Plan
+from secagg.agreement.plan import Plan, Result
 from secagg.errors import BadInput
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 from threat_models.adversary import FIELDS, Adversary
@@ -123,5 +123,7 @@ def _hidden_from_members(session: Session) -> set[str]:
     """Fields that the plan hides from members: the head where the server keeps it, sums that open no other round."""
     plan = session.plan
     return {
-        name for name, is_shown in (("head", plan.result == "members"), ("release", session.is_shown)) if not is_shown
+        name
+        for name, is_shown in (("head", plan.result is Result.MEMBERS), ("release", session.is_shown))
+        if not is_shown
     }

@@ -1,4 +1,4 @@
-"""The plan: everything that one session fixes, agreed by digest before anyone computes anything."""
+"""The plan: everything that one federation agrees on for all of its rounds, by digest, before anyone computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from secagg.agreement.roster import MAX_CLIENTS
 from secagg.agreement.schema import Schema
@@ -17,7 +17,7 @@ from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Unit
 from secagg.system.printable import first_unprintable
 from secagg.system.reading import parse_json
-from secagg.wire import Choice, Items, Length, Range, Text, encode, message, read_json, to_json
+from secagg.wire import Choice, Items, Length, Range, Text, encode, message, read_choices, read_json, to_json
 
 PLAN_VERSION = 7
 _AGAIN = "write it again with plan new"
@@ -29,7 +29,7 @@ MOST_STATED = 1 << 40
 
 
 class NoiseFrom(Choice):
-    """Who adds the noise."""
+    """The party that adds the noise."""
 
     CLIENT = "client"
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
@@ -39,14 +39,23 @@ class NoiseFrom(Choice):
     """Every step of a member's own training adds all of it (DP-SGD): what leaves the member is private by that."""
 
 
-_CHOICES = {
-    "data_kind": ("features", "images", "table", "triplets"),
-    "adjacency": ("", *Adjacency),
-    "unit": tuple(Unit),
-    "result": ("server", "members"),
-    "normalisation": tuple(Normalisation),
-    "noise": ("", *NoiseFrom),
-}
+class DataKind(Choice):
+    """The kind of one record."""
+
+    FEATURES = "features"
+    IMAGES = "images"
+    TABLE = "table"
+    """One row of a table."""
+    TRIPLETS = "triplets"
+
+
+class Result(Choice):
+    """The parties that receive the result."""
+
+    SERVER = "server"
+    """The server alone."""
+    MEMBERS = "members"
+    """The server and all members."""
 
 
 @message("PlannedNoise")
@@ -63,14 +72,14 @@ class PlannedNoise:
 @message("Plan")
 @dataclass(frozen=True)
 class Plan:
-    """One session. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
+    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
     purpose: Annotated[str, Text(0, 200)]
     method: Annotated[str, Text(1, 105)]
     parameters: Annotated[str, Text(2, 4096)]
-    data_kind: Annotated[str, Text(1, 40)]
+    data_kind: Annotated[DataKind, Text(1, 40)]
     schema: Annotated[str, Text(0, 1 << 20)]
     classes: Annotated[tuple[str, ...], Items(2, 10_000, each=Text(1, 100))]
     backbone: Annotated[str, Text(1, 200)]
@@ -88,14 +97,14 @@ class Plan:
     minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
     epsilon: Annotated[float, Range(SMALLEST_EPSILON, math.inf)]
     delta: Annotated[float, Range(0.0, 0.5)]
-    adjacency: Annotated[str, Text(0, 20)]
-    unit: Annotated[str, Text(1, 20)]
+    adjacency: Annotated[Adjacency | Literal[""], Text(0, 20)]
+    unit: Annotated[Unit, Text(1, 20)]
     roster: Annotated[bytes, Length(32)]
     join_seconds: Annotated[int, Range(1, 2_592_000)]
     step_seconds: Annotated[int, Range(1, 86_400)]
-    result: Annotated[str, Text(1, 20)]
-    normalisation: Annotated[str, Text(1, 20)]
-    noise: Annotated[str, Text(0, 20)]
+    result: Annotated[Result, Text(1, 20)]
+    normalisation: Annotated[Normalisation, Text(1, 20)]
+    noise: Annotated[NoiseFrom | Literal[""], Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
     at_least: Annotated[int, Range(0, MOST_STATED)]
@@ -103,17 +112,12 @@ class Plan:
     cohort: Annotated[int, Range(0, MAX_CLIENTS)] = 0
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise BadInput(
-                    f"the plan's {name} is {value!r}", remedy=f"choose one of {', '.join(filter(None, allowed))}"
-                )
+        read_choices(self)
         if self.security not in (128, 192, 256):
             raise BadInput(f"the plan asks for {self.security} bits of security", remedy="choose 128, 192 or 256")
         if len(set(self.classes)) != len(self.classes):
             raise BadInput("the plan names a class twice", remedy="have it written by plan new")
-        if (self.data_kind == "table") != bool(self.schema):
+        if (self.data_kind is DataKind.TABLE) != bool(self.schema):
             raise BadInput("a plan has a schema exactly when its data are tables", remedy="have it written by plan new")
         if canonical_json(self.method_parameters) != self.parameters:
             raise BadInput("the JSON of the plan's parameters is not canonical", remedy="have it written by plan new")
@@ -139,8 +143,8 @@ class Plan:
 
     @property
     def grid(self) -> Grid:
-        """How features become integers."""
-        return Grid(self.radius, self.levels, self.centre, Normalisation(self.normalisation))
+        """The grid on which features become integers."""
+        return Grid(self.radius, self.levels, self.centre, self.normalisation)
 
     @property
     def has_noise(self) -> bool:
@@ -165,7 +169,7 @@ class Plan:
     @property
     def further_sigmas(self) -> Mapping[str, float]:
         """The noise of what a member measures beside its training, by block, in its grid units; empty without any."""
-        return {each.block: each.sigma for each in self.noises[1:]} if self.noise == NoiseFrom.MEMBER else {}
+        return {each.block: each.sigma for each in self.noises[1:]} if self.noise is NoiseFrom.MEMBER else {}
 
     def table_schema(self) -> Schema | None:
         """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""

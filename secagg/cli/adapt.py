@@ -12,7 +12,7 @@ from secagg.cli.console import (
     JsonOption,
     QuietOption,
     Speaker,
-    percent,
+    format_accuracy,
     read_head,
     refuse_existing,
     refuse_unwritable,
@@ -85,7 +85,7 @@ def adapt_head(
         "accuracy_after": after.accuracy,
         "accuracy_after_interval": list(after.interval),
     }
-    rows = [("accuracy before", percent(before)), ("accuracy after", percent(after))]
+    rows = [("accuracy before", format_accuracy(before)), ("accuracy after", format_accuracy(after))]
     speaker.result(content, two_columns("Adaptation, on a held-out fifth of these records", rows))
 
 

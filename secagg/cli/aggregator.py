@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import ModelOption, PlanOption, PluginOption
-from secagg.cli.party import StateOption, TlsOption, WaitOption
-from secagg.cli.second import ServerOption, take_part
+from secagg.cli.helper import ServerOption, take_part
+from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.timing import LEAST_PATIENCE
 
 

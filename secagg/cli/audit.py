@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather, give_options
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
@@ -157,20 +157,10 @@ def _refuse_idle(context: typer.Context, simulated: bool) -> None:
 
 def _with_simulation(command: Any) -> None:
     """Give a command the options of `simulate` beside its own, in place of **options."""
-    hints = get_type_hints(simulate, include_extras=True)
-    typed = get_type_hints(command, include_extras=True)
-    listed = [
-        each.replace(annotation=typed[each.name])
-        for each in inspect.signature(command).parameters.values()
-        if each.kind is not each.VAR_KEYWORD
-    ]
-    listed += [
-        each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY)
-        for each in inspect.signature(simulate).parameters.values()
-        if each.name not in _OF_EXPERIMENTS
-    ]
-    command.__signature__ = inspect.Signature(listed)
-    command.__annotations__ = {each.name: each.annotation for each in listed}
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    simulated = inspect.signature(simulate).parameters.values()
+    offered = [each for each in own if each.kind is not each.VAR_KEYWORD]
+    give_options(command, [*offered, *(each for each in simulated if each.name not in _OF_EXPERIMENTS)])
 
 
 _with_simulation(audit)

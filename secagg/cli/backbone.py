@@ -98,7 +98,7 @@ def _listed(paths: list[Path]) -> list[tuple[str, str]]:
 def digest(
     backbone: Annotated[str, typer.Argument(help="A .pt2 file, transformers:FOLDER, pixels, …; several joined by +.")],
     shape: Annotated[
-        str | None, typer.Option(help="One record, 28x28 or 32x32x3 or 13; what is no .pt2 depends on it.")
+        str | None, typer.Option(help="One record, 28x28 or 32x32x3 or 13; all but a .pt2 file depends on it.")
     ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,

@@ -1,4 +1,4 @@
-"""How a budget is said: spent, this plan, together, limit, left; what is spent is rounded up, what is left down."""
+"""A budget as text and JSON: spent (rounded up), this plan, together, limit, left (rounded down)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from secagg.agreement.policy import data_set
 from secagg.ledger.spending import Account
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 
 
 def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
     """The rows under a title, for people."""
     kind = f", {account.adjacency}, {account.unit} level" if account.adjacency else ""
-    limit = "no limit" if math.isinf(account.limit) else f"at most {shown(account.limit)}"
+    limit = "no limit" if math.isinf(account.limit) else f"at most {format_epsilon(account.limit)}"
     rows = [
         ("budget", f"of {data_set(data_name)}: epsilon at delta {account.delta:g}{kind}"),
-        ("  spent before", f"{shown(account.spent)} in {account.sessions} other session(s)"),
-        ("  this plan", shown(account.plan)),
-        ("  together", f"{shown(account.together)}, {limit}"),
+        ("  spent before", f"{format_epsilon(account.spent)} in {account.sessions} other session(s)"),
+        ("  this plan", format_epsilon(account.plan)),
+        ("  together", f"{format_epsilon(account.together)}, {limit}"),
         ("  left", _left(account)),
     ]
     return rows if account.plan else [row for row in rows if row[0] not in ("  this plan", "  spent before")]
@@ -26,8 +26,9 @@ def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
 
 def budget_sentence(account: Account, data_name: str) -> str:
     """The same on one line."""
-    most = "no limit" if math.isinf(account.limit) else f"of at most {shown(account.limit)}"
-    return f"{data_set(data_name)} has now spent epsilon {shown(account.together)} ({most}); left: {_left(account)}"
+    most = "no limit" if math.isinf(account.limit) else f"of at most {format_epsilon(account.limit)}"
+    spent = format_epsilon(account.together)
+    return f"{data_set(data_name)} has now spent epsilon {spent} ({most}); left: {_left(account)}"
 
 
 def budget_content(account: Account, data_name: str) -> dict[str, Any]:

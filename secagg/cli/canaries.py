@@ -20,7 +20,7 @@ def canaries(
     ],
     count: Annotated[int, typer.Option(help="How many; 100 can show an epsilon of 3.49 at most, 1000 of 5.8.")] = 100,
     spare: Annotated[
-        str | None, typer.Option(help="Records that nobody has, to be canaries; needed unless the plan takes features.")
+        str | None, typer.Option(help="Records that no member has, to plant; needed unless the plan takes features.")
     ] = None,
     formats: FormatOption = None,
     json_to: JsonOption = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, rows_of, two_columns
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -18,9 +18,11 @@ from secagg.cli.options import (
     ModelFileOption,
     PlanOption,
     PluginOption,
+    StateOption,
     StayOption,
+    TlsOption,
+    WaitOption,
 )
-from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
 from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
@@ -112,7 +114,7 @@ def _take_part(speaker: Speaker, member: Client) -> list[tuple[RoundSetup, Outco
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """What the plan leaves of the member's budget, for JSON and for people."""
+    """Return what the plan leaves of the member's budget, as JSON and as rows."""
     account, name = member.federation.account(), member.policy.data_name
     return {"budget": budget_content(account, name)}, budget_rows(account, name)
 

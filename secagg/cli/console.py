@@ -1,4 +1,4 @@
-"""How the command line speaks.
+"""Output of the commands: results, progress, logs, errors.
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
 unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes. Names come from others:
@@ -24,12 +24,61 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
 from secagg.system.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
     from secagg.heads import Evaluation, LinearHead
+from dataclasses import dataclass
+
+MOST_EQUAL = 5
+WINDOW_SECONDS = 60.0
+
+
+@dataclass
+class _Seen:
+    """Count of one log line since its first occurrence."""
+
+    first: float
+    name: str
+    level: int
+    count: int = 0
+
+
+class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes log records to a stream. Of equal ones only the first few in a minute, and then how many there were."""
+
+    def __init__(self, stream: object = None) -> None:
+        super().__init__(stream)
+        self._seen: dict[str, _Seen] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, unless it is one too many."""
+        if record.name.partition(".")[0] == "grpc":
+            if "ExecuteBatchError" in record.getMessage():
+                return  # a caller hung up
+            record.exc_info = record.exc_text = None
+        self._count_up(record.created - WINDOW_SECONDS)
+        text = record.getMessage()
+        seen = self._seen.setdefault(text, _Seen(record.created, record.name, record.levelno))
+        seen.count += 1
+        if seen.count <= MOST_EQUAL:
+            super().emit(record)
+
+    def close(self) -> None:
+        """Say what was counted, and close."""
+        self._count_up(float("inf"))
+        super().close()
+
+    def _count_up(self, before: float) -> None:
+        """Say how often those lines came that came first before then."""
+        while self._seen and (oldest := next(iter(self._seen.items())))[1].first < before:
+            text, seen = oldest
+            del self._seen[text]
+            if seen.count > MOST_EQUAL:
+                said = f"… and {seen.count - MOST_EQUAL} more like it: {text}"
+                super().emit(logging.LogRecord(seen.name, seen.level, "", 0, said, (), None))
+
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
@@ -167,7 +216,7 @@ class Speaker:
 
 
 def _lines(text: str) -> str:
-    """The text, each of its lines as it can be shown."""
+    """Escape each line of a text for a terminal."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
@@ -185,6 +234,12 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
 
 
+def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """The plain values, for people; lists and tables are in the JSON."""
+    plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
+    return [(name.replace("_", " "), str(value)) for name, value in plain.items()]
+
+
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:
@@ -195,7 +250,7 @@ def warn_of_programs(
         speaker.say(line)
 
 
-def percent(evaluation: Evaluation) -> str:
+def format_accuracy(evaluation: Evaluation) -> str:
     """An accuracy with its interval and counts."""
     low, high = (100 * bound for bound in evaluation.interval)
     share = 100 * evaluation.accuracy
@@ -240,7 +295,7 @@ def refuse_unwritable(path: Path) -> None:
         raise BadInput(f"{path} cannot be written: permission denied", remedy="write to another file")
 
 
-def to_epsilon(text: str) -> float:
+def read_epsilon(text: str) -> float:
     """The value of an --epsilon option. Raises BadInput unless it is inf or a number above 0."""
     try:
         value = float(text)

@@ -9,17 +9,21 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.privacy import Adjacency, Mechanism
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.epsilon import MOST_SHARES, MOST_TIMES, USUAL_SIGMA, promised
 from secagg.privacy.sampler import LARGEST_SIGMA
 
 
 def epsilon(
-    delta: Annotated[float, typer.Option(help="The chance that the promise leaves out.")],
+    delta: Annotated[
+        float, typer.Option(help="δ: probability with which the ε guarantee may fail, above 0 and below 1.")
+    ],
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise of the whole sum, in units of the sensitivity: σ/Δ.")
     ] = None,
-    target_epsilon: Annotated[float | None, typer.Option(help="Say instead which noise multiplier gives this.")] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Compute the noise multiplier for this epsilon instead.")
+    ] = None,
     adjacency: Annotated[
         Adjacency | None, typer.Option(help="The one that the sensitivity Δ was taken for; it goes into the result.")
     ] = None,
@@ -34,8 +38,8 @@ def epsilon(
         ),
     ] = USUAL_SIGMA,
     coordinates: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Length of the summed vector.")] = 1,
-    dropped: Annotated[int, typer.Option(min=0, help="What if so many shares never arrive?")] = 0,
-    colluding: Annotated[int, typer.Option(min=0, help="What if so many shares are known to the adversary?")] = 0,
+    dropped: Annotated[int, typer.Option(min=0, help="Noise shares that may be missing.")] = 0,
+    colluding: Annotated[int, typer.Option(min=0, help="Noise shares that the adversary knows.")] = 0,
     sessions: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Releases about the same data.")] = 1,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
@@ -56,7 +60,7 @@ def epsilon(
         sessions=sessions,
     )
     rows = [
-        ("epsilon", f"{shown(content['epsilon'])} at delta {delta:g}"),
+        ("epsilon", f"{format_epsilon(content['epsilon'])} at delta {delta:g}"),
         ("noise multiplier", f"{math.ceil(content['noise_multiplier'] * 1e6) / 1e6:.6f} (σ/Δ)"),
         ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
         ("mechanism", mechanism.value),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, refuse_existing, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, format_accuracy, refuse_existing, two_columns
 from secagg.cli.options import FormatOption
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
@@ -82,7 +82,7 @@ def generate_pictures(
             records = of_pixels.records(test)
             assessed = model.evaluate(of_pixels.head_inputs(records.inputs), records.labels)
             content |= {"accuracy": assessed.accuracy, "accuracy_interval": list(assessed.interval)}
-            said.append(("accuracy of the classifier", percent(assessed)))
+            said.append(("accuracy of the classifier", format_accuracy(assessed)))
     speaker.result(content, two_columns("Generation", said))
 
 

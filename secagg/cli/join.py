@@ -21,7 +21,7 @@ _COMMANDS = {
     "aggregator": f"secagg aggregator --plan {{plan}} --server {{server}} --listen {{own}} {_FOLDERS}",
     "key-holder": f"secagg key-holder --plan {{plan}} --server {{server}} {_FOLDERS}",
 }
-"""What a member of each role types next."""
+"""The command that a party of each role types next."""
 
 
 def join_by_kit(
@@ -54,7 +54,7 @@ def join_by_kit(
 
 
 def _next(opened: Opened, joined: Joined, home: Path) -> list[str]:
-    """What a member does now, as it types it."""
+    """Return the commands that a member types next."""
     if joined.plan is None:
         return []
     roster, addresses = opened.roster, opened.kit.addresses

@@ -19,7 +19,7 @@ from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.ledger.spending import Cost, Release, in_force, settles, total_epsilon
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
 from secagg.system.printable import escaped
@@ -35,7 +35,7 @@ StateOption = Annotated[Path, typer.Option("--state", help="The member's folder:
 def show(
     state: StateOption,
     data: Annotated[str | None, typer.Option(help="Only this data set, under any version of its name.")] = None,
-    delta: Annotated[float, typer.Option(help="The chance that the totals leave out.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="δ of the totals: probability with which their ε may fail.")] = 1e-5,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Also say what this policy's budget leaves of its data set.")
     ] = None,
@@ -113,7 +113,7 @@ def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption =
 def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:
     return [
         {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
-        for unit, adjacency in itertools.product(map(str, Unit), map(str, Adjacency))
+        for unit, adjacency in itertools.product(Unit, Adjacency)
     ]
 
 
@@ -152,7 +152,7 @@ def _number(epsilon: float) -> float | str:
 
 
 def _show(epsilon: float | str) -> str:
-    return epsilon if isinstance(epsilon, str) else shown(epsilon)
+    return epsilon if isinstance(epsilon, str) else format_epsilon(epsilon)
 
 
 def _table(title: str, entries: list[Entry]) -> list[str]:

@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import platform
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from secagg.cli.commands import Commands
-from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
 from secagg.system.printable import escaped
 from secagg.system.threads import begin_with_one_thread
+
+
+class _Unread:
+    """A text stream that goes on when its reader has gone; in everything else the stream itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop the text where nobody reads it."""
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop what is left where nobody reads it."""
+        with self._dropping():
+            self._stream.flush()
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())  # what is in the buffer goes there too, at the latest at the end
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def streams_without_readers() -> Iterator[None]:
+    """Inside, both streams can be written to, even those that were closed or whose reader goes.
+
+    What their encoding lacks is written as an escape.
+    """
+    before = sys.stdout, sys.stderr
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        inside = [_usable(stream or nowhere) for stream in before]
+        sys.stdout, sys.stderr = inside
+        try:
+            yield
+        finally:
+            for stream in inside:
+                with suppress(OSError):  # of a full disk, which was said where the result was written
+                    stream.flush()
+            sys.stdout, sys.stderr = before
+
+
+def _usable(stream: TextIO) -> Any:
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return _Unread(stream)
+
 
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
-from secagg.cli.console import to_epsilon
+from secagg.cli.console import read_epsilon
 from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
@@ -41,8 +41,8 @@ def _names_where(holds: Callable[[Protection], bool]) -> str:
     return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
 
 
-def words_of(text: str) -> str:
-    """What an option says: the words of the file that it names, or, with an "=" in it, its own. Raises BadInput."""
+def read_words(text: str) -> str:
+    """Read an option: its own words if it has an "=" in it, else those of the file that it names. Raises BadInput."""
     if "=" in text or not text.strip():
         return text
     try:
@@ -66,7 +66,7 @@ def _take_code(files: list[Path] | None) -> list[Path] | None:
 
 
 def _take_formats(specs: list[str] | None) -> list[str] | None:
-    """Let these formats be read, from now on: their code runs, which is said first. Raises BadInput."""
+    """Register these data formats, after a warning that their code runs. Raises BadInput."""
     for spec in specs or ():
         if (file := plugins.file_in(spec)) is not None:
             typer.echo(plugins.warning_of(file, plugins.admit(file)), err=True)
@@ -74,8 +74,11 @@ def _take_formats(specs: list[str] | None) -> list[str] | None:
     return specs
 
 
+StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
+TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
+WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
-_READ: dict[str, Callable[[str], Any]] = {"epsilon": to_epsilon, "refine": read_rounds}
+_READ: dict[str, Callable[[str], Any]] = {"epsilon": read_epsilon, "refine": read_rounds}
 _SPELLED = {"epsilon": "inf", "refine": BY_RULE}
 """Settings that are said in other words than Python's, and the words of their defaults."""
 
@@ -85,8 +88,8 @@ def option_of(settings: type, name: str) -> Any:
     form, (kind, _) = settings.__dataclass_fields__[name].metadata, kind_in(settings, name)  # type: ignore[attr-defined]
     words = {"metavar": form.get("metavar"), "parser": _READ.get(name)}
     if issubclass(kind, Choice):
-        words = {"metavar": "|".join(kind), "parser": partial(kind.read, name=name)}
-    callback = words_of if name == "parameters" else None
+        words = {"metavar": f"<{'|'.join(kind)}>", "parser": partial(kind.read, name=name)}
+    callback = read_words if name == "parameters" else None
     return typer.Option(help=form["help"], min=form.get("minimum"), max=form.get("maximum"), callback=callback, **words)
 
 
@@ -175,7 +178,7 @@ PluginOption = Annotated[
     typer.Option(
         "--plugin",
         metavar="FILE.py",
-        help="Code that the plan's method is in, where it is none of ours; several allowed.",
+        help="Code of the plan's method, where secagg does not bring it; several allowed.",
         callback=_take_code,
     ),
 ]
@@ -196,7 +199,8 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 TestOption = Annotated[
-    str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
+    str | None,
+    typer.Option(help="Test records of your own, of the same kind; then no record of the data set is held out."),
 ]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
 
@@ -228,7 +232,9 @@ class Runs:
     """Where the runs of a sweep are made, and which of them."""
 
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")]
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that run at a time; default: one per core.")] = (
+        None
+    )
     engine: Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")] = (
         PROCESSES
     )

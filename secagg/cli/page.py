@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib import resources
+from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from numpy.typing import NDArray
 
+from secagg.experiments.tables import ResultTable
+from secagg.scoring import Calibration, Measure, Metrics, Predictions, Predictor
+from secagg.scoring.metrics import INTERVALS, calibration_bins
 from secagg.system.printable import escaped
+from threat_models.findings import Curve, Series
+from threat_models.report.svg import curve_svg
 
 
 def render(template: str, style: str, **values: object) -> str:
@@ -27,3 +36,93 @@ def render(template: str, style: str, **values: object) -> str:
 
 def _clean(value: object) -> object:
     return value if isinstance(value, Markup) else escaped(str(value))
+
+
+_COMPARISON_STYLE = """
+.results td, .results thead th + th { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.figure { max-width: 100%; height: auto; }
+"""
+
+
+def comparison_page(title: str, tables: Sequence[ResultTable], notes: Sequence[str], figure: Path) -> str:
+    """The page; what `figure`, an SVG file, shows stands in the tables, too."""
+    drawn = b64encode(figure.read_bytes()).decode()
+    return render("comparison.html", _COMPARISON_STYLE, title=title, tables=tables, notes=notes, figure=drawn)
+
+
+CURVES = 6
+"""ROC curves that one figure can tell apart; of more classes those with the smallest areas are drawn."""
+POINTS = 200
+"""Most points of one of them."""
+
+
+def page_of(predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None) -> str:
+    """The page, which needs no script and no request. Names in it come from others, and are escaped."""
+    probabilities, labels = found.labelled
+    return render(
+        "scores.html",
+        _SCORES_STYLE,
+        shown=_shown,
+        scored=scored,
+        found=found,
+        head_sha256=predictor.model.digest,
+        plan_sha256=predictor.metadata.get("plan", "–"),
+        method=predictor.metadata.get("method", "–"),
+        calibration=calibration,
+        roc=curve_svg(_roc(scored, probabilities, labels)),
+        reliability=curve_svg(_reliability(probabilities, labels)),
+        shades=_shades(scored.confusion),
+        intervals=INTERVALS,
+    )
+
+
+_SCORES_STYLE = """
+.confusion { width: auto; } .confusion td { text-align: right; font-variant-numeric: tabular-nums; }
+.confusion thead th { text-align: right; }
+.d1 { background: #eaf3f9; } .d2 { background: #cfe4f1; } .d3 { background: #a9cfe6; } .d4 { background: #7db8da; }
+.own { outline: 2px solid #1c2024; outline-offset: -2px; }
+@media (max-width: 640px) { .wide th[scope="row"] { min-width: 0; } }
+@media print { .confusion td { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+
+
+def _shown(measure: Measure | None) -> str:
+    if measure is None:
+        return "–"
+    return f"{100 * measure.value:.1f} % ({100 * measure.low:.1f} to {100 * measure.high:.1f})"
+
+
+def _roc(scored: Metrics, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Curve:
+    areas = [(own["auc"], place) for place, own in enumerate(scored.by_class)]
+    known = [(area.value, place) for area, place in areas if area is not None]
+    if scored.positive is not None:
+        known = [each for each in known if scored.classes[each[1]] == scored.positive]
+    chosen = sorted(sorted(known)[:CURVES], key=lambda each: each[1])
+    lines = [_line(scored.classes[place], area, probabilities[:, place], labels == place) for area, place in chosen]
+    of = f"class {scored.positive}" if scored.positive else "each class against the others"
+    of += f", the {CURVES} smallest areas" if len(known) > CURVES else ""
+    chance = Series("chance", (0.0, 1.0), (0.0, 1.0))
+    return Curve(f"ROC: {of}", "1 − specificity", "sensitivity", (*lines, chance))
+
+
+def _line(name: str, area: float, scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> Series:
+    """Sensitivity against 1 − specificity over all thresholds, at the scores that occur."""
+    order = np.argsort(-scores, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    hits, said = np.cumsum(positive[order])[last], last + 1
+    x, y = (said - hits) / (~positive).sum(), hits / positive.sum()
+    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(np.int64))
+    return Series(f"{name}, AUC {area:.3f}", (0.0, *x[kept].tolist()), (0.0, *y[kept].tolist()))
+
+
+def _reliability(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Curve:
+    bins = calibration_bins(probabilities, labels)
+    _, sure, right = zip(*bins, strict=True)
+    lines = (Series("fraction right, by confidence", sure, right), Series("chance it states", (0.0, 1.0), (0.0, 1.0)))
+    return Curve("Calibration: the nearer to the dotted line, the better", "confidence", "fraction right", lines)
+
+
+def _shades(confusion: NDArray[np.int64]) -> list[list[int]]:
+    """A shade from 0 to 4 for each cell, by its share of its row."""
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    return np.ceil(4 * shares).astype(int).tolist()  # type: ignore[no-any-return]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,18 +13,66 @@ import typer
 
 from secagg.agreement.roster import SERVER_INDEX, Roster, read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
-from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
-from secagg.errors import BadInput, PlanRefused
+from secagg.errors import BadInput, PlanRefused, why
+from secagg.system.reading import read_limited
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import (
     change_keys,
     create_authority,
     create_request,
+    is_locked,
     issue,
     read_members,
     remove,
     renew_authority,
 )
+
+VARIABLE = "SECAGG_CA_PASSPHRASE"
+_MOST = 4096
+PassphraseOption = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help=f"First line: the authority's passphrase. Else {VARIABLE}, or a prompt."),
+]
+
+
+def passphrase_of(ca: Path, file: Path | None) -> bytes | None:
+    """The passphrase for an authority's key; None where it has none. Raises BadInput."""
+    return ask_passphrase(file, twice=False) if is_locked(ca) else None
+
+
+def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
+    """Read a passphrase from a file, else the environment, else the terminal, `twice` where it is new.
+
+    Raises BadInput where there is nobody to ask, and for an empty one.
+    """
+    if file is not None:
+        try:
+            lines = read_limited(file, _MOST).decode("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"cannot read the passphrase in {file} ({_reason(error)})",
+                remedy="give --passphrase-file a text file that you may read",
+            ) from None
+        given = lines[0] if lines else ""
+    elif VARIABLE in os.environ:
+        given = os.environ[VARIABLE]
+    elif sys.stdin.isatty():
+        asked = "Passphrase of the authority's key"
+        given = str(typer.prompt(asked, hide_input=True, confirmation_prompt=twice, err=True))
+    else:
+        raise BadInput(
+            "the authority's key needs a passphrase, and there is nobody to ask",
+            remedy=f"give --passphrase-file, or set {VARIABLE}",
+        )
+    if not given:
+        raise BadInput("the passphrase is empty", remedy="write it on the first line of the file, or into the variable")
+    return given.encode()
+
+
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read; what does not decode is not quoted."""
+    return why(error) if isinstance(error, OSError) else "it is no UTF-8"
+
 
 app = typer.Typer(
     help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
@@ -119,7 +169,7 @@ def _say_changed(speaker: Speaker, path: Path) -> None:
 
 @app.command("remove")
 def remove_member(
-    name: Annotated[str, typer.Argument(help="The member that is to be none any more.")],
+    name: Annotated[str, typer.Argument(help="The member to remove.")],
     ca: CaOption,
     reason: Annotated[str, typer.Option(help="Why, in words that all members read.")] = "",
     passphrase_file: PassphraseOption = None,
@@ -230,7 +280,7 @@ def show(
 
 
 def _show(speaker: Speaker, file: Path) -> None:
-    """What a roster's file holds, and two digests: the roster's own, and that of the file as `sha256sum` has it."""
+    """Show a roster, with two digests: the roster's own, and that of the file as `sha256sum` has it."""
     roster, file_sha256 = read_roster(file), hashlib.sha256(file.read_bytes()).hexdigest()
     content: dict[str, Any] = {
         "consortium": roster.consortium,

@@ -35,7 +35,6 @@ from secagg.cli.options import (
     with_settings,
 )
 from secagg.cli.plan_approval import approvals, sign
-from secagg.cli.plan_policy import write_limits, write_policy
 from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
@@ -51,17 +50,20 @@ from secagg.transport.register import read_current_roster
 if TYPE_CHECKING:
     from secagg.experiments.choosing import Choice
 
+
+from secagg.agreement.policy import limits_text, read_limits
+from secagg.plan_facts.policy_writing import policy_accepting, policy_within
+from secagg.system.plugins import is_planned
+
 app = typer.Typer(help="Write, explain, check and countersign the plan of a session.", no_args_is_help=True)
 app.command("sign")(sign)
 app.command("approvals")(approvals)
-app.command("policy")(write_policy)
-app.command("limits")(write_limits)
 
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
 
 def _refuse_validation(share: float) -> None:
-    """Raise BadInput where records are to be held out: in a federation nobody is told how good a head is on them."""
+    """Refuse --validate: accuracy on members' records is a release that no plan covers. Raises BadInput."""
     if share:
         problem = "validation on members' records is a release that no plan's epsilon covers"
         raise BadInput(problem, remedy="choose by secagg simulate --validate, on public data")
@@ -220,3 +222,45 @@ def _compare(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanCh
 
     with speaker.busy("measuring one client under every protection"):
         return compare(data, roster, choices)
+
+
+@app.command("policy")
+def write_policy(
+    plan: PlanOption,
+    data_name: Annotated[str, typer.Option(help="What your ledger calls this data set.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the policy.")],
+    limits: Annotated[
+        Path | None, typer.Option("--limits", help="The consortium's limits, or your own policy of an earlier plan.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a policy that trusts this plan's roster and code, for you to read and tighten.
+
+    With --limits it concedes what these do, and nothing because the plan asks for it: see plan check.
+    """
+    refuse_existing(out)
+    refuse_unwritable(out)
+    agreed, speaker = read_plan(plan), Speaker(quiet=quiet)
+    if limits is None:
+        policy = policy_accepting(agreed, data_name)
+        speaker.say(
+            "note: roster, code and cost are what this plan asks for, all else is a default, which may refuse it (plan "
+            "check says); --limits takes those of your consortium"
+        )
+    else:
+        policy = policy_within(read_limits(limits), agreed, data_name)
+    out.write_text(policy.to_toml(), encoding="utf-8")
+    if is_planned(agreed.method) and agreed.method in policy.methods:
+        speaker.say(f"WARNING: the policy lists {agreed.method}, code that would run with your rights: read it first")
+    speaker.say(f"wrote {out}: read it, it decides what this member ever agrees to")
+
+
+@app.command("limits")
+def write_limits(
+    out: Annotated[Path, typer.Option("--out", help="Where to write them.")], quiet: QuietOption = False
+) -> None:
+    """Write what members accept at the most, for a consortium to edit and hand out: no plan's wishes are in it."""
+    refuse_existing(out)
+    refuse_unwritable(out)
+    out.write_text(limits_text(), encoding="utf-8")
+    Speaker(quiet=quiet).say(f"wrote {out}: edit it, and hand it out (pki kit --limits); plan policy --limits takes it")

@@ -11,8 +11,7 @@ from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
-from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
-from secagg.cli.party import TlsOption
+from secagg.cli.options import ModelFileOption, PlanOption, PluginOption, TlsOption
 from secagg.plan_facts.countersigning import SUFFIX, Approvals, approve, gather_approvals
 from secagg.plan_facts.policy_writing import admit_listed
 from secagg.session import RoundSetup

@@ -162,7 +162,7 @@ def _write_page(
     predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None, path: Path
 ) -> None:
     with extra("audit", "the page"):
-        from secagg.cli.scores_page import page_of
+        from secagg.cli.page import page_of
 
     path.write_text(page_of(predictor, found, scored, calibration), encoding="utf-8")
 
@@ -184,7 +184,7 @@ def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration
 
 
 def _by_class(scored: Metrics) -> str:
-    """Rows of the true class: how many, how good, and what they were said to be."""
+    """Rows by true class: number of records, measures, and predicted classes."""
     header = ["class", "records", "sensitivity", "specificity", "auc", "f1", *(f"→ {name}" for name in scored.classes)]
     rows = [
         [

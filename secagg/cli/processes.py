@@ -139,7 +139,7 @@ class _Play:
                 self._speaker.say(f"{name} (process {process.pid}): {said}")
 
     def _is_new(self, said: str) -> bool:
-        """Whether no party has said this yet, or the same of another one: what all do is shown once for each step."""
+        """Whether a line is the first of its kind: what all parties do is printed once for each step."""
         alike = self._names.sub("", said)
         is_new = alike not in self._said
         self._said.add(alike)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import PluginOption
-from secagg.cli.party import StateOption
+from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import SecaggError
 from secagg.session.purging import earlier_sessions, purge_sum, session_folders
 from secagg.session.purging import purge as purge_session

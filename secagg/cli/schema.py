@@ -1,4 +1,4 @@
-"""`secagg schema`: write the schema of one's own table, and hold a table against it."""
+"""`secagg schema`: write the schema of a table, and check a table against a schema."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _mended(speaker: Speaker, table: Path, schema: Schema | None, out: Path | No
 
 
 def told_of(profile: Profile) -> str:
-    """What a member is told of its own records."""
+    """Describe a member's own records to it."""
     return two_columns(OWN, profile.rows())
 
 

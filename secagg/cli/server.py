@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import ModelOption, PlanOption, PluginOption
-from secagg.cli.party import StateOption, TlsOption, rows_of
+from secagg.cli.console import JsonOption, QuietOption, Speaker, rows_of, two_columns
+from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
 from secagg.federation import FederationServer, Server, Stage

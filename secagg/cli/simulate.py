@@ -17,7 +17,7 @@ from secagg.cli.console import (
     QuietOption,
     Speaker,
     Steps,
-    percent,
+    format_accuracy,
     refuse_unwritable,
     two_columns,
     warn_of_programs,
@@ -32,7 +32,7 @@ from secagg.experiments.results import Run
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Callbacks, simulate_dataset
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection import protection_named
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.engines import LocalProcesses
@@ -141,7 +141,7 @@ def _simulate(
 
 
 def _follow(told: Steps) -> Watcher:
-    """What says, where a plan has several rounds, how far it is and what was known last."""
+    """Return a watcher that reports the round and the last accuracy of a plan of several rounds."""
 
     def playing(number: int, rounds: int, report: RoundReport | None) -> None:
         if rounds == 1:
@@ -155,12 +155,12 @@ def _follow(told: Steps) -> Watcher:
 def _known(report: RoundReport) -> str:
     """The accuracy and the ε spent, where there are any."""
     test, spent = report.evaluation, report.epsilon_spent
-    known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {shown(spent)}" if spent is not None else ""]
+    known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {format_epsilon(spent)}" if spent is not None else ""]
     return ", ".join(filter(None, known))
 
 
 def _of_reference(result: SimulationResult) -> str:
-    """What the reference is: records in one place, or the same clients where what they train or keep is their own.
+    """Name the reference: records in one place, or the same clients where what they train or keep is their own.
 
     It has no class gate: beside a plan that has one it says what gate and noise cost together.
     """
@@ -178,7 +178,10 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
     rows = [
-        (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
+        (
+            f"accuracy on held-out {held_out}",
+            format_accuracy(result.evaluation) if result.evaluation else "no held-out data",
+        ),
         ("clients in the sum", in_the_sum(content["survivors"], content["clients"], content["cohort"])),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
@@ -214,6 +217,6 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
 
 
 def _on_the_way(result: SimulationResult) -> str:
-    """What was known after some of the rounds, evenly spread; empty where a plan has one, or nothing was measured."""
+    """List accuracy after some rounds, evenly spread; empty for one round, or where nothing was measured."""
     measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
     return "; ".join(f"{each.number}: {_known(each)}" for each in measured[:: max(1, -(-len(measured) // SHOWN))])

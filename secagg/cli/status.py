@@ -11,8 +11,7 @@ import typer
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import PluginOption
-from secagg.cli.party import StateOption
+from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import BadInput
 from secagg.session.outcome import RESULT_FILE
 from secagg.session.purging import session_folders

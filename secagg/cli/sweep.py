@@ -149,7 +149,7 @@ def refuse_page(html: Path | None, shard: str | None) -> None:
     if html is None:
         return
     with extra("audit", "the page"):
-        import secagg.cli.comparison_page  # noqa: F401 (whether its libraries are there)
+        import secagg.cli.page  # noqa: F401 (whether its libraries are there)
     if shard is not None:
         raise BadInput("--html shows all runs", remedy="give it with --collect, after the last shard")
     refuse_unwritable(html)
@@ -157,7 +157,7 @@ def refuse_page(html: Path | None, shard: str | None) -> None:
 
 def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, out: Path, html: Path) -> None:
     """Write the page of a comparison whose figure lies in `out`, and say so."""
-    from secagg.cli.comparison_page import comparison_page
+    from secagg.cli.page import comparison_page
 
     html.write_text(comparison_page(title, result.tables, result.notes, out / "accuracy.svg"), encoding="utf-8")
     speaker.say(f"wrote {html}")

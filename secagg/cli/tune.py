@@ -11,7 +11,7 @@ from secagg.cli.options import (
     DataSource,
     ParametersOption,
     Runs,
-    words_of,
+    read_words,
 )
 from secagg.cli.sweep import Grid, say_refusals, say_written, with_lists
 from secagg.experiments.tuning import Tuning
@@ -30,7 +30,7 @@ def tune(
         typer.Option(
             metavar="NAME=LOW:HIGH …",
             help="Settings to try: NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A|B|C, or a file of them.",
-            callback=words_of,
+            callback=read_words,
         ),
     ] = "",
     search: Annotated[
@@ -38,7 +38,7 @@ def tune(
         typer.Option(
             metavar="NAME=VALUE …",
             help="How: parameters of fedpop (secagg methods), such as population=5 interval=5 local=2 search=halving.",
-            callback=words_of,
+            callback=read_words,
         ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Searches, each with a first population of its own.")] = 1,

@@ -28,7 +28,7 @@ from secagg.heads.evaluation import clopper_pearson
 from secagg.plan_facts.facts import FINE_LEVELS
 from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
 from secagg.privacy import Adjacency
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection import protection_named
 
 DP_SGD = "dp-sgd"
@@ -201,6 +201,6 @@ def _promise(spent: float, settings: SimulationSettings) -> str | None:
     if math.isinf(spent):
         return None
     return (
-        f"epsilon {shown(spent)} at delta {settings.delta:g} (add-remove, record level, n public; opacus' accountant), "
-        "against all but the party that holds all records; its noise is floating-point and pseudo-random"
+        f"epsilon {format_epsilon(spent)} at delta {settings.delta:g} (add-remove, record level, n public; opacus' "
+        "accountant), against all but the party that holds all records; its noise is floating-point and pseudo-random"
     )

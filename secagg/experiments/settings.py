@@ -1,4 +1,4 @@
-"""What a simulation can vary."""
+"""The settings of a simulation."""
 
 from __future__ import annotations
 
@@ -36,28 +36,21 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings(Choices):
-    """Everything that `simulate` can vary; the names are those of the command line.
+    """Everything that `simulate` can vary; the names are those of the command line, and each field holds its help.
 
-    `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
-    per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
-    `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
-    rounds where they pay, as far as a plan's fields tell. `pipeline` "under-noise": both rules go as under noise at
-    ε = ∞ too, where the grid stays fine. `rounds`: the method's parameter of that name. `every`: after
-    how many rounds accuracy is measured again; None: so that it is about 20 times, the last round always among them.
-    `at_least`: records that all clients have together at the least, as stated, never as counted. `validate`: this
-    fraction of the training records is in no client and takes the place of the test part, for choosing constants.
-    `cohort`: how many clients are drawn for each round; 0: all. `dropouts` and `colluders` are then of a cohort.
-    `adapt`, "align:1" say, is what each client trains after the sum.
-    `seed` moves the partition, the choice of dropouts and the draw of cohorts (and the baselines' training), nothing
-    else: keys, masks and noise are not seeded, but for `noise_seed`, under which the same settings give the same bits,
-    and no privacy.
-    `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
-    a value of another type and for what cannot be or does not go together.
+    `parameters` may also be a mapping, {"slots": 16, "keep": 0.9} say. `refine` None: rounds where they pay, as far as
+    a plan's fields tell. With `cohort`, `dropouts` and `colluders` are of a cohort. `seed` moves the baselines'
+    training, too; keys and masks are never seeded. Raises BadInput, naming the setting, for a value of another type and
+    for what cannot be or does not go together.
     """
 
     parameters: str = again("parameters", "")
-    clients: int | None = option(None, "Default 5; one per table of a folder; column:… fixes it.", minimum=1)
-    partition: str = option("iid", "iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")
+    clients: int | None = option(
+        None, "Clients; default 5, for a folder one per table, with --partition column:NAME one per value.", minimum=1
+    )
+    partition: str = option(
+        "iid", "How records are dealt to clients: iid, dirichlet:ALPHA, shards:K or column:NAME[:K]."
+    )
     every: int | None = option(
         None,
         "In a plan of several sums: measure accuracy after every K; default: about 20 times.",
@@ -65,11 +58,11 @@ class SimulationSettings(Choices):
         metavar="K",
     )
     leave_out: str | None = option(
-        None, "Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"
+        None, "Records of this value are the test records, and no client has them.", metavar="COLUMN=VALUE"
     )
     validate: float = option(
         0.0,
-        "Measure on this fraction of the training records instead: to choose constants.",
+        "Hold this fraction of the training records out and measure accuracy on it, to choose constants.",
         minimum=0,
         maximum=0.9,
     )
@@ -78,7 +71,7 @@ class SimulationSettings(Choices):
         "What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
         metavar="HOW",
     )
-    dropouts: int = option(0, "Clients that vanish, at different steps.", minimum=0)
+    dropouts: int = option(0, "Clients that drop out, at different steps of the protocol.", minimum=0)
     seed: int = option(
         0,
         "Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members draw to "
@@ -87,16 +80,17 @@ class SimulationSettings(Choices):
     )
     noise_seed: int | None = option(
         None,
-        "Repeat noise and what members draw to train, bit for bit; with finite epsilon the result is not private.",
+        "Repeat noise and what members draw to train, bit for bit; with a finite epsilon the result is not private.",
         minimum=0,
     )
-    reference: bool = option(True, "Say what the same gives without noise.")
+    reference: bool = option(True, "Also compute the same without noise, to compare with.")
 
     @classmethod
     def listed(cls) -> str:
-        """Every setting with its default, and what they mean, as a paragraph of help."""
-        defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112, break_on_hyphens=False)
-        return indent(f"Settings and their defaults:\n{defaults}\n\n{getdoc(cls)}", "    ")
+        """Every setting with its default and its help, as a paragraph of a docstring."""
+        each = [f"{each.name}={each.default!r}: {each.metadata['help']}" for each in fields(cls)]
+        lines = [fill(line, 112, subsequent_indent="    ", break_on_hyphens=False) for line in each]
+        return indent("\n".join(["Settings and their defaults:", *lines, "", getdoc(cls) or ""]), "    ")
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -128,7 +122,7 @@ class SimulationSettings(Choices):
             self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 
     def colluders_of(self, clients: int) -> int:
-        """How many colluders the plan for so many clients withstands."""
+        """The number of colluders that the plan for so many clients withstands."""
         return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
@@ -142,7 +136,7 @@ class SimulationSettings(Choices):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was given and does nothing: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
+        """Notes on settings without effect: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
         idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
         if math.isfinite(self.epsilon) or not idle:
             return ()
@@ -156,12 +150,12 @@ class SimulationSettings(Choices):
 
     @property
     def has_known_noise(self) -> bool:
-        """Whether there is noise, and whoever knows the seed takes it off."""
+        """Whether there is noise that anyone who knows the seed can remove."""
         return self.noise_seed is not None and math.isfinite(self.epsilon)
 
     @property
     def adaptation(self) -> Adaptation | None:
-        """What `adapt` says, if anything. Raises BadInput when it cannot be read."""
+        """The training after the sum that `adapt` names, if any. Raises BadInput when it cannot be read."""
         return Adaptation.read(self.adapt) if self.adapt else None
 
     def _check_numbers(self) -> None:

@@ -17,7 +17,7 @@ from secagg.federation.rejoin import learn_draw, way_back
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
 from secagg.plan_facts.records import LocalRecords
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
@@ -137,7 +137,7 @@ class FederationClient:
         if not rows:
             cost = "nothing of your records has left, and your ledger was not charged"
             return SessionAborted(f"{error.reason}; {cost}", remedy=remedy)
-        charged = f"your ledger was charged epsilon {shown(rows[-1].epsilon)} about {rows[-1].data_name}"
+        charged = f"your ledger was charged epsilon {format_epsilon(rows[-1].epsilon)} about {rows[-1].data_name}"
         what = "the upload" if rounds == 1 else f"a vector for {left} of {rounds} sums"
         cost = f"{what} may have left, and {charged}" if left else f"nothing has left, but {charged}"
         if rounds > 1:

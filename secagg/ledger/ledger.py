@@ -23,8 +23,18 @@ import numpy as np
 from secagg.agreement.policy import Budget
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.ledger.spending import Account, Cost, Release, Spent, account_of, came_to, refuse_overspending, settles
-from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
+from secagg.ledger.spending import (
+    Account,
+    Cost,
+    Neighbours,
+    Release,
+    Spent,
+    account_of,
+    came_to,
+    refuse_overspending,
+    settles,
+)
+from secagg.privacy import Adjacency, GaussianCost, RdpCurve, SampledSteps, TrainingCost, Unit
 from secagg.system.files import open_private
 
 FILE_NAME = "ledger.sqlite"
@@ -92,7 +102,7 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """What the client's transcript commits to: the head, which fixes the number, this row and all before it."""
+        """The commitment in the client's transcript: the head, which fixes the number, this row and all before it."""
         return self.head
 
 
@@ -176,7 +186,7 @@ class Ledger:
         refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
     def account(self, release: Release | None, data_name: str, budget: Budget) -> Account:
-        """What was spent on a data set, what a plan adds or has added, and what is left."""
+        """The cost of a data set so far, of a plan, and the rest of the budget."""
         return account_of([entry.release for entry in self.entries()], release, data_name, budget)
 
     def record(self, release: Release, budget: Budget, at: datetime.datetime | None = None) -> Entry:
@@ -321,7 +331,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _written(connection: sqlite3.Connection, table: str) -> int:
-    """How many rows the database has ever written to a table."""
+    """The number of rows that the database has ever written to a table."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return int(row[0]) if row else 0
 
@@ -369,7 +379,8 @@ def _release(row: Sequence[Any], costs: Sequence[tuple[Any, ...]]) -> Release | 
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(blob, bytes) for blob in blobs)):
         return None
     try:
-        spent = tuple(Spent(unit, adjacency, COSTS[kind](content)) for unit, adjacency, kind, content in costs)
-        return Release(data_name, session, plan, unit, adjacency, float(epsilon), float(delta), spent)
+        spent = tuple(Spent(Unit(each), Adjacency(other), COSTS[kind](cost)) for each, other, kind, cost in costs)
+        neighbours: Neighbours = Adjacency(adjacency) if adjacency else ""
+        return Release(data_name, session, plan, Unit(unit), neighbours, float(epsilon), float(delta), spent)
     except (ValueError, struct.error, BadInput):
         return None

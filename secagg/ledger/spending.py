@@ -1,4 +1,4 @@
-"""What plans spend on a data set: each one's cost, what they cost together, and whether one more fits a budget.
+"""The spending of plans on a data set: each one's cost, their joint cost, and whether one more fits a budget.
 
 A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
 budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
@@ -34,14 +34,18 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
+Neighbours = Adjacency | Literal[""]
+"""Which data sets ε is about; empty in a plan without noise."""
+Pair = tuple[Unit, Neighbours]
 Cost = GaussianCost | TrainingCost | RdpCurve
 LARGEST_GAP = 2.0**-40
 """The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
@@ -49,10 +53,10 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """What a whole plan costs, for one unit and adjacency. Raises BadInput where training has no cost."""
+    """The cost of a whole plan, for one unit and adjacency. Raises BadInput where training has no cost."""
 
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     cost: Cost
 
     def __post_init__(self) -> None:
@@ -76,8 +80,8 @@ class Release:
     data_name: str
     session: bytes
     plan: bytes
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     epsilon: float
     delta: float
     spent: tuple[Spent, ...]
@@ -94,14 +98,14 @@ class Release:
                 remedy="a finite one has a cost for its own unit and adjacency, a sum without noise has none",
             )
 
-    def cost(self, unit: str, adjacency: str) -> Cost | None:
-        """What the release costs in a unit and adjacency; None is infinite."""
+    def cost(self, unit: Unit, adjacency: Neighbours) -> Cost | None:
+        """The release's cost in a unit and adjacency; None is infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Whether a row says what a plan came to that was charged `whole`, with less or the same for every neighbours."""
+    """Whether `row` lowers the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False
@@ -125,12 +129,12 @@ def in_force(releases: Sequence[Release]) -> list[Release]:
 
 
 def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
-    """What a plan that was charged `whole` was settled by; None where it was not."""
+    """The row that settled a plan charged `whole`; None where it was not."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
 def total_cost(
-    releases: Sequence[Release], unit: str, adjacency: str, *, gaussian: bool = True
+    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
     """Return the cost of one release or more together; None when one of them is infinite.
 
@@ -148,7 +152,7 @@ def total_cost(
 
 
 def total_epsilon(
-    releases: Sequence[Release], unit: str, adjacency: str, delta: float, *, within: Budget | None = None
+    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float, *, within: Budget | None = None
 ) -> float:
     """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
 
@@ -204,15 +208,15 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """What a budget says of one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
+    """The state of a budget for one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
     less than the sum, and `left` more than the difference.
     """
 
-    unit: str
-    adjacency: str
+    unit: Unit
+    adjacency: Neighbours
     delta: float
     sessions: int
     spent: float
@@ -223,7 +227,7 @@ class Account:
 
 
 def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
-    """What was spent on a data set, what a plan adds or has added, and what is left.
+    """The cost of a data set so far, of a plan, and the rest of the budget.
 
     Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
     range.
@@ -236,10 +240,11 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
 
-    def total(some: Sequence[Release], pair: tuple[str, str]) -> float:
+    def total(some: Sequence[Release], pair: Pair) -> float:
         return total_epsilon(some, *pair, budget.delta, within=budget)
 
-    pair = max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))
+    none: list[Pair] = [(Unit.RECORD, "")]
+    pair = max(noisy or pairs or none, key=lambda each: total(together, each))
     return Account(
         *pair,
         budget.delta,
@@ -252,7 +257,7 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     )
 
 
-def _left(together: Sequence[Release], pair: tuple[str, str], budget: Budget) -> float:
+def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
     """The largest ε of a Gaussian plan at the budget's δ that the filter takes after these; 0 for none.
 
     With nothing spent a plan fits by its own claim, so that it is the limit.
@@ -280,18 +285,18 @@ def _refuse_training(release: Release, budget: Budget) -> None:
 
 
 def _exact_before(others: Sequence[Release]) -> str:
-    """What to add where an exact sum has been opened: no later plan can fit into a finite budget."""
+    """The addition to a refusal where an exact sum has been opened: no later plan can fit into a finite budget."""
     return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 
-def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], total: float, budget: Budget) -> str:
+def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, budget: Budget) -> str:
     """The refused addition, in numbers that are rounded up."""
     name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
     if math.isinf(release.epsilon):
         return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"
-    before, added = (shown(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
+    before, added = (format_epsilon(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
     unit, adjacency = pair
     return (
-        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {shown(total)}, "
+        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {format_epsilon(total)}, "
         f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level){_exact_before(others)}"
     )

@@ -7,13 +7,13 @@ import math
 from scipy.special import ndtr
 
 from methods.method import domains_of, effort_of
-from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
+from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
 from secagg.encoding import Kind
 from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
 from secagg.plan_facts.plan_rules import group_least
 from secagg.plan_facts.training_noise import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
-from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
+from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
@@ -46,7 +46,7 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
         *_cohorts(facts),
         ("who must agree", facts.protection.explain(facts.kinds[0].context)),
         *_promise(facts),
-        ("who gets the head", "the server alone" if plan.result == "server" else "the server and all members"),
+        ("who gets the head", "the server alone" if plan.result is Result.SERVER else "the server and all members"),
         *_rounds(facts),
         ("waiting", _waiting(facts)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
@@ -326,7 +326,7 @@ def _against(facts: PlanFacts) -> str:
     if not protection.hides_vectors:
         return "everybody, though the server sees every vector: each client's own share of the noise is enough"
     if claim is not None and not claim.holds_against_members:
-        lone = f"each knows its own share: against one, epsilon is {shown(claim.against_member)}"
+        lone = f"each knows its own share: against one, epsilon is {format_epsilon(claim.against_member)}"
         return f"{opener} and everybody who sees what it publishes, but not the members ({lone})"
     members = f"any {plan.colluders}" if plan.colluders else "any one"
     return f"{opener}, {members} of the members, and everybody who sees what they publish"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from methods import sums_of
 from methods.method import SumSpec
-from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
+from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise, Result
 from secagg.agreement.roster import Roster
 from secagg.encoding import Layout
 from secagg.errors import BadInput
@@ -39,7 +39,7 @@ MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR:
 
 def members_see(plan: Plan) -> bool:
     """Whether members are shown an opened sum or a head: where it is for them, and before every further round."""
-    return plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
+    return plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class NoiseParties:
     fewest: int
 
     @classmethod
-    def of(cls, plan: Plan, noise: str, roster: Roster, survivors: int) -> NoiseParties:
+    def of(cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int) -> NoiseParties:
         """Of a plan of which at least `survivors` clients are in every sum, `plan.colluders` of them not honest.
 
         A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
@@ -59,7 +59,7 @@ class NoiseParties:
         it alone. Whoever opens the sum adds all of an aggregator's noise: of several aggregators, one honest one is
         enough. Raises BadInput when no honest share need be left.
         """
-        mechanism, protection = MECHANISMS[NoiseFrom(noise)], protection_named(plan.protection)
+        mechanism, protection = MECHANISMS[noise], protection_named(plan.protection)
         if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
             raise BadInput(
                 "the key holder would open the exact sum before an aggregator adds its noise",
@@ -165,11 +165,11 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
 
     Raises BadInput for weak noise.
     """
-    if plan.noise == NoiseFrom.MEMBER:
+    if plan.noise is NoiseFrom.MEMBER:
         return training_claim(plan, sums)
     refuse_training_alone(sums)
-    noisers = NoiseParties.of(plan, plan.noise, roster, fewest)
-    releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
+    noisers = NoiseParties.of(plan, NoiseFrom(plan.noise), roster, fewest)
+    releases = releases_of(plan, sums, noisers, plan.unit, Adjacency(plan.adjacency))
     by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors
     rounds = sum(kind.times for kind in sums_of(plan))
     return PrivacyClaim(

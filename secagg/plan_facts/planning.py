@@ -14,7 +14,7 @@ from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
 from methods.parameters import parameters_of
-from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
+from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, Result, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
 from secagg.encoding import Kind, Normalisation
@@ -33,7 +33,7 @@ from secagg.wire import Choice
 
 @dataclass(frozen=True)
 class PublicData:
-    """What may be known of all members' data before anyone looks at a record.
+    """Public facts about all members' data, known before anyone looks at a record.
 
     `bound` is a public L2 bound of one input, None where there is none (features).
     """
@@ -64,7 +64,7 @@ def option(default: Any, help_text: str, **form: Any) -> Any:
 
 @cache
 def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
-    """The type of a field of settings, and whether it may be None. Raises BadInput for a name that is no setting."""
+    """The type of a setting, and whether it may be None. Raises BadInput for another name."""
     hints = get_type_hints(settings)
     if name not in hints:
         raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
@@ -86,25 +86,34 @@ class Rules(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The choices that a plan and a simulation share. None means: derive it."""
+    """The choices that a plan and a simulation share. None means: derive it.
+
+    Each is an option of the command line (`secagg.cli.options`): `cohort` is --cohort, `class_gate` --class-gate.
+    """
 
     method: str = option("fedcgs", "The method; FILE.py:NAME for one of your own, whose code runs.")
     parameters: str | tuple[tuple[str, Any], ...] = option(
         "",
-        'Of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
+        'Parameters of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
         metavar="NAME=VALUE …",
     )
-    protection: str = option(USUAL, f"How vectors are hidden: {', '.join(PROTECTIONS)}.")
-    epsilon: float = option(math.inf, "What all sums of the plan together may cost; inf: no noise.")
-    delta: float | None = option(None, "Needed when epsilon is finite, 1e-5 say.")
-    adjacency: Adjacency | None = option(None, "add-remove or replace-one; needed when epsilon is finite.")
+    protection: str = option(USUAL, f"Protection that hides the clients' vectors: {', '.join(PROTECTIONS)}.")
+    epsilon: float = option(math.inf, "ε of all sums of the plan together: a number above 0, or inf for no noise.")
+    delta: float | None = option(
+        None, "δ: probability with which the ε guarantee may fail, 1e-5 say; needed when epsilon is finite."
+    )
+    adjacency: Adjacency | None = option(
+        None, "Neighbouring data sets: one unit added or removed, or replaced; needed when epsilon is finite."
+    )
     unit: Unit = option(Unit.RECORD, "Whom epsilon protects: one record, or one silo with all of its.")
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
         f"({_protections_where(lambda each: each.fewest_seconds > 1)}). member: every step of a client's own training.",
     )
-    shares: str | None = option(None, "Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,….")
+    shares: str | None = option(
+        None, "Shares of the privacy budget (μ²) that the first sum's blocks take: moments, equal, or BLOCK=SHARE,…."
+    )
     refine: int | None = option(
         None,
         "Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
@@ -118,29 +127,27 @@ class Choices:
     class_gate: int = option(
         0, "Leave out classes that fewer honest clients than this hold; 0: no census, no gate.", minimum=0
     )
-    covariance: str = option("within", "within (default) or total (the paper's).")
-    ridge: float | None = option(None, "Multiplies tr(covariance)/d.")
+    covariance: str = option("within", "Covariance of the head: within classes, or total (the paper's).")
+    ridge: float | None = option(None, "Ridge of the covariance, in units of tr(covariance)/d; default by the method.")
     backbone: str | None = option(None, "features, pixels, random-features:M or a .pt2 file; several joined by +.")
-    expand: int = option(0, "Random ReLU features after the backbone; 0 is off.", minimum=0)
+    expand: int = option(0, "Number of random ReLU features after the backbone; 0: none.", minimum=0)
     centre: float = option(0.0, "Public constant subtracted from every feature.")
-    radius: float | None = option(None, "Public length that no feature vector exceeds.")
+    radius: float | None = option(None, "Public bound of the feature vectors' L2 length; a longer record is refused.")
     normalise: Normalisation | None = option(
-        None, "none, unit or centred-unit; default none, with noise or refinement centred-unit."
+        None, "Normalisation of each record's features; default none, with noise or refinement centred-unit."
     )
     pipeline: Rules = option(
         Rules.BY_EPSILON,
         "under-noise: normalise and refine at epsilon inf as under noise, to compare runs over epsilon.",
     )
-    levels: int | None = option(None, "Grid steps in a record's length; default by rule.", minimum=1)
-    max_records: int | None = option(None, "Most records of one client.", minimum=1)
-    at_least: int = option(
-        0, "Records that all members have together at the least, as you state; 0: not stated.", minimum=0
+    levels: int | None = option(None, "Grid steps in a record's length (resolution); default by rule.", minimum=1)
+    max_records: int | None = option(
+        None, "Most records of one client; a client with more refuses the plan.", minimum=1
     )
-    cohort: int = option(
-        0, "Members drawn for each round of a method that trains; 0: all of them.", minimum=0, metavar="K"
-    )
+    at_least: int = option(0, "Fewest records of all members together, as you state; 0: not stated.", minimum=0)
+    cohort: int = option(0, "Clients drawn for each round of a method that trains; 0: all.", minimum=0, metavar="K")
     colluders: int | None = option(
-        None, "Clients that may side with the server; default 1, of two clients or one 0.", minimum=0
+        None, "Clients assumed to collude with the server (default 1; 0 for one or two clients).", minimum=0
     )
 
     @property
@@ -164,21 +171,23 @@ def again(name: str, default: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanChoices(Choices):
-    """The choices of whoever writes the plan."""
+    """The choices of the party that writes the plan. None means: derive it."""
 
     purpose: str = option("", "What the head is for; shown to the members.")
     max_records: int = again("max_records", 1 << 16)
     security: int = option(128, "Bits that the encryption must have: 128, 192 or 256.")
     dropouts: int | None = option(
-        None, "Clients that may vanish; default: a tenth, rounded up, if so many can.", minimum=0
+        None, "Clients that may drop out; default: a tenth, rounded up, if so many can.", minimum=0
     )
     minimum_cohort: int = option(1, "Fewest clients whose sum may be opened.", minimum=1)
-    join_seconds: int = option(600, "How long the server waits for members to join.", minimum=1)
-    step_seconds: int = option(60, "How long it waits at every later step.", minimum=1)
+    join_seconds: int = option(600, "Seconds that the server waits for members to join.", minimum=1)
+    step_seconds: int = option(60, "Seconds that the server waits at every later step.", minimum=1)
     round_seconds: int | None = option(
-        None, "How long it waits for members to join a later round, for which they compute first.", minimum=1
+        None,
+        "Seconds that the server waits for members to join a later round, for which they compute first.",
+        minimum=1,
     )
-    result: str = option("members", "Who receives the head: server or members.")
+    result: Result = option(Result.MEMBERS, "Parties that receive the head.")
 
 
 LIKE_NOISE = 1.0
@@ -225,7 +234,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         purpose=choices.purpose,
         method=planned_method(choices.method),
         parameters=_parameters(clients, colluders, dropouts, choices),
-        data_kind=data.kind,
+        data_kind=DataKind(data.kind),
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
         backbone=features.name,
@@ -245,10 +254,10 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
-        unit=choices.unit.value,
+        unit=choices.unit,
         roster=roster.digest,
         result=choices.result,
-        normalisation=normalised.value,
+        normalisation=normalised,
         noise="",
         noises=(),
         security=choices.security,
@@ -257,7 +266,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
 
 
 def _pace(choices: PlanChoices) -> dict[str, int]:
-    """How many are drawn for a round; how long members are waited for: at first, at a step, and in later rounds."""
+    """The number of clients drawn for a round, and the waiting times: to join, at a step, and in later rounds."""
     step = choices.step_seconds
     return {
         "cohort": choices.cohort,
@@ -289,8 +298,8 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
         minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
         epsilon=float(choices.epsilon),
         delta=float(choices.delta),
-        adjacency=choices.adjacency.value,
-        noise=choices.noise.value,
+        adjacency=choices.adjacency,
+        noise=choices.noise,
         noises=noises,
     )
 
@@ -397,10 +406,10 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
-    """What a plan with this promise for so many clients fixes before anyone looks at a record."""
-    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    """Collect what a plan with this promise for so many clients fixes before anyone looks at a record."""
+    stays = plan.result is Result.MEMBERS and not protection_named(plan.protection).speaks_once
     tolerated = clients, plan.colluders, plan.dropouts
-    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
+    return Fixed(plan.dimension, len(plan.classes), plan.unit, epsilon, stays, *tolerated)
 
 
 def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:

@@ -32,7 +32,7 @@ def training_of(sums: Sequence[SumSpec]) -> SampledTraining | None:
 def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
     """Raises BadInput when the noise in the plan does not keep it, or the method's members do not train so."""
     training = _all_that_leaves(sums)
-    _refuse_others(Unit(plan.unit), Adjacency(plan.adjacency))
+    _refuse_others(plan.unit, Adjacency(plan.adjacency))
     if [each.block for each in plan.noises] != [TRAINING, *(block.name for block in training.further)]:
         beside = "".join(f" and {block.name}" for block in training.further)
         raise BadInput(f"the plan has noise for {[e.block for e in plan.noises]}, not for members' training{beside}")
@@ -53,7 +53,7 @@ def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
         )
     if training is None:
         return None
-    _refuse_others(Unit(plan.unit), Adjacency(plan.adjacency))
+    _refuse_others(plan.unit, Adjacency(plan.adjacency))
     return _cost(training, plan.training_sigma)
 
 

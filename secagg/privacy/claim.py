@@ -1,4 +1,4 @@
-"""What is promised, in numbers that anybody can recompute and in plain words."""
+"""The privacy claim of a plan, in numbers that anybody can recompute and in plain words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PrivacyClaim:
 
     @property
     def unit(self) -> Unit:
-        """Whose contribution is hidden."""
+        """The unit whose contribution is hidden."""
         return self.releases.first.unit
 
     @property
@@ -110,11 +110,11 @@ class PrivacyClaim:
         if self.each_alone:
             return "For each client it rests on its own share of the noise."
         if not self.holds_against_members:
-            member = shown(self.against_member)
+            member = format_epsilon(self.against_member)
             return f"{held}; not against a client, which knows its own share: against one, epsilon is {member}."
         if fewest == 1:
             return f"{held}."
-        fewer = shown(self.releases.epsilon(self.delta, honest=fewest - 1))
+        fewer = format_epsilon(self.releases.epsilon(self.delta, honest=fewest - 1))
         return f"{held}; with one fewer, epsilon would be {fewer}."
 
 
@@ -175,8 +175,8 @@ def _promised(claim: Claim, times: str) -> str:
     tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
     return (
         f"{tells} {NEIGHBOURS[claim.unit, claim.adjacency]}: this changes the chance of any "
-        f"outcome by a factor of at most e^{shown(claim.epsilon)}{_power(claim.epsilon)}, but for a chance of "
-        f"{claim.delta:g}{times} (epsilon {shown(claim.epsilon)}, {claim.adjacency}, {claim.unit} level)"
+        f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{_power(claim.epsilon)}, but for a chance of "
+        f"{claim.delta:g}{times} (epsilon {format_epsilon(claim.epsilon)}, {claim.adjacency}, {claim.unit} level)"
     )
 
 
@@ -217,7 +217,7 @@ def weak_delta(delta: float, units: int, name: str) -> str:
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"
 
 
-def shown(epsilon: float) -> str:
+def format_epsilon(epsilon: float) -> str:
     """Return ε with at most four decimals, rounded up, never down; "inf" where there is no bound."""
     if math.isinf(epsilon):
         return "inf"

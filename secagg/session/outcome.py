@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from methods.round import Opened, Round
-from secagg.agreement.plan import Plan
+from secagg.agreement.plan import Plan, Result
 from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
@@ -152,7 +152,7 @@ def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
         result.members,
         result.aggregate_sha256,
         result.artifact_sha256,
-        (Attachment.of(head),) if head and setup.plan.result == "members" else (),
+        (Attachment.of(head),) if head and setup.plan.result is Result.MEMBERS else (),
         (result.opens,) if result.opens is not None else (),
         (Attachment.of(release),) if setup.shows_sum else (),
     )

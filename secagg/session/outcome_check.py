@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from secagg.agreement.plan import Result
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import sum_digest
 from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
@@ -109,7 +110,7 @@ def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     if outcome.release and outcome.release[0].length != setup.context.packed_bytes:
         raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
-    if outcome.head and setup.plan.result != "members":
+    if outcome.head and setup.plan.result is not Result.MEMBERS:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
 
 
@@ -183,7 +184,7 @@ def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
 
 def _told_artifact(setup: RoundSetup, told: Told) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
-    if bool(told.head) != (setup.plan.result == "members"):
+    if bool(told.head) != (setup.plan.result is Result.MEMBERS):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
     if not told.head:
         return None

@@ -61,7 +61,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a kit holds, each part checked against the rest: none is of another consortium, plan or member."""
+    """The parts of a kit, each checked against the rest: none is of another consortium, plan or member."""
 
     kit: Kit
     register: Register

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from google.protobuf.message import DecodeError, Message
 
 from secagg.errors import MalformedMessage, OtherVersion
-from secagg.wire.bounds import Items, Length, Range, Text
+from secagg.wire.bounds import Choice, Items, Length, Range, Text
 from secagg.wire.generated import (
     cohorts_pb2,
     encryption_pb2,
@@ -35,13 +35,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Field:
-    """How one field of a message class is converted and checked."""
+    """Conversion and checks of one field of a message class."""
 
     name: str
     bound: Range | Length | Text | Items | None
     item: type | None  # the message class of a nested message, or of a tuple's items
     plural: bool
     plain: type | None  # the exact type of a plain field or of plain items
+    choice: type[Choice] | None = None  # of a plain text that is a word of this enumeration
 
 
 _FIELDS: dict[type, tuple[Field, ...]] = {}
@@ -71,6 +72,11 @@ def _field(name: str, hint: Any) -> Field:
     bound: Range | Length | Text | Items | None = None
     if get_origin(hint) is Annotated:
         hint, bound = get_args(hint)
+    choice = next(
+        (kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Choice)), None
+    )
+    if choice is not None and isinstance(bound, Text):
+        return Field(name, bound, None, False, str, choice)
     if get_origin(hint) is tuple:
         item = get_args(hint)[0]
         if not isinstance(bound, Items):
@@ -95,6 +101,17 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 def class_with(names: set[str]) -> type | None:
     """The first registered message class with exactly these fields, None where there is none."""
     return next((cls for cls, fields in _FIELDS.items() if {field.name for field in fields} == names), None)
+
+
+def read_choices(value: Any) -> None:
+    """Replace the words of a frozen message's choices by the choices; an empty one stays where its bound allows it.
+
+    To be called in `__post_init__`. Raises BadInput for a word that is none of them.
+    """
+    for field in _FIELDS[type(value)]:
+        word, may_be_empty = getattr(value, field.name), isinstance(field.bound, Text) and field.bound.low == 0
+        if field.choice is not None and (word or not may_be_empty):
+            object.__setattr__(value, field.name, field.choice.read(word, field.name))
 
 
 def encode(value: Any) -> bytes:
@@ -135,6 +152,7 @@ def _to_proto(value: Any) -> Message:
     values: dict[str, Any] = {}
     for field in _FIELDS[cls]:
         content = getattr(value, field.name)
+        content = content if field.choice is None else str(content)
         _check(cls, field, content)
         if field.item is None:
             values[field.name] = content

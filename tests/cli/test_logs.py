@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from secagg.cli.logs import MOST_EQUAL, WINDOW_SECONDS, CalmHandler
+from secagg.cli.console import MOST_EQUAL, WINDOW_SECONDS, CalmHandler
 
 
 @pytest.fixture

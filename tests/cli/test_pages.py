@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.cli.comparison_page import comparison_page
+from secagg.cli.page import comparison_page
 from secagg.experiments.tables import SHOWN, ResultTable, html_of
 from tests.cli import browser
 from tests.cli.command import Command

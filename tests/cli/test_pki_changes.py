@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from secagg.cli.passphrase import VARIABLE
+from secagg.cli.pki import VARIABLE
 from secagg.transport.certificates import key_pem
 from tests.cli.command import SERVER, Command
 from tests.transport.consortium import certify

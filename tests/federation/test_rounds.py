@@ -27,7 +27,7 @@ from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
@@ -210,7 +210,8 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
         assert isinstance(played.clients[member], SessionAborted)
         assert played.server.reason in played.clients[member].reason
         whole, settled = world.ledger(member).entries()
-        charged = f"was charged epsilon {shown(settled.release.epsilon)} about {settled.release.data_name}, for these"
+        epsilon, name = format_epsilon(settled.release.epsilon), settled.release.data_name
+        charged = f"was charged epsilon {epsilon} about {name}, for these"
         assert f"1 of 3 sums may have left, and your ledger {charged}" in played.clients[member].reason
         assert "nothing of the last sum was opened" in played.clients[member].reason
         assert 0 < settled.release.epsilon < whole.release.epsilon

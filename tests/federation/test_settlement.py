@@ -10,7 +10,7 @@ import pytest
 from secagg.federation import rejoin as returning
 from secagg.federation.recovery import release_until
 from secagg.privacy import Adjacency, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from tests.worlds.federation import FederationRun, SimulatedFederation
 from tests.worlds.hosts import Left
 
@@ -37,7 +37,7 @@ def test_plan_that_ends_after_an_upload_is_charged_for_it(tmp_path: Path) -> Non
         reason = played.clients[member].reason
         assert "a vector for 2 of 3 sums may have left" in reason
         assert ", for these sums alone" in reason
-        assert f"charged epsilon {shown(settled.release.epsilon)} about" in reason
+        assert f"charged epsilon {format_epsilon(settled.release.epsilon)} about" in reason
 
 
 AWAY, OTHERS = 2, (1, 3, 4)

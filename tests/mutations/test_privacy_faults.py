@@ -158,7 +158,7 @@ def test_epsilon_computed_too_low(monkeypatch, rounded):
 @pytest.mark.parametrize("form", ["{:.2f}", "{:.0f}"])
 def test_epsilon_shown_too_low(monkeypatch, form):
     """ε rounded to the nearest in words is below the exact one."""
-    monkeypatch.setattr(claim, "shown", form.format)
+    monkeypatch.setattr(claim, "format_epsilon", form.format)
     setup = make_setup(epsilon=3.3333)
     assert setup.facts.claim is not None
     assert reported(check_stated, setup.facts.claim)

@@ -17,7 +17,7 @@ from secagg.privacy import (
     Unit,
     calibrate_releases,
 )
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import epsilon_of, mu_of
 
 DELTA = 1e-5
@@ -94,4 +94,4 @@ def test_sentence_says_who_how_much_and_what_breaks_it(adjacency, words):
 @given(st.floats(0, 1e4))
 def test_shown_epsilon_is_never_below(epsilon):
     """Four decimals, rounded up."""
-    assert epsilon * (1 - 1e-15) <= float(shown(epsilon)) <= epsilon + 1.001e-4
+    assert epsilon * (1 - 1e-15) <= float(format_epsilon(epsilon)) <= epsilon + 1.001e-4

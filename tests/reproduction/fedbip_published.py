@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, holders
 from secagg.errors import BadInput
 from secagg.networks import SlotMeans
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import epsilon_of
 
 DELTA = 1e-5
@@ -65,7 +65,7 @@ class FedBiPPublished:
         cells = np.concatenate([each.cells for each in sent])
         whole = SlotMeans(classes, (), False, means, cells, np.ones(len(cells), dtype=np.float32))
         most = max(len(each) for each in held)
-        worst, usual = shown(self.epsilon(radius)), shown(self.epsilon(radius, alone=False))
+        worst, usual = format_epsilon(self.epsilon(radius)), format_epsilon(self.epsilon(radius, alone=False))
         note = (
             f"the noise amounts to ε = {worst} at δ = {DELTA:g} for one record replaced by another of its class, "
             f"{usual} where no member has one picture alone in a class; members' class counts are told"

@@ -13,7 +13,7 @@ from secagg.encoding import Normalisation
 from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from tests.agreement.federation_files import small_roster
@@ -81,7 +81,7 @@ def test_shares_that_members_know_are_said():
     setup = make_setup(clients=6, colluders=0, dropouts=0, result="server")
     rows, claim = dict(explain(setup.facts)), setup.facts.claim
     assert claim is not None
-    lone = shown(claim.releases.epsilon(claim.delta, honest=5))
+    lone = format_epsilon(claim.releases.epsilon(claim.delta, honest=5))
     assert rows["against"] == (
         "server and everybody who sees what it publishes, but not the members (each knows its own share: against one, "
         f"epsilon is {lone})"

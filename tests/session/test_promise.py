@@ -18,7 +18,7 @@ from secagg.plan_facts.noise_plan import NoiseParties
 from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Mechanism, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, conclude, contribution_of
@@ -270,7 +270,7 @@ def test_every_share_counts_only_where_no_member_sees_anything():
     for setup, fewest in ((careful, 4), (trusting, 5)):
         assert setup.facts.claim is not None
         assert setup.facts.claim.releases.first.fewest == fewest
-    member = shown(trusting.facts.claim.against_member)
+    member = format_epsilon(trusting.facts.claim.against_member)
     said = f"not against a client, which knows its own share: against one, epsilon is {member}."
     assert said in trusting.facts.claim.sentence()
     assert trusting.facts.claim.against_member == trusting.facts.claim.releases.epsilon(DELTA, honest=4) > 1.1

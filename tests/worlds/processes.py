@@ -31,7 +31,7 @@ from tests.worlds.rosters import SERVER, enrol
 SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 PATIENCE = 90.0
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["secagg.cli.server", "secagg.cli.client", "secagg.cli.second", "torch", __name__])
+FORKS.set_forkserver_preload(["secagg.cli.server", "secagg.cli.client", "secagg.cli.helper", "torch", __name__])
 """Parties are forked from a process that has loaded their commands, and so are there at once."""
 
 

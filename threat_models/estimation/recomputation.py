@@ -26,7 +26,7 @@ from scipy.special import log_ndtr, ndtr
 
 from methods import sums_of
 from methods.method import SampledTraining, SumSpec
-from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.agreement.plan import NoiseFrom, Plan, Result
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
 from secagg.privacy import (
@@ -117,7 +117,7 @@ def honest_shares(plan: Plan, clients: int) -> int:
     """
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
-    shown = plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
+    shown = plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
     return max(1, max(plan.minimum_cohort, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown)))
 
 
@@ -202,7 +202,7 @@ def _squared_mu_beside(plan: Plan, training: SampledTraining) -> float:
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
     """μ² of one sum of a kind. Parts longer than a kind allows count as long as they are."""
-    unit, replaces = Unit(plan.unit), Adjacency(plan.adjacency) is Adjacency.REPLACE_ONE
+    unit, replaces = plan.unit, plan.adjacency is Adjacency.REPLACE_ONE
     own, stated = _lengths(plan, kind), _stated_lengths(kind)
     lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
     if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:

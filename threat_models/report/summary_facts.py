@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from methods.own_models.local_projection import LocalProjection
 from secagg.agreement.plan import Plan
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from threat_models.attacks.targets import HALF_READ, READ
 from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
@@ -158,7 +158,7 @@ def _recompute_training(plan: Plan, consortium: int) -> Promise:
     """The promise of members' own training, recomputed; a difference that rounding explains is not a disagreement."""
     opinion = training_opinion(plan, consortium)
     return Promise(
-        sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
+        sentence=IN_TRAINING.format(format_epsilon(opinion.claimed), plan.adjacency, plan.unit),
         claimed=opinion.claimed,
         recomputed=opinion.epsilon if not opinion.agrees else min(opinion.epsilon, opinion.claimed),
         recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",

@@ -1,4 +1,4 @@
-"""Who is in which round of a plan with cohorts: drawn once, before anything is opened, by members' nonces."""
+"""Client sampling: the cohort of each round, drawn once, before anything is opened, by members' nonces."""
 
 from secagg.protection.draw.draw import DRAW, Drawn, check_draw, quorum_of
 from secagg.protection.draw.messages import Draw

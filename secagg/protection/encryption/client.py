@@ -50,7 +50,7 @@ def begin_client(context: SessionContext, me: LocalParty) -> Transition:
 
 
 def check_key(context: EncryptedContext, key: PublishedKey) -> None:
-    """What everyone checks of a published key.
+    """Check a published key, as every party does.
 
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """

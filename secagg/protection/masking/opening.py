@@ -71,7 +71,7 @@ class OpenedShares:
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._needed}
 
     def endorsement_parts(self) -> tuple[bytes, ...]:
-        """What the clients sign at the consistency step."""
+        """The parts that clients sign at the consistency step."""
         return bind.endorsement_parts(self._context, self._digest, self._dealt.dealers, self.survivors)
 
     def add(self, holder: int, opening: Opening) -> None:

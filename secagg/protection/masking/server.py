@@ -129,7 +129,7 @@ class AwaitingUploads(PackedVectors, CollectingStep):
 
 
 class AwaitingEndorsements(CollectingStep):
-    """Round 3: the consistency check. It is complete with t signatures: more change nothing."""
+    """Round 3: the consistency check. It is complete with t signatures; more change nothing."""
 
     awaits: ClassVar[type] = Endorsement
 

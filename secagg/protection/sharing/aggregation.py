@@ -1,4 +1,5 @@
-"""From the agreed set to this aggregator's share of the sum: add, commit, reveal.
+"""From the agreed set to this aggregator's share of the sum: add, commit, reveal. The server adds these shares as it adds
+all vectors (`secagg.session.staging`).
 
     SetAgreed → SumCommitted → SumRevealed
 

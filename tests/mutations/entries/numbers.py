@@ -83,7 +83,7 @@ ENTRIES = (
         "secagg.ledger.spending:account_of",
         (
             (
-                'max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))',
+                "max(noisy or pairs or none, key=lambda each: total(together, each))",
                 "(noisy or pairs)[0]",
             ),
         ),

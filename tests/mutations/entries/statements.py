@@ -107,7 +107,7 @@ ENTRIES = (
     PlantedFault(
         "curve of the other class",
         "The page's curve is that of the class that is not positive.",
-        "secagg.cli.scores_page",
+        "secagg.cli.page",
         (("if scored.classes[each[1]] == scored.positive", "if scored.classes[each[1]] != scored.positive"),),
         (CURVE,),
     ),
@@ -351,7 +351,7 @@ ENTRIES = (
     PlantedFault(
         "curves where no class is positive",
         "The page shows the curves of all classes where one is positive.",
-        "secagg.cli.scores_page:_roc",
+        "secagg.cli.page:_roc",
         (("if scored.positive is not None:", "if scored.positive is None:"),),
         (CURVE,),
     ),
@@ -415,7 +415,7 @@ ENTRIES = (
         "cost before it was settled",
         "An abort states what the ledger held before it was settled.",
         "secagg.federation.client:FederationClient._with_cost",
-        (("shown(rows[-1].epsilon)", "shown(rows[0].epsilon)"),),
+        (("format_epsilon(rows[-1].epsilon)", "format_epsilon(rows[0].epsilon)"),),
         (SETTLED,),
     ),
     PlantedFault(

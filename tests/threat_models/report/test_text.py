@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.cli.demo_summary import audit_sentence
+from secagg.cli.demo import audit_sentence
 from tests.threat_models.report import sample
 from threat_models.active.probe import PROBE
 from threat_models.attacks.reconstruction.inversion import REFERENCE, REIDENTIFIED

@@ -1,4 +1,4 @@
-"""What `secagg aggregator` and `secagg key-holder` share: a second party's part in a plan."""
+"""The part of a helper in a plan, which `secagg aggregator` and `secagg key-holder` share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.agreement.plan import read_plan
-from secagg.cli.console import Speaker, two_columns
-from secagg.cli.party import rows_of
+from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
 from secagg.plan_facts.timing import patience
