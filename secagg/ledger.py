@@ -209,17 +209,17 @@ class Ledger:
                 raise BadInput("the ledger has no such plan to settle")
             return _append(connection, entries, part, at)
 
-    def begin_upload(self, context: bytes) -> None:
-        """Write that a vector of the session with this context digest may have left; again changes nothing."""
+    def begin_upload(self, round_digest: bytes) -> None:
+        """Write that a vector of the round with this digest may have left; again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
-            self._add_upload(connection, context)
+            self._add_upload(connection, round_digest)
 
-    def has_uploaded(self, context: bytes) -> bool:
-        """Whether a vector of the session may have left: another one would be another release."""
-        return context in self.uploads()
+    def has_uploaded(self, round_digest: bytes) -> bool:
+        """Whether a vector of the round may have left: another one would be another release."""
+        return round_digest in self.uploads()
 
     def uploads(self) -> tuple[bytes, ...]:
-        """The context digest of every session of which a vector may have left, in order.
+        """The digest of every round of which a vector may have left, in order.
 
         Raises BadInput when a row was changed or is missing.
         """
@@ -227,24 +227,24 @@ class Ledger:
             return tuple(self._uploads(connection))
 
     def _uploads(self, connection: sqlite3.Connection) -> dict[bytes, bytes]:
-        """By context the head of the chain after it, in order."""
+        """By round digest the head of the chain after it, in order."""
         heads: dict[bytes, bytes] = {}
         head = START
         for row in connection.execute("SELECT number, head, context FROM uploads ORDER BY number"):
-            number, context = len(heads) + 1, row[2]
-            head = _upload_head(head, number, context) if isinstance(context, bytes) else b""
+            number, round_digest = len(heads) + 1, row[2]
+            head = _upload_head(head, number, round_digest) if isinstance(round_digest, bytes) else b""
             if row[:2] != (number, head):
                 raise self._broken(number, "uploads")
-            heads[context] = head
+            heads[round_digest] = head
         if len(heads) != _written(connection, "uploads"):
             raise self._broken(len(heads) + 1, "uploads")
         return heads
 
-    def _add_upload(self, connection: sqlite3.Connection, context: bytes) -> None:
+    def _add_upload(self, connection: sqlite3.Connection, round_digest: bytes) -> None:
         heads = self._uploads(connection)
-        if context not in heads:
+        if round_digest not in heads:
             number, previous = len(heads) + 1, next(reversed(heads.values()), START)
-            row = (number, _upload_head(previous, number, context), context)
+            row = (number, _upload_head(previous, number, round_digest), round_digest)
             connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
@@ -311,8 +311,8 @@ def head_after(head: bytes, number: int, release: Release) -> bytes:
     return digest("ledger", head, number.to_bytes(8, "big"), *row)
 
 
-def _upload_head(previous: bytes, number: int, context: bytes) -> bytes:
-    return digest("ledger upload", previous, number.to_bytes(8, "big"), context)
+def _upload_head(previous: bytes, number: int, round_digest: bytes) -> bytes:
+    return digest("ledger upload", previous, number.to_bytes(8, "big"), round_digest)
 
 
 def _version(connection: sqlite3.Connection) -> int:

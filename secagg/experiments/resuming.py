@@ -63,7 +63,7 @@ class Reached:
         setup = first
         for opening, broadcast in self.openings:
             if opening.number == setup.number + 1:
-                setup = setup.following(replace(opening, previous=setup.context.plan), broadcast)
+                setup = setup.following(replace(opening, previous=setup.context.round_digest), broadcast)
             else:
                 setup = setup.opened_alone(opening, broadcast)
         return setup

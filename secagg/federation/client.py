@@ -100,7 +100,7 @@ class FederationClient:
                 return rounds.done
             if rounds.done:
                 erase_state(session_folder(self.state, rounds.done[-1][0]))
-            private = recall_state(session_folder(self.state, setup), setup.context.plan)
+            private = recall_state(session_folder(self.state, setup), setup.context.round_digest)
             rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, rounds.done)
         return rounds.done
@@ -161,7 +161,7 @@ class FederationClient:
 
     def _count_uploads(self, sessions: Sequence[SessionSetup]) -> int:
         """In how many of them a vector may have left."""
-        return sum(self.ledger.has_uploaded(each.context.plan) for each in sessions)
+        return sum(self.ledger.has_uploaded(each.context.round_digest) for each in sessions)
 
     def _settle(self, seen: Sequence[SessionSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
@@ -170,9 +170,9 @@ class FederationClient:
         Return whether the ledger says so now.
         """
         *before, ended = seen
-        if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.plan):
+        if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.round_digest):
             return False
-        sums = len(before) + self.ledger.has_uploaded(ended.context.plan)
+        sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)
         came_to = release_until(self.setup, self.policy.data_name, sums)
         if came_to is not None:
             self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
@@ -197,11 +197,11 @@ class FederationClient:
 
     def _journal(self, setup: SessionSetup) -> Journal:
         """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
-        folder, context = session_folder(self.state, setup), setup.context.plan
+        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
         note_plan(self.state, setup.plan)
         journal = Journal(folder / FILE_NAME)
         try:
-            if journal.was_empty and self.ledger.has_uploaded(context):
+            if journal.was_empty and self.ledger.has_uploaded(round_digest):
                 raise BadInput(
                     f"a vector for this session may have left already, but its folder {folder} is gone",
                     remedy="taking part again would release the data once more: bring the folder back, or stay out",
@@ -218,7 +218,7 @@ class FederationClient:
         self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """One session, `private` being what the one before left to this member."""
-        folder, context = session_folder(self.state, setup), setup.context.plan
+        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
         with closing(self._journal(setup)) as journal:
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
@@ -229,9 +229,9 @@ class FederationClient:
                 return contribution_of(setup, self.records, me.randomness, me.member, private)
 
             def before_upload() -> None:
-                keep_state(folder, prepare().state, context, me.randomness)
+                keep_state(folder, prepare().state, round_digest, me.randomness)
                 entry = self.ledger.record(self.release, self.policy.budget, datetime.datetime.now(datetime.UTC))
-                self.ledger.begin_upload(context)
+                self.ledger.begin_upload(round_digest)
                 journal.append("ledger", entry.digest)
 
             stays = self.stays or bool(setup.plan.cohort) or not setup.protection.speaks_once

@@ -12,7 +12,7 @@ from secagg.parties.attachments import folder_name
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
-    folder = state / folder_name(setup.context.plan)
+    folder = state / folder_name(setup.context.round_digest)
     try:
         private_folder(folder)
     except OSError as error:

@@ -78,7 +78,7 @@ class AggregatorWork:
         Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
         have not begun, SessionAborted once they are closed.
         """
-        body = open_frame(frame, self._setup.roster, self._context.plan, member, self._me.member)
+        body = open_frame(frame, self._setup.roster, self._context.round_digest, member, self._me.member)
         upload = payload_of(body, self._handover.upload)
         name, head = self._setup.roster.name(member), chain(body.head, "sent", frame)
         if (known := self._receipts.get(member)) and peek(known).seen == head:
@@ -109,7 +109,7 @@ class AggregatorWork:
 
     def _answer(self, member: int, frame: bytes, receipt: Any) -> bytes:
         seen = chain(peek(frame).head, "sent", frame)
-        body = make_body(self._context.plan, self._me.member, member, self._journal.head, seen, receipt)
+        body = make_body(self._context.round_digest, self._me.member, member, self._journal.head, seen, receipt)
         answer = sign_frame(self._me.identity, body)
         self._journal.append("sent", answer)
         return answer

@@ -98,8 +98,8 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
     seconds = roster.with_role(protection.second_role)
     return protection.context(
         SessionContext(
-            plan=plan.digest,
-            session=plan.session,
+            round_digest=plan.digest,
+            session_id=plan.session,
             roster=plan.roster,
             identities=identities_of(roster, clients),
             names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},

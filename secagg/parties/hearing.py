@@ -31,11 +31,13 @@ class Connection(Protocol):
         """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
         ...
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
         ...
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Have `take` take the bytes start … length − 1 of what has this digest, in order and each once."""
         ...
 
@@ -61,7 +63,7 @@ class Hearing:
         while True:
             answer = await ask()
             try:
-                body = open_frame(answer, self.setup.roster, self.setup.context.plan, sender, self.receiver)
+                body = open_frame(answer, self.setup.roster, self.setup.context.round_digest, sender, self.receiver)
                 if body.step in steps:
                     return answer, body
                 problem = f"sends a {body.step} while {steps[0]} is awaited"

@@ -123,7 +123,7 @@ def _is_same_author(one: Verified, other: Verified) -> bool:
 
 def _conflict_between(one: Verified, other: Verified) -> str:
     """State how two outcomes of a round contradict each other; name the server where it signed both in one session."""
-    if one.setup.context.plan != other.setup.context.plan:
+    if one.setup.context.round_digest != other.setup.context.round_digest:
         return f"round {one.number} follows from other rounds than in {other.path}"
     told, there = one.outcome, other.outcome
     if told is None or there is None or told == there:
@@ -171,6 +171,6 @@ def _contradiction(later: Verified, before: Verified) -> str:
         return f"of round {before.number} it tells {told}"
     if expected is None or opening.broadcast != expected.broadcast:
         return f"round {before.number} ended with another broadcast, says {before.path}"
-    if opening.previous != before.setup.context.plan:
+    if opening.previous != before.setup.context.round_digest:
         return f"round {before.number} followed from other rounds, says {before.path}"
     return ""

@@ -163,16 +163,16 @@ class MemberSession:
         Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
         ImpossibleSum.
         """
-        setup, session = self._setup, self._context.plan
+        setup, round_digest = self._setup, self._context.round_digest
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._hearing, server, session, outcome.release[0], self._folder / SUM_FILE)
+            await read_attached(self._hearing, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._hearing, server, session, outcome.head[0], self._folder / HEAD_FILE)
+            await read_attached(self._hearing, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
             await read_opening_of(self._hearing, server, opening, state)
@@ -258,7 +258,7 @@ class MemberSession:
             if not isinstance(state, ReceiptState):
                 raise
             with contextlib.suppress(SecaggError):
-                if await connections[SERVER_INDEX].fetch(self._context.plan, Outcome.__name__, 0.0):
+                if await connections[SERVER_INDEX].fetch(self._context.round_digest, Outcome.__name__, 0.0):
                     return
             raise
 
@@ -295,7 +295,7 @@ class MemberSession:
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
 
         async def ask() -> bytes:
-            data = await connection.fetch(self._context.plan, expected.__name__, seconds)
+            data = await connection.fetch(self._context.round_digest, expected.__name__, seconds)
             if not data:
                 raise _NothingYet
             return data
@@ -316,7 +316,7 @@ class MemberSession:
         if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
-            data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
+            data = await connection.fetch(self._context.round_digest, state.evidence.__name__, 0.0)
             evidence = payload_of(self._transcript.open_servers(data), state.evidence)
             self._transcript.received(data)
             if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):

@@ -81,7 +81,7 @@ class MemberTranscript:
         frames, head = [], self._journal.head
         for receiver in receivers:
             seen = self._server_head if receiver == SERVER_INDEX else NOT_SEEN
-            body = make_body(self._setup.context.plan, self._me.member, receiver, head, seen, payload)
+            body = make_body(self._setup.context.round_digest, self._me.member, receiver, head, seen, payload)
             frames.append(sign_frame(self._me.identity, body))
             head = chain(head, "sent", frames[-1])
         return tuple(frames)
@@ -92,7 +92,7 @@ class MemberTranscript:
 
     def open_servers(self, frame: bytes) -> FrameBody:
         """A frame of the server for this party and session. Raises MalformedMessage or ProtocolViolation."""
-        return open_frame(frame, self._setup.roster, self._setup.context.plan, SERVER_INDEX, self._me.member)
+        return open_frame(frame, self._setup.roster, self._setup.context.round_digest, SERVER_INDEX, self._me.member)
 
     def _take(self, kind: str, content: bytes) -> None:
         if kind == "aborted":

@@ -130,7 +130,7 @@ class MemberVerifier:
     def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
         """A frame with its signature checked; whoever signed it is among the signers."""
         setup = self._setup
-        body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
+        body = open_frame(record.content, setup.roster, setup.context.round_digest, sender, receiver)
         self.signers.add(body.sender)
         if body.step == Abort.__name__:
             self._announced.append(payload_of(body, Abort).reason)

@@ -23,7 +23,7 @@ class Outbox:
         protocol: ServerProtocol,
         write: Callable[[str, bytes], None],
     ) -> None:
-        self._plan = setup.context.plan
+        self._round_digest = setup.context.round_digest
         self._identity = identity
         self._journal = journal
         self._protocol = protocol
@@ -53,7 +53,7 @@ class Outbox:
     def send(self, receiver: int, message: Any) -> bytes:
         """Sign and record one frame."""
         seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
-        body = make_body(self._plan, SERVER_INDEX, receiver, self._journal.head, seen, message)
+        body = make_body(self._round_digest, SERVER_INDEX, receiver, self._journal.head, seen, message)
         frame = sign_frame(self._identity, body)
         self._write("sent", frame)
         self._protocol.sent(chain(body.head, "sent", frame))

@@ -109,7 +109,7 @@ def personal_models(
 
 def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
     noise = setup.opened_noise(len(members))
-    seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
+    seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
     return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 

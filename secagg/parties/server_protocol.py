@@ -104,7 +104,7 @@ class ServerProtocol:
 
     def open(self, member: int, frame: bytes) -> FrameBody:
         """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
-        body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)
+        body = open_frame(frame, self._setup.roster, self._setup.context.round_digest, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
             raise ProtocolViolation(member, "has seen another transcript than this server's")
         return body

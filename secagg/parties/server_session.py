@@ -200,10 +200,10 @@ class ServerSession:
                 self._record(member, frame, body)
         return b""
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
-        if plan != self._setup.context.plan:
-            raise OtherPlan(self._setup.plan.digest, plan)
+        if round_digest != self._setup.context.round_digest:
+            raise OtherPlan(self._setup.plan.digest, round_digest)
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed

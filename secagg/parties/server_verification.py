@@ -98,7 +98,7 @@ class ServerVerifier:
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
-        open_frame(record.content, self._setup.roster, self._setup.context.plan, SERVER_INDEX, body.receiver)
+        open_frame(record.content, self._setup.roster, self._setup.context.round_digest, SERVER_INDEX, body.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         self.signers.add(SERVER_INDEX)
         head = chain(body.head, "sent", record.content)

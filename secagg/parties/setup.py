@@ -141,7 +141,7 @@ class SessionSetup:
         known with the `broadcast`, if what this one sums is, or the broadcast tells all.
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it, or is not what opens it.
         """
-        if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
+        if (opening.number, opening.previous) != (self.number + 1, self.context.round_digest):
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
         return self.later(opening, self._round(opening, broadcast))
 
@@ -157,7 +157,7 @@ class SessionSetup:
         sums, kind = self.sums, self.kind_of(opening.number)
         calibration = calibrations_of(self.claim, sums)[kind]
         layout = layout_of(sums[kind], calibration)
-        context = self.context_of_round(opening.number, opening.context)
+        context = self.context_of_round(opening.number, opening.round_digest)
         capacity, context = in_ring(context, self.plan, sums[kind], layout, calibration)
         return replace(
             self,
@@ -186,11 +186,11 @@ class SessionSetup:
             return self.following(opening, broadcast)
         return self.later(opening, self._round(opening, broadcast))
 
-    def context_of_round(self, number: int, bound: bytes) -> SessionContext:
-        """The facts of a round's session, which `bound` binds to all before it."""
-        session = digest("session of a round", self.plan.session, bound)
+    def context_of_round(self, number: int, round_digest: bytes) -> SessionContext:
+        """The facts of a round, which its digest binds to all before it."""
+        session_id = digest("session of a round", self.plan.session, round_digest)
         identities = identities_of(self.roster, self.cohort(number))
-        return replace(self.context, plan=bound, session=session, identities=identities)
+        return replace(self.context, round_digest=round_digest, session_id=session_id, identities=identities)
 
     def _round(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
         """The round that an opening begins; None where that does not follow from what is at hand."""

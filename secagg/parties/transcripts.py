@@ -104,7 +104,7 @@ class Openings:
             before = _opening_of(self._place(state, at.previous))
             if at.number == 2:
                 known = first
-            elif before is None or before.context != at.previous:
+            elif before is None or before.round_digest != at.previous:
                 known, missing = first.opened_alone(opening), []
             else:
                 at = before
@@ -112,14 +112,14 @@ class Openings:
             break
         for each in reversed(missing):
             told = self._broadcast(state, known, each)
-            known = self._sessions[plan, each.context] = known.following(each, told)
+            known = self._sessions[plan, each.round_digest] = known.following(each, told)
             if known.opens_alone:
                 self._sessions.pop((plan, each.previous), None)
         return known
 
     def _known(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup | None:
         """A session that was followed before, or whose opening tells all and is there."""
-        known = self._sessions.get((first.plan.digest, opening.context))
+        known = self._sessions.get((first.plan.digest, opening.round_digest))
         if known is None and first.opens_alone:
             told = self._kept(state, opening)
             known = first.opened_alone(opening, told) if told else None
@@ -137,7 +137,7 @@ class Openings:
         return b""
 
     def _kept(self, state: Path, opening: RoundOpening) -> bytes:
-        return read_kept(self._place(state, opening.context).parent / OPENING_FILE, opening.broadcast) or b""
+        return read_kept(self._place(state, opening.round_digest).parent / OPENING_FILE, opening.broadcast) or b""
 
     def _place(self, state: Path, context: bytes) -> Path:
         """The transcript of a session, wherever it is."""
@@ -165,7 +165,7 @@ def _context_of(path: Path) -> bytes | None:
     """The context of a transcript's session; None for a file that is no transcript."""
     opening = _opening_of(path)
     if opening is not None:
-        return opening.context
+        return opening.round_digest
     plans = [record.content for record in _beginning(path) if record.kind == "plan"]
     return hashlib.sha256(plans[0]).digest() if plans else None
 

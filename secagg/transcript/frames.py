@@ -26,9 +26,9 @@ class Frame:
 @message("FrameBody")
 @dataclass(frozen=True)
 class FrameBody:
-    """Who says what to whom in which session. `step` is the name of the payload's message class."""
+    """Who says what to whom in which round. `step` is the name of the payload's message class."""
 
-    plan: Annotated[bytes, Length(32)]
+    round_digest: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]
     receiver: Annotated[int, Range(0, MAX_INDEX)]
     step: Annotated[str, Text(1, 20)]
@@ -43,12 +43,12 @@ def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
     return encode(Frame(content, identity.sign("frame", content)))
 
 
-def make_body(plan: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
+def make_body(round_digest: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
     """A frame body around a payload message."""
-    return FrameBody(plan, sender, receiver, type(payload).__name__, head, seen, encode(payload))
+    return FrameBody(round_digest, sender, receiver, type(payload).__name__, head, seen, encode(payload))
 
 
-def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: int) -> FrameBody:
+def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, receiver: int) -> FrameBody:
     """Check who signed a frame, for which session, and for whom.
 
     Raises MalformedMessage for bytes that are no frame, ProtocolViolation (culprit: the claimed sender, or
@@ -62,7 +62,7 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
         raise ProtocolViolation(sender, f"the frame {body.step} is not signed by its identity")
     if body.sender != sender:
         raise ProtocolViolation(sender, "signed a frame in another member's name")
-    if body.plan != plan:
+    if body.round_digest != round_digest:
         raise ProtocolViolation(sender, f"the frame {body.step} belongs to another session or plan")
     allowed = (receiver, EVERYONE) if sender == SERVER_INDEX else (receiver,)
     if body.receiver not in allowed:

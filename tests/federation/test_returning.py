@@ -200,7 +200,7 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     assert {outcome for _, outcome in ended.clients.values()} == {ended.clients[1][1]}
     assert len(world.ledger(AWAY).entries()) == 1
     followed = [ended.stages[place] for place in (0, 3, 4)]
-    assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.plan) == b"pp"
+    assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.round_digest) == b"pp"
     found = verify_together(world.transcripts(AWAY, tuple(followed)), NOTHING_BROUGHT)
     verdicts = [each.verdict for each in found if isinstance(each, Verified)]
     assert verdicts == [
@@ -414,7 +414,7 @@ def test_three_signatures_of_others_show_the_way_back(world: SimulatedFederation
     frames = tuple(signed(world, OPENING, member) for member in OTHERS)
     for some in (frames, frames[::-1], (*frames, frames[0])[1:]):
         setup = follow_return(world.setup, Return(OPENING, some), AWAY, 1, STATE)
-        assert (setup.number, setup.context.plan) == (4, OPENING.context)
+        assert (setup.number, setup.context.round_digest) == (4, OPENING.round_digest)
         assert setup.round == replace(Logbook(), number=4, total=7)
 
 
@@ -512,7 +512,9 @@ def test_a_transcript_with_fewer_signatures_does_not_verify(finished: Finished) 
 def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) -> None:
     """What was shown stands at the beginning of one round, not of those that follow from it."""
     setup = follow_return(world.setup, Return(OPENING, tuple(signed(world, OPENING, m) for m in OTHERS)), AWAY, 1)
-    following: SessionSetup = setup.following(RoundOpening(5, OPENING.context, b"c" * 32, Attachment.of(bytes([5, 9]))))
+    following: SessionSetup = setup.following(
+        RoundOpening(5, OPENING.round_digest, b"c" * 32, Attachment.of(bytes([5, 9])))
+    )
     assert setup.shown is not None
     assert following.shown is None
 

@@ -94,7 +94,7 @@ def test_sessions_follow_from_each_other(finished: Finished) -> None:
         following = following_setup(stage, result, result.broadcast)
         assert following is not None
         assert (following.opening, following.context) == (after.opening, after.context)
-    assert len({stage.context.plan for stage in played.stages}) == 3
+    assert len({stage.context.round_digest for stage in played.stages}) == 3
 
 
 def test_every_transcript_verifies(finished: Finished) -> None:

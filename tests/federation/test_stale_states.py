@@ -79,6 +79,8 @@ def test_private_state_is_that_of_the_vector_in_the_sum(tmp_path: Path, monkeypa
     )
     ended = asyncio.run(Restarting(world).run())
     (stage,) = ended.stages
-    states = [recall_state(session_folder(world.state(member), stage), stage.context.plan) for member in EVERYONE]
+    states = [
+        recall_state(session_folder(world.state(member), stage), stage.context.round_digest) for member in EVERYONE
+    ]
     assert len(dead) == len(EVERYONE)
     assert int(opened(world, stage)[0]) == sum(int.from_bytes(state, "big") for state in states)

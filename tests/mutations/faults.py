@@ -224,7 +224,7 @@ def any_session(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(
             module,
             "open_frame",
-            lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).plan, one, other),
+            lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).round_digest, one, other),
         )
 
 

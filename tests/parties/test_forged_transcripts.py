@@ -74,7 +74,7 @@ def _resigned(world: SimulatedSession, part: bytes, head: bytes) -> bytes:
 
 def frame(world: SimulatedSession, sender: int, receiver: int, payload: object, signer: int | None = None) -> bytes:
     """A frame of this session with any payload."""
-    body = make_body(world.setup.context.plan, sender, receiver, bytes(32), NOT_SEEN, payload)
+    body = make_body(world.setup.context.round_digest, sender, receiver, bytes(32), NOT_SEEN, payload)
     return sign_frame(world.keys[sender if signer is None else signer], body)
 
 

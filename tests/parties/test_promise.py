@@ -393,7 +393,11 @@ def test_rounds_are_counted(epsilon, refine):
             setup.claim,
             number,
         )
-    assert len({world.context.plan for world in found}) == len({world.context.session for world in found}) == refine + 1
+    assert (
+        len({world.context.round_digest for world in found})
+        == len({world.context.session_id for world in found})
+        == refine + 1
+    )
 
 
 def test_a_round_is_bound_to_sum_and_broadcast():
@@ -408,10 +412,10 @@ def test_a_round_is_bound_to_sum_and_broadcast():
     ]
     following = [setup.following(*each) for each in (*openings, *mixed)]
     other_plan = make_setup(refine=2, epsilon=8.0)
-    elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan), told)
+    elsewhere = other_plan.following(replace(one, previous=other_plan.context.round_digest), told)
     third = following[0].following(*next_opening(following[0], exact(following[0], records[0])))
     contexts = [world.context for world in (setup, *following, elsewhere, third)]
-    assert len({context.plan for context in contexts}) == len({context.session for context in contexts}) == 7
+    assert len({context.round_digest for context in contexts}) == len({context.session_id for context in contexts}) == 7
     assert setup.following(one, told).context == setup.following(one).context == following[0].context
     with pytest.raises(ProtocolViolation, match="party 0: what opens round 2 is not what it is said to be"):
         setup.following(one, told_else)
@@ -423,10 +427,10 @@ def test_nothing_follows_the_last_round():
     first, last = stages(setup)
     opening, one_sum = last.opening, make_setup()
     assert opening is not None
-    next_number = replace(opening, number=3, previous=last.context.plan)
+    next_number = replace(opening, number=3, previous=last.context.round_digest)
     told, told_later = last.round.broadcast(), replace_number(last.round, 2)
     later = replace(next_number, broadcast=Attachment.of(told_later))
-    only = replace(opening, previous=one_sum.context.plan)
+    only = replace(opening, previous=one_sum.context.round_digest)
     for world, each, content in ((last, later, told_later), (last, next_number, told), (one_sum, only, told)):
         for broadcast in (content, b""):
             with pytest.raises(ProtocolViolation, match="party 0: announces"):
@@ -452,12 +456,12 @@ def test_context_of_a_round_is_the_documented_digest():
     for before, world in ((first, second), (second, third)):
         opening = world.opening
         assert opening is not None
-        parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.plan)
+        parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.round_digest)
         told = opening.broadcast
         parts += (opening.aggregate_sha256, told.length.to_bytes(8, "big"), told.digest)
         joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        assert world.context.plan == opening.context == hashlib.sha256(joined).digest()
-    assert first.context.plan == first.plan.digest
+        assert world.context.round_digest == opening.round_digest == hashlib.sha256(joined).digest()
+    assert first.context.round_digest == first.plan.digest
 
 
 def test_without_its_history_all_but_the_sum_of_a_round_is_known():

@@ -41,8 +41,8 @@ def context_for(
     """The public facts of a session of clients 1…n, called c1…cn."""
     members = range(1, clients + 1)
     return SessionContext(
-        plan=plan.ljust(32, b"."),
-        session=(b"session of " + plan).ljust(32, b"."),
+        round_digest=plan.ljust(32, b"."),
+        session_id=(b"session of " + plan).ljust(32, b"."),
         roster=b"roster".ljust(32, b"."),
         identities={member: identity(member).public for member in members},
         names={member: f"c{member}" for member in members},

@@ -35,7 +35,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "PlannedNoise": [("block", "text"), ("multiplier", "uint"), ("sigma", "double"), ("off_diagonal", "double")],
     "Frame": [("body", "bytes"), ("signature", "bytes")],
     "FrameBody": [
-        ("plan", "bytes"),
+        ("round_digest", "bytes"),
         ("sender", "uint"),
         ("receiver", "uint"),
         ("step", "text"),

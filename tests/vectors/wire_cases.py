@@ -73,7 +73,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     roles = ("aggregator", "aggregator", "key-holder")
     members += [_member(f"second-{place}", role) for place, role in enumerate(roles)]
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
-    body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
+    body = {"round_digest": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
     lengths = {"next": 2**30 + 2**20, "ring": 1}
@@ -328,7 +328,14 @@ def signed() -> dict[str, Any]:
     plan = _noisy_plan() | {"roster": hashlib.sha256(canonical("Roster", roster)).hexdigest()}
     digest = hashlib.sha256(canonical("Plan", plan)).hexdigest()
     payload = canonical("Abort", {"reason": "to be signed"}).hex()
-    body = {"plan": digest, "sender": 1, "receiver": 0, "step": "Abort", "head": _hex("head"), "seen": _hex("seen")}
+    body = {
+        "round_digest": digest,
+        "sender": 1,
+        "receiver": 0,
+        "step": "Abort",
+        "head": _hex("head"),
+        "seen": _hex("seen"),
+    }
     content = canonical("FrameBody", body | {"payload": payload})
     signature = reference.ed25519_sign(secret, reference.labelled("frame", content))
     frame = canonical("Frame", {"body": content.hex(), "signature": signature.hex()})

@@ -83,7 +83,7 @@ class Forgetful(FederationSecond):
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take it, sign for it, forget it."""
         receipt = await super().upload(member, frame, parts)
-        work, first = self._uploads[peek(frame).plan], self.setup.context.clients[0]
+        work, first = self._uploads[peek(frame).round_digest], self.setup.context.clients[0]
         collecting: Any = work._collecting  # noqa: SLF001 (it is its own memory)
         if collecting is not None and self.me.member == next(iter(self.setup.context.seconds)):
             kept = tuple(each for each in collecting.manifests if each.client != first)

@@ -27,7 +27,7 @@ class Forged(Cheat):
         if body.step != Survivors.__name__:
             return None
         frame = decode(Frame, self._old[member, body.step])
-        moved = replace(decode(FrameBody, frame.body), plan=body.plan)
+        moved = replace(decode(FrameBody, frame.body), round_digest=body.round_digest)
         self.deceived.add(member)
         return encode(replace(frame, body=encode(moved)))
 

@@ -62,7 +62,7 @@ class Cheat:
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
         """A message as a signed frame, in place of another one's `body` where given."""
-        plan = body.plan if body is not None else self.consortium.setup.context.plan
+        plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
 
@@ -103,21 +103,21 @@ class Cheat:
         self.hear(member, frame)
         return await self._honest.upload(member, frame, parts)
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Tell a party what is due, or something else."""
         made_up = await self.make_up(member, step)
         if made_up is not None:
             return made_up
-        frame = await self._honest.fetch(member, plan, step, patience)
+        frame = await self._honest.fetch(member, round_digest, step, patience)
         if not frame:
             return frame
         body = peek(frame)
         self.told[member, body.step] = frame
         return self.falsify(member, body) or frame
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """Show what was made up, and else what the server does."""
-        return self._made_up.get(digest) or await self._honest.read(member, plan, digest)
+        return self._made_up.get(digest) or await self._honest.read(member, round_digest, digest)
 
     @property
     def _honest(self) -> FederationServer:
@@ -151,12 +151,12 @@ class Offer(Cheat):
         """Take a vector."""
         return await self.submit(member, frame)
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """There is nothing to tell."""
         await asyncio.sleep(patience)
         return None
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """There is nothing to show. Raises NotNow."""
         raise NotNow("there is nothing")
 

@@ -76,8 +76,8 @@ class Scene:
         identity, clients = SigningKey.generate(source), range(1, parameters.summands + 1)
         bits = parameters.plain_bits - 1
         context = EncryptedContext(
-            plan=source.bytes(32),
-            session=source.bytes(32),
+            round_digest=source.bytes(32),
+            session_id=source.bytes(32),
             roster=source.bytes(32),
             identities=dict.fromkeys(clients, identity.public),
             names={},

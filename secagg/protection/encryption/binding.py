@@ -112,7 +112,7 @@ class EncryptedContext(SessionContext):
     @cached_property
     def binding(self) -> bytes:
         """Digest of plan, session, roster and parameters, inside every signature and key."""
-        return digest("encrypted context", self.plan, self.session, self.roster, self.parameters.digest())
+        return digest("encrypted context", self.round_digest, self.session_id, self.roster, self.parameters.digest())
 
 
 def fewest(context: SessionContext) -> int:

@@ -26,7 +26,7 @@ def members_digest(members: tuple[int, ...]) -> bytes:
 
 def session_binding(context: SessionContext, directory: bytes) -> bytes:
     """HKDF salt of all session keys: plan and directory together."""
-    return digest("context", context.plan, directory)
+    return digest("context", context.round_digest, directory)
 
 
 def pairwise_key(secret: AgreementKey, own: int, peer: int, peer_key: bytes, binding: bytes) -> bytes:
@@ -47,7 +47,7 @@ def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int,
 
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
     """Commitment to a uniform 32-byte self-mask seed."""
-    return digest("seed commitment", context.plan, number(member), seed)
+    return digest("seed commitment", context.round_digest, number(member), seed)
 
 
 def same(left: bytes, right: bytes) -> bool:
@@ -61,7 +61,14 @@ def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes
 
 
 def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tuple[bytes, ...]:
-    return (context.plan, number(entry.member), entry.channel_key, entry.mask_key, entry.seed_commitment, entry.nonce)
+    return (
+        context.round_digest,
+        number(entry.member),
+        entry.channel_key,
+        entry.mask_key,
+        entry.seed_commitment,
+        entry.nonce,
+    )
 
 
 def sign_advertisement(context: SessionContext, identity: SigningKey, entry: KeyAdvertisement) -> KeyAdvertisement:
@@ -112,8 +119,8 @@ def endorsement_parts(
 ) -> tuple[bytes, ...]:
     """What a client signs at the consistency step: plan, session, roster, directory, U2 and U3."""
     return (
-        context.plan,
-        context.session,
+        context.round_digest,
+        context.session_id,
         context.roster,
         directory,
         members_digest(dealers),

@@ -77,7 +77,7 @@ class SharedContext(SessionContext):
     @cached_property
     def binding(self) -> bytes:
         """What every key, hash and signature of the session starts from: plan, session, roster and aggregators."""
-        return digest("shared session", self.plan, self.session, self.roster, *self.seconds.values())
+        return digest("shared session", self.round_digest, self.session_id, self.roster, *self.seconds.values())
 
     @property
     def upload_bytes(self) -> int:

@@ -45,8 +45,8 @@ def context_for(
     """The public facts of a session of clients 1…n, called c1…cn, one of which may vanish."""
     members = range(1, clients + 1)
     return EncryptedContext(
-        plan=plan.ljust(32, b"."),
-        session=(b"session of " + plan).ljust(32, b"."),
+        round_digest=plan.ljust(32, b"."),
+        session_id=(b"session of " + plan).ljust(32, b"."),
         roster=b"roster".ljust(32, b"."),
         identities={member: identity(f"c{member}").public for member in members},
         names={0: "server"} | {member: f"c{member}" for member in members} | {clients + 1: "key holder"},
@@ -73,7 +73,7 @@ def party(member: int) -> LocalParty:
 
 def holder_of(context: EncryptedContext) -> LocalParty:
     """The session's key holder."""
-    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.plan, TOKEN))
+    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.round_digest, TOKEN))
 
 
 def make_held(context: EncryptedContext) -> HeldKey:

@@ -49,7 +49,7 @@ def test_the_key_opens_once():
     request = session.request(1, 2, 3)
     spent = session.ask(request).state
     for asked in (request, session.request(1, 2)):
-        body = make_body(session.context.plan, 0, 4, bytes(32), bytes(32), asked)
+        body = make_body(session.context.round_digest, 0, 4, bytes(32), bytes(32), asked)
         assert payload_of(body, type(session.held).awaits) == asked
         with pytest.raises(MalformedMessage, match="Outcome is awaited"):
             payload_of(body, spent.awaits)
@@ -57,7 +57,7 @@ def test_the_key_opens_once():
 
 def test_an_outcome_before_the_request_is_out_of_order():
     """Who holds the key takes nothing but a request."""
-    body = make_body(honest().context.plan, 0, 4, bytes(32), bytes(32), outcome_of(honest(), 1, 2, 3))
+    body = make_body(honest().context.round_digest, 0, 4, bytes(32), bytes(32), outcome_of(honest(), 1, 2, 3))
     with pytest.raises(MalformedMessage, match="SumRequest is awaited"):
         payload_of(body, HeldKey.awaits)
 

@@ -49,7 +49,7 @@ def test_masks_and_scaled_integers_are_those_of_the_vector(case):
 def test_every_mask_key_is_of_one_use():
     """Another session, member, prime or seed gives other keys."""
     one, other = context_of(VECTOR["cases"][0]), context_of(VECTOR["cases"][2])
-    again = replace(other, session=bytes(32))
+    again = replace(other, session_id=bytes(32))
     keys = [
         key
         for context in (one, other, again)

@@ -96,7 +96,7 @@ def test_signatures_count_once() -> None:
     refused_as(SERVER_INDEX, "signature of member 1", session.show, VICTIM, Quorum(names))
 
 
-@pytest.mark.parametrize("changed", ["plan", "session", "roster"])
+@pytest.mark.parametrize("changed", ["round_digest", "session_id", "roster"])
 def test_quorums_are_of_one_session(changed: str) -> None:
     """Signatures over another plan, session identifier or roster do not count."""
     session = session_at("Quorum")
