@@ -82,7 +82,9 @@ class SentUpdate(ABC):
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
+        return SumSpec(
+            tuple(blocks), moved, shares, per=Unit.CLIENT, times=rounds, is_additive=False, effort=self.effort
+        )
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·update, rotated and rounded at random."""

@@ -96,7 +96,7 @@ MEANING = {
     "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
     "max_epsilon_total": "most that all plans about the data may cost together",
     "max_delta": "largest delta, of one plan and of the total",
-    "units": "whom epsilon may protect: a record, or a silo with all of its records",
+    "units": "whom epsilon may protect: a record, or a client with all of its records",
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
@@ -147,7 +147,7 @@ class Policy:
     max_epsilon: float = 1.0
     max_epsilon_total: float = 1.0
     max_delta: float = 1e-5
-    units: tuple[str, ...] = ("record", "silo")
+    units: tuple[str, ...] = ("record", "client")
     adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False

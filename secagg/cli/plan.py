@@ -119,7 +119,7 @@ def new(
     epsilon: EpsilonOption = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
-    unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one silo.")] = Unit.RECORD,
+    unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one client.")] = Unit.RECORD,
     backbone: BackboneOption = None,
     expand: ExpandOption = 0,
     radius: RadiusOption = None,

@@ -90,7 +90,7 @@ def simulate(
     delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
     unit: Annotated[
-        str, typer.Option(help="Whom epsilon protects: one record, or one silo with all of its.")
+        str, typer.Option(help="Whom epsilon protects: one record, or one client with all of its records.")
     ] = "record",
     noise: Annotated[
         str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")

@@ -81,7 +81,7 @@ def _of_noise(run: SimulationResult) -> list[str]:
 def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
     """A δ of 1/n or more lets one unit in n be published outright."""
     settings = run.settings
-    units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
+    units, name = (run.clients, "clients") if settings.unit == Unit.CLIENT else (records, "records")
     if math.isinf(settings.epsilon) or settings.delta is None:
         return ()
     weak = weak_delta(settings.delta, units, name)

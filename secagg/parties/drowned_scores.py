@@ -18,9 +18,9 @@ def refuse_drowned_scores(setup: SessionSetup) -> None:
     clients, spec = len(setup.context.clients), setup.spec
     noise = setup.opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
-    if noise is None or spec.per is not Unit.SILO or not scores:
+    if noise is None or spec.per is not Unit.CLIENT or not scores:
         return
-    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).blocks}
     losses = scores[0]
     needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
     if clients < needed:

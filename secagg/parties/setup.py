@@ -385,7 +385,7 @@ class SessionSetup:
     def spent(self) -> tuple[Spent, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
 
-        A silo's promise protects each of its records too; a record's says nothing useful of a silo. Training on sampled
+        Client-level privacy implies record-level privacy; the converse gives no useful bound. Training on sampled
         records has a cost for one kind of neighbours alone: then one row covers it and the sums.
         """
         if self.claim is None:

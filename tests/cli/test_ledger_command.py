@@ -53,7 +53,7 @@ def test_show_lists_by_data_set(secagg: Command, state: Path) -> None:
     both = math.ceil(total_epsilon([FIRST, SECOND], "record", "add-remove", 1e-5) * 1e4) / 1e4
     spent = [" ".join(line.split()) for line in lines]
     assert f"record level, add-remove epsilon {both}" in spent
-    assert "silo level, replace-one epsilon inf" in spent
+    assert "client level, replace-one epsilon inf" in spent
     assert Ledger(state).entries()[-1].head.hex() in said.out
 
 
@@ -71,7 +71,7 @@ def test_show_as_json(secagg: Command, state: Path) -> None:
     }  # fmt: skip
     totals = {(each["unit"], each["adjacency"]): each["epsilon"] for each in heart["spent"]}
     assert totals["record", "replace-one"] == pytest.approx(epsilon_of(0.3 * math.sqrt(2), 1e-7), rel=1e-9)
-    assert totals["silo", "add-remove"] == totals["silo", "replace-one"] == "inf"
+    assert totals["client", "add-remove"] == totals["client", "replace-one"] == "inf"
     assert {each["epsilon"] for each in digits["spent"]} == {"inf"}
 
 

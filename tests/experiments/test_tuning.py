@@ -103,12 +103,12 @@ def test_client_level_names_the_members_that_it_takes() -> None:
     """Under a promise about members six cannot drown the noise on scores; so many as are named can."""
     promise = {**PROMISE, "epsilon": 1.0}
     with pytest.raises(BadInput, match=r"noise drowns the scores of 6: with [0-9]+ it would be 0\.2") as refusal:
-        setup_of(EXACT, unit="silo", **promise)
+        setup_of(EXACT, unit="client", **promise)
     needed = int(refusal.value.problem.split("with ")[1].split()[0])
     assert 100 < needed < 400
     rows = np.random.default_rng(0).permutation(150).repeat(8)
     many = replace(data(), train=data().train.take(rows))
-    settings = settings_of(EXACT, unit="silo", clients=needed + 10, **promise)
+    settings = settings_of(EXACT, unit="client", clients=needed + 10, **promise)
     assert Cast.of(Features.of(many, settings), settings).setup.claim is not None
 
 

@@ -49,7 +49,7 @@ class Diary(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry, three times."""
         block = Block("diary", (1,), bound=1 << 20, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, times=3, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, times=3, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """A page more is left each time."""

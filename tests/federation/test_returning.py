@@ -71,7 +71,7 @@ class Logbook(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry, five times."""
         block = Block("pages", (1,), bound=1 << 20, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, times=5, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, times=5, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """A page more is left each time."""
@@ -522,7 +522,7 @@ def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) ->
 async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over gRPC and mutual TLS, federated averaging: away for rounds 2 and 3 of 5, in the sums of rounds 4 and 5."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
-    averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.SILO, **NOISY}
+    averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.CLIENT, **NOISY}
     averaging |= {"result": "server", "join_seconds": 10, "step_seconds": 10, "round_seconds": 3}
     consortium = Consortium.enrol(tmp_path, "masked", **averaging)
     is_due, is_back = asyncio.Event(), asyncio.Event()

@@ -174,10 +174,10 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
     assert played.clients[1][1].head_sha256 == pooled.artifact_sha256
 
 
-async def test_silos_and_no_protection(tmp_path: Path) -> None:
+async def test_clients_and_no_protection(tmp_path: Path) -> None:
     """A plan for whole clients, with vectors that the server may see, runs through the same rounds."""
     played = await run_federation(
-        SimulatedFederation.of(tmp_path, unit=Unit.SILO, protection="none", refine=1, colluders=0, dropouts=0)
+        SimulatedFederation.of(tmp_path, unit=Unit.CLIENT, protection="none", refine=1, colluders=0, dropouts=0)
     )
     assert len(played.stages) == 2
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}

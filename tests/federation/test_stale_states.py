@@ -38,7 +38,7 @@ class Drawn(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry."""
         block = Block("number", (1,), bound=1 << 32, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """Draw a number (two tries draw the same one in 2³²)."""

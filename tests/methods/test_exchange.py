@@ -163,7 +163,7 @@ def test_groups_cost_a_promise_nothing() -> None:
         for exchange in ("none", "groups")
     )
     assert [noise.sigma for noise in one.noises[1:]] == [noise.sigma for noise in several.noises[1:]]
-    with_cap = plan_of(parameters={"cap": 8}, unit=Unit.SILO, **promise)
+    with_cap = plan_of(parameters={"cap": 8}, unit=Unit.CLIENT, **promise)
     assert with_cap.claim is not None
 
 

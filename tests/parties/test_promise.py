@@ -112,16 +112,16 @@ def test_every_block_counts(block):
     assert "the noise gives" in reported(check_promise, scaled(plan, 0.5, block), make_roster()[0])
 
 
-def test_silo_is_not_protected_by_a_records_noise():
-    """A plan for records that is relabelled as one for silos is refused."""
+def test_client_is_not_protected_by_a_records_noise():
+    """A plan for records that is relabelled as one for clients is refused."""
     plan = make_setup().plan
-    assert "the noise gives" in reported(check_promise, replace(plan, unit="silo"), make_roster()[0])
+    assert "the noise gives" in reported(check_promise, replace(plan, unit="client"), make_roster()[0])
 
 
-def test_more_records_in_a_silo_take_more_noise():
-    """A silo's plan with a larger bound on its records is refused; a record's plan does not depend on it."""
-    silo, record = make_setup(unit=Unit.SILO).plan, make_setup().plan
-    assert "the noise gives" in reported(check_promise, replace(silo, max_records=65), make_roster()[0])
+def test_more_records_in_a_client_take_more_noise():
+    """A client's plan with a larger bound on its records is refused; a record's plan does not depend on it."""
+    client, record = make_setup(unit=Unit.CLIENT).plan, make_setup().plan
+    assert "the noise gives" in reported(check_promise, replace(client, max_records=65), make_roster()[0])
     check_promise(replace(record, max_records=65), make_roster()[0])
 
 
@@ -497,14 +497,14 @@ def test_refinement_needs_records_of_one_length():
 
 
 def test_spent_is_the_whole_plan_for_every_neighbour():
-    """The ledger is told of all rounds together: for records and, where the plan promises it, for silos."""
+    """The ledger is told of all rounds together: for records and, where the plan promises it, for clients."""
     setup = make_setup(refine=2, epsilon=8.0)
     assert setup.claim is not None
     costs = {(row.unit, row.adjacency): row.cost for row in setup.spent()}
     assert set(costs) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
     assert costs[Unit.RECORD, ADD].epsilon(DELTA) == setup.claim.releases.epsilon(DELTA)
     assert costs[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
-    silo = {(row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in make_setup(unit=Unit.SILO).spent()}
-    assert len(silo) == 4
-    assert silo[Unit.RECORD, ADD] < silo[Unit.SILO, ADD] <= 1.0 < silo[Unit.SILO, REPLACE]
+    client = {(row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in make_setup(unit=Unit.CLIENT).spent()}
+    assert len(client) == 4
+    assert client[Unit.RECORD, ADD] < client[Unit.CLIENT, ADD] <= 1.0 < client[Unit.CLIENT, REPLACE]
     assert make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).spent() == ()

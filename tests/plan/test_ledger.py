@@ -144,7 +144,7 @@ def test_costs_add_by_unit_and_adjacency(tmp_path: Path) -> None:
         assert cost.squared_mu >= factor * (0.25**2 + 0.1**2)
 
 
-@pytest.mark.parametrize("promise", [("silo", "add-remove"), ("silo", "replace-one"), ("record", "other")])
+@pytest.mark.parametrize("promise", [("client", "add-remove"), ("client", "replace-one"), ("record", "other")])
 def test_what_has_no_cost_was_spent_entirely(tmp_path: Path, promise: tuple[str, str]) -> None:
     """A unit or adjacency for which a release was not accounted is spent entirely."""
     ledger = Ledger(tmp_path)
@@ -315,7 +315,7 @@ def test_delta_out_of_range_is_refused(tmp_path: Path, delta: float) -> None:
         {"delta": 1.0},
         {"spent": ()},
         {"adjacency": ""},
-        {"unit": "silo"},
+        {"unit": "client"},
         {"spent": (*finite().spent, finite().spent[0])},
     ],
 )
@@ -335,11 +335,11 @@ def entry_digests(folder: Path, *releases: Release) -> list[bytes]:
 def test_digest_covers_every_field(tmp_path: Path, field: str) -> None:
     """Rows that differ in one field have different digests, 32 bytes each."""
     others: dict[str, Any] = {
-        "data_name": "mine/v2", "session": bytes(32), "plan": bytes(32), "unit": "silo", "adjacency": "replace-one",
+        "data_name": "mine/v2", "session": bytes(32), "plan": bytes(32), "unit": "client", "adjacency": "replace-one",
         "epsilon": 5.0, "delta": 1e-6, "spent": finite(mu=0.2).spent,
     }  # fmt: skip
-    silo = Spent("silo", "add-remove", GaussianCost(1.0))
-    release = replace(finite(), spent=(*finite().spent, silo))
+    client = Spent("client", "add-remove", GaussianCost(1.0))
+    release = replace(finite(), spent=(*finite().spent, client))
     (one,) = entry_digests(tmp_path / "one", release)
     (other,) = entry_digests(tmp_path / "other", replace(release, **{field: others[field]}))
     assert one != other
@@ -703,12 +703,12 @@ def test_all_adjacencies_of_what_was_promised_are_composed(tmp_path: Path) -> No
 
 
 def test_all_units_of_what_was_promised_are_composed(tmp_path: Path) -> None:
-    """A promise to whole silos binds a later plan that promises something to records alone."""
-    silo = Spent("silo", "add-remove", GaussianCost(0.3**2))
-    first = finite(1, unit="silo", epsilon=1.0, spent=(*spent(0.05, 4), silo))
+    """A promise to whole clients binds a later plan that promises something to records alone."""
+    client = Spent("client", "add-remove", GaussianCost(0.3**2))
+    first = finite(1, unit="client", epsilon=1.0, spent=(*spent(0.05, 4), client))
     ledger = Ledger(tmp_path)
     ledger.record(first, allowed(1.0))
-    with pytest.raises(PlanRefused, match="silo level"):
+    with pytest.raises(PlanRefused, match="client level"):
         ledger.record(finite(2, mu=0.05), allowed(1.0))
 
 

@@ -243,7 +243,7 @@ def test_epsilon_needs_delta_and_adjacency(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"epsilon": 0.99}, {"delta": 9e-6}, {"adjacency": "replace-one"}, {"unit": "silo"}], ids=str
+    "change", [{"epsilon": 0.99}, {"delta": 9e-6}, {"adjacency": "replace-one"}, {"unit": "client"}], ids=str
 )
 def test_noise_that_does_not_keep_the_promise_is_refused(change: dict[str, Any]) -> None:
     """Every member recomputes epsilon from the plan's noise: a stronger promise than that is not begun."""

@@ -73,7 +73,7 @@ def test_fitting_policy_accepts() -> None:
         ("max_upload_mib", {"max_upload_mib": 4}),
         ("max_epsilon", {"max_epsilon": 8.0}),
         ("max_epsilon_total", {"max_epsilon_total": 8.0}),
-        ("units", {"units": ("silo",)}),
+        ("units", {"units": ("client",)}),
         ("units", {"units": ()}),
     ],
 )
@@ -202,7 +202,7 @@ def test_colluders_count_against_the_honest() -> None:
         ("max_epsilon", NoisyPlan(epsilon=1.5), {"max_epsilon_total": 2.0}),
         ("max_epsilon_total", NoisyPlan(), {"max_epsilon_total": 0.25}),
         ("max_delta", NoisyPlan(delta=1e-4), {}),
-        ("units", NoisyPlan(unit="silo"), {"units": ("record",)}),
+        ("units", NoisyPlan(unit="client"), {"units": ("record",)}),
         ("adjacencies", NoisyPlan(), {"adjacencies": ("add-remove",)}),
         ("adjacencies", NoisyPlan(adjacency="add-remove"), {"adjacencies": ("replace-one",)}),
     ],
@@ -299,7 +299,7 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
     policies = (
         policy_for(PLAN, data_name='a "b" \\ ü'),
         policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True, training=True),
-        policy_for(PLAN, max_epsilon_total=4.5, units=("silo",), adjacencies=(), refinement_without_noise=True),
+        policy_for(PLAN, max_epsilon_total=4.5, units=("client",), adjacencies=(), refinement_without_noise=True),
     )
     for policy in policies:
         path.write_text(policy.to_toml(), encoding="utf-8")

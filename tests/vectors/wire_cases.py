@@ -41,7 +41,7 @@ def _plan() -> dict[str, Any]:
 
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
-    promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
+    promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "client", "noise": "client"}
     promise |= {
         "radius": 1.0,
         "normalisation": "unit",

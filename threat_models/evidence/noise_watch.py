@@ -141,7 +141,7 @@ class NoiseWatch:
         made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
         spec = setup.spec
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
-        if spec.per is Unit.SILO:
+        if spec.per is Unit.CLIENT:
             found = longest_of(made, spec)
         if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
             domains = domain_count(plan.method_parameters)

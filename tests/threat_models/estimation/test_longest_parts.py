@@ -69,7 +69,7 @@ def test_honest_shares_follow_from_the_plan():
 
 def test_client_by_its_most_records():
     """ε of a client grows with the most records that a plan allows it, in proportion and not as their root."""
-    plan, honest = planned(unit=Unit.SILO, max_records=50)
+    plan, honest = planned(unit=Unit.CLIENT, max_records=50)
     more = second_opinion(replace(plan, max_records=100), honest)
     assert more.epsilon > 2.1
     assert math.isfinite(more.epsilon)
