@@ -86,8 +86,8 @@ ENTRIES = (
         "secagg.federation.client:FederationClient._session.before_upload",
         (
             (
-                "keep_state(folder, prepare().state, context, me.randomness)",
-                '(folder / "private.state").exists() or keep_state(folder, prepare().state, context, me.randomness)',
+                "keep_state(folder, prepare().state, round_digest, me.randomness)",
+                '(folder / "private.state").exists() or keep_state(folder, prepare().state, round_digest, me.randomness)',
             ),
         ),
         (STALE,),
