@@ -1,32 +1,32 @@
 """Methods: which blocks are summed, and which head the sum gives. README.md says how to add one.
 
 A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry point of the group `secagg.methods`
-(`secagg.plugins`); plans name it by its code's digest.
+(`secagg.system.plugins`); plans name it by its code's digest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from methods.ccvr import CCVR
-from methods.fedavg import FedAvg
-from methods.fedavg_one_shot import FedAvgOneShot
-from methods.fedbip import FedBiP
-from methods.fedcgs import FedCGS
-from methods.feddat import FedDAT
-from methods.fedpcl import FedPCL
-from methods.fedpop import FedPop
-from methods.fedproto import FedProto
-from methods.fedtc import FedTC
-from methods.fraug import FRAug
+from methods.closed_form.ccvr import CCVR
+from methods.closed_form.fedcgs import FedCGS
+from methods.closed_form.prototypes import Prototypes
 from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
-from methods.mpft import MPFT
-from methods.prototypes import Prototypes
-from secagg import plugins
+from methods.own_models.fedpcl import FedPCL
+from methods.own_models.fedproto import FedProto
+from methods.search.fedpop import FedPop
+from methods.slots.fedbip import FedBiP
+from methods.slots.fedtc import FedTC
+from methods.slots.mpft import MPFT
+from methods.training.fedavg import FedAvg
+from methods.training.fedavg_one_shot import FedAvgOneShot
+from methods.training.feddat import FedDAT
+from methods.training.fraug import FRAug
+from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.models import planned_programs
-from secagg.plan import Plan
+from secagg.networks import planned_programs
+from secagg.system import plugins
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     CCVR.name: CCVR,

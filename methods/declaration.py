@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from methods.method import Method, SumSpec, domain_count
 from methods.round import Examples, Local, Opened, Round, Step
+from secagg.encoding import Grid
 from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Sensitivity, Unit
-from secagg.statistics import Grid
 
 MOST_DIMENSIONS = 4
 MOST_CLASSES = 3

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Grid
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import Artifact, LinearHead
-from secagg.head.linear import ABSENT_BIAS
-from secagg.models import SlotMeans, TrainedModel
+from secagg.heads import Artifact, LinearHead
+from secagg.heads.linear import ABSENT_BIAS
+from secagg.networks import SlotMeans, TrainedModel
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
-from secagg.roster import SERVER_INDEX
-from secagg.statistics import Grid
 from secagg.wire import Items, Range, decode, encode, message
 
 Number = TypeVar("Number", np.int64, np.float32)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol
 
 from methods.round import Examples, Round, SimpleRound
+from secagg.agreement.policy import NOTHING, Effort
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
-from secagg.head import Artifact, parse_safetensors
-from secagg.policy import NOTHING, Effort
+from secagg.heads import Artifact, parse_safetensors
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_client, of_record
 
 DOMAINS = "domains"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Grid
 from secagg.encoding.layout import Integers
 from secagg.errors import ProtocolViolation
-from secagg.head import Artifact
-from secagg.models import TrainedModel
+from secagg.heads import Artifact
+from secagg.networks import TrainedModel
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.roster import SERVER_INDEX
-from secagg.statistics import Grid
 
 if TYPE_CHECKING:
     from secagg.features import FeatureMap

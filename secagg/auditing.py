@@ -11,8 +11,8 @@ from typing import Any
 
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.extras import extra
-from secagg.parties.vouching import Trust
+from secagg.system.extras import extra
+from secagg.verification.vouching import Trust
 from threat_models.adversary import USUAL
 
 with extra("audit", "audit"):

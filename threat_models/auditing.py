@@ -12,16 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from secagg import plugins
 from secagg.data import Dataset
 from secagg.errors import BadInput, why
 from secagg.experiments.given import open_simulated
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.settings import SimulationSettings
-from secagg.models import code_warnings
-from secagg.parties.verification import NOTHING_BROUGHT
-from secagg.parties.vouching import Trust
+from secagg.networks import code_warnings
 from secagg.protection import UNPROTECTED, protection_named
+from secagg.system import plugins
+from secagg.verification.verification import NOTHING_BROUGHT
+from secagg.verification.vouching import Trust
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack

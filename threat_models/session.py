@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from methods.method import ZeroSums
 from methods.round import Examples, Round
+from secagg.agreement.plan import Plan
+from secagg.encoding import full_matrix
 from secagg.encoding.layout import Integers
-from secagg.head import LinearHead
-from secagg.models import Adapted, OverEncoder, SlotMeans, TrainedModel
-from secagg.plan import Plan
+from secagg.heads import LinearHead
+from secagg.networks import Adapted, OverEncoder, SlotMeans, TrainedModel
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
-from secagg.statistics import full_matrix
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""

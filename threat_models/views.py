@@ -8,8 +8,8 @@ from typing import Any
 
 from methods import sums_of
 from methods.round import Round
+from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.session import Blocks, Message, Released, RemadeSessions, Session

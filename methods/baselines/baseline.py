@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.head import LinearHead
-from secagg.head.linear import predict
+from secagg.heads import LinearHead
+from secagg.heads.linear import predict
 
 NUMBER = 4
 """Bytes of a float32, or of a count, on the wire."""

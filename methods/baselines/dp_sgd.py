@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from methods.baselines.softmax_regression import by_lbfgs, head_of, zero_layer
 from secagg.errors import BadInput
-from secagg.extras import extra
-from secagg.head import LinearHead
+from secagg.heads import LinearHead
 from secagg.privacy import Adjacency
 from secagg.privacy.gaussian import mu_of
-from secagg.threads import one_thread
+from secagg.system.extras import extra
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, holders
 from secagg.errors import BadInput
-from secagg.models import SlotMeans
+from secagg.networks import SlotMeans
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import epsilon_of
 
@@ -28,7 +28,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class FedBiPPublished:
-    """One z(T) for each picture; the nearest of them predicts (`methods.fedbip` has the form with a secure sum).
+    """One z(T) for each picture; the nearest of them predicts (`methods.slots.fedbip` has the form with a secure sum).
 
     `kept` is √ᾱ_T, 0.0683 for Stable Diffusion 1; `mixed` is γ. Features are a diffusion model's (`Latents`): d + 1
     numbers, whose length is R = √d for every picture.

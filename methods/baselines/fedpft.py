@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.baselines.softmax_regression import by_sgd
 from secagg.errors import BadInput
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 LEAST_VARIANCE = 1e-6
 """Added to every variance, as scikit-learn does."""

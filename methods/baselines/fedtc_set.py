@@ -1,6 +1,6 @@
 """FedTC as its paper has it: every client sends a set of prototypes, means of batches of its own records, in the clear.
 
-`methods.fedtc` is the form with a secure sum.
+`methods.slots.fedtc` is the form with a secure sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.baselines.paper_noise import paper_noise
-from methods.fedtc import fit, nearest
+from methods.slots.fedtc import fit, nearest
 from secagg.errors import BadInput
 
 DELTA = 1e-5
@@ -29,7 +29,7 @@ class FedTCSet:
 
     `keep` α and `batch` B as in the paper (Eq. 1-4); a last batch of fewer than B records is dropped, as there. A class
     of which a client keeps fewer than B records would vanish with it: these make one short batch. `epochs` and
-    `momentum` of SGD as in `methods.fedtc`, every prototype weighing the same.
+    `momentum` of SGD as in `methods.slots.fedtc`, every prototype weighing the same.
 
     `noise` is the paper's on every prototype (Eq. 6), as `methods.baselines.paper_noise` names it; the run's note says
     what it is worth. Of records of length 1, none filtered out, another one of the same class in a batch of B moves one

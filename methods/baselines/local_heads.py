@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from methods.baselines.baseline import ClientData, Fitted, Linear, head_bytes, holders
 from methods.baselines.softmax_regression import by_sgd, softmax
-from secagg.head import LinearHead
+from secagg.heads import LinearHead
 
 OWN_HEAD = "a head trained on the client's records alone"
 

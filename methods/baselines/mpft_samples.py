@@ -1,6 +1,6 @@
 """MPFT's other prototypes as its paper has them: every client sends embeddings, or k-means centres, in the clear.
 
-`methods.mpft` is the form with a secure sum; its paper's average sampling is `--parameters slots=1` there.
+`methods.slots.mpft` is the form with a secure sum; its paper's average sampling is `--parameters slots=1` there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
-from methods.mpft import MOST_EPOCHS
+from methods.slots.mpft import MOST_EPOCHS
 from secagg.errors import BadInput
-from secagg.extras import extra
-from secagg.head.residual import adapted_head
+from secagg.heads.residual import adapted_head
+from secagg.system.extras import extra
 
 Reals = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ Reals = NDArray[np.float64]
 class MPFTSamples(ABC):
     """⌈`rate`·n⌉ rows for each class of which a client has n records (paper Algorithm 1), and one adapter for all.
 
-    The adapter and the frozen head, from the means of what was sent, are those of `methods.mpft`.
+    The adapter and the frozen head, from the means of what was sent, are those of `methods.slots.mpft`.
     """
 
     rate: float = 0.1

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.head import LinearHead
-from secagg.threads import one_thread
+from secagg.heads import LinearHead
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch

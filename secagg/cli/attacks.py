@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 
 def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:

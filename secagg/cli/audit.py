@@ -12,8 +12,8 @@ from secagg.cli.console import Speaker, refuse_unwritable
 from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import settings_of, simulate
 from secagg.errors import BadInput
-from secagg.extras import extra
-from secagg.parties.vouching import Trust
+from secagg.system.extras import extra
+from secagg.verification.vouching import Trust
 from threat_models.adversary import USUAL
 
 _OF_TRANSCRIPTS = {"known", "public", "records"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from secagg.policy import data_set
+from secagg.agreement.policy import data_set
+from secagg.ledger.spending import Account
 from secagg.privacy.claim import shown
-from secagg.spending import Account
 
 
 def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:

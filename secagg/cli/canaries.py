@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from secagg.agreement.plan import read_plan
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import FormatOption, PlanOption
-from secagg.plan import read_plan
 
 
 def canaries(

@@ -25,15 +25,16 @@ from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
 from secagg.federation import Client, session_folder
-from secagg.files import keep_to_owner
-from secagg.parties import SessionSetup, look_at_own
-from secagg.parties.explanation import explain
-from secagg.parties.outcome import HEAD_FILE, write_personal
-from secagg.parties.private_state import recall_state
-from secagg.parties.rounds import following_setup
-from secagg.parties.setup import LEAST_PATIENCE
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.setup import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
+from secagg.session import look_at_own
+from secagg.session.explanation import explain
+from secagg.session.outcome import HEAD_FILE, write_personal
+from secagg.session.private_state import recall_state
+from secagg.session.rounds import following_setup
+from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
 
 

@@ -25,10 +25,10 @@ from secagg.cli.options import (
     WorkersOption,
 )
 from secagg.cli.sweep import REFERENCE, refuse_page, told_of, values_of, with_lists, write_page
-from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
 from secagg.experiments.given import open_simulated
+from secagg.system.engines import PROCESSES
 
 
 @with_lists("method", "parameters")

@@ -26,10 +26,10 @@ from rich.progress import Progress
 
 from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
-from secagg.printable import escaped
+from secagg.system.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
-    from secagg.head import Evaluation, LinearHead
+    from secagg.heads import Evaluation, LinearHead
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
@@ -189,7 +189,7 @@ def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:
     """Say which backbones, methods and parameters are files of code, before any runs. Raises BadInput."""
-    from secagg.models import code_warnings
+    from secagg.networks import code_warnings
 
     for line in code_warnings(backbones, parameters, methods):
         speaker.say(line)
@@ -204,7 +204,7 @@ def percent(evaluation: Evaluation) -> str:
 
 def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
-    from secagg.head import load_safetensors
+    from secagg.heads import load_safetensors
 
     refuse_torch_file(path)
     return load_safetensors(path)

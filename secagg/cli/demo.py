@@ -17,28 +17,29 @@ import typer
 from numpy.typing import NDArray
 
 from methods import method_named, parameters_of, sums_of
-from methods.refinement import AUTO
+from methods.closed_form.refinement import AUTO
+from secagg.agreement.plan import write_plan
+from secagg.agreement.roster import Roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
-from secagg.head import Evaluation, load_as
-from secagg.models import files_in, parse_artifact
-from secagg.parties import Pipeline, SessionSetup, read_records
-from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verify_together
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.parties.reference import pooled_result
-from secagg.parties.verification import Verified
-from secagg.parties.vouching import Trust
-from secagg.plan import write_plan
+from secagg.heads import Evaluation, load_as
+from secagg.networks import files_in, parse_artifact
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster
+from secagg.session import Pipeline, read_records
+from secagg.session.reference import pooled_result
 from secagg.transport.enrolment import create_authority, create_request, issue
+from secagg.verification.links import verify_together
+from secagg.verification.verification import Verified
+from secagg.verification.vouching import Trust
 
 EXPAND = 512
 ON_DIGITS = "rounds=5 rate=0.5 clip=10"

@@ -10,10 +10,10 @@ from secagg.cli.console import percent, two_columns
 from secagg.cli.processes import Stage
 from secagg.encoding import Kind
 from secagg.experiments.outcome import in_the_sum
-from secagg.head import Evaluation
-from secagg.parties import SessionSetup
-from secagg.parties.reference import is_pooled
-from secagg.parties.staging import vector_path
+from secagg.heads import Evaluation
+from secagg.plan_facts import SessionSetup
+from secagg.session.reference import is_pooled
+from secagg.session.staging import vector_path
 
 if TYPE_CHECKING:
     from threat_models.findings import Finding

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.roster import SERVER_INDEX
 from secagg.transport.joining import Joined, join
 from secagg.transport.kit import Opened, read_kit
 

@@ -11,18 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.policy import data_set, read_policy
 from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.policy import data_set, read_policy
-from secagg.printable import escaped
+from secagg.ledger.spending import Cost, Release, in_force, settles, total_epsilon
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
-from secagg.spending import Cost, Release, in_force, settles, total_epsilon
+from secagg.system.printable import escaped
 
 EXPORT_VERSION = 2
 _HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")

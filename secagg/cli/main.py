@@ -13,8 +13,8 @@ import typer
 from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
-from secagg.printable import escaped
-from secagg.threads import begin_with_one_thread
+from secagg.system.printable import escaped
+from secagg.system.threads import begin_with_one_thread
 
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),

@@ -13,11 +13,11 @@ from methods import METHODS, kind_named, method_named, parameters_of
 from methods.baselines import BASELINES, DpSgd
 from methods.declaration import check_declaration, check_steps
 from methods.method import Method
-from secagg import plugins
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns, warn_of_programs
 from secagg.cli.options import ParametersOption
+from secagg.encoding import Grid, Normalisation
 from secagg.experiments.baselines import DP_SGD, LEAVES_FOR_DP_SGD
-from secagg.statistics import Grid, Normalisation
+from secagg.system import plugins
 
 SMALL = (2, 2, 4)
 """A dimension, a number of classes and of levels that show a method's blocks."""

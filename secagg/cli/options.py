@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg import plugins
+from secagg.agreement.plan import NoiseFrom
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
-from secagg.engines import ENGINES
 from secagg.errors import BadInput
-from secagg.models import admit
-from secagg.plan import NoiseFrom
+from secagg.networks import admit
 from secagg.protection import PROTECTIONS, Protection
+from secagg.system import plugins
+from secagg.system.engines import ENGINES
 
 BY_RULE = "auto"
 

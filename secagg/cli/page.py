@@ -9,7 +9,7 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from secagg.printable import escaped
+from secagg.system.printable import escaped
 
 
 def render(template: str, style: str, **values: object) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from secagg.errors import BadInput, why
-from secagg.reading import read_limited
+from secagg.system.reading import read_limited
 from secagg.transport.enrolment import is_locked
 
 VARIABLE = "SECAGG_CA_PASSPHRASE"

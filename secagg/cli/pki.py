@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.roster import SERVER_INDEX, Roster, read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
 from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
 from secagg.errors import BadInput, PlanRefused
-from secagg.roster import SERVER_INDEX, Roster, read_roster
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import (
     change_keys,
@@ -178,11 +178,11 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
 
     Code of others that the limits list is not run here: of its plan nothing more is known.
     """
-    from secagg.parties import SessionSetup  # as above
-    from secagg.parties.consent import policy_within
-    from secagg.plan import read_plan
-    from secagg.plugins import is_planned
-    from secagg.policy import read_limits
+    from secagg.agreement.plan import read_plan
+    from secagg.agreement.policy import read_limits
+    from secagg.plan_facts import SessionSetup  # as above
+    from secagg.plan_facts.consent import policy_within
+    from secagg.system.plugins import is_planned
 
     agreed = read_plan(plan)
     policy = policy_within(read_limits(limits), agreed, "records")

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from methods import ROUNDS, method_named, parameters_of
-from methods.refinement import AUTO, why_none
+from methods.closed_form.refinement import AUTO, why_none
+from secagg.agreement.plan import NoiseFrom, Plan, read_plan, write_plan
+from secagg.agreement.policy import Policy, read_policy
+from secagg.agreement.roster import Roster, read_roster
+from secagg.agreement.schema import load_schema
 from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import (
     JsonOption,
@@ -54,21 +58,19 @@ from secagg.cli.options import (
 )
 from secagg.cli.plan_approval import approvals, sign
 from secagg.cli.plan_policy import write_limits, write_policy
-from secagg.data import load_schema, open_dataset
+from secagg.data import open_dataset
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
-from secagg.parties import SessionSetup, read_records
-from secagg.parties.consent import admit_listed
-from secagg.parties.explanation import doubts_of, explain
-from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
-from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.policy import Policy, read_policy
+from secagg.ledger.spending import Account, account_of, refuse_overspending
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster, read_roster
-from secagg.spending import Account, account_of, refuse_overspending
-from secagg.statistics import Normalisation
+from secagg.session import read_records
+from secagg.session.explanation import doubts_of, explain
 from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:

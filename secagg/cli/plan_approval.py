@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import read_policy
+from secagg.agreement.roster import read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
-from secagg.parties import SessionSetup
-from secagg.parties.approval import SUFFIX, Approvals, approve, gather_approvals
-from secagg.parties.consent import admit_listed
-from secagg.plan import read_plan
-from secagg.policy import read_policy
-from secagg.roster import read_roster
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.approval import SUFFIX, Approvals, approve, gather_approvals
+from secagg.plan_facts.consent import admit_listed
 from secagg.transport import read_credentials
 
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import limits_text, read_limits
 from secagg.cli.console import QuietOption, Speaker, refuse_existing, refuse_unwritable
 from secagg.cli.options import PlanOption
-from secagg.parties.consent import policy_accepting, policy_within
-from secagg.plan import read_plan
-from secagg.plugins import is_planned
-from secagg.policy import limits_text, read_limits
+from secagg.plan_facts.consent import policy_accepting, policy_within
+from secagg.system.plugins import is_planned
 
 
 def write_policy(

@@ -19,12 +19,12 @@ from secagg.cli.console import (
 )
 from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput, BadRecord
-from secagg.extras import extra
-from secagg.head import Evaluation
-from secagg.printable import as_cell
+from secagg.heads import Evaluation
 from secagg.scoring import Calibration, Metrics, Predictions, Predictor
 from secagg.scoring.predictor import read_head
 from secagg.scoring.program import export_program
+from secagg.system.extras import extra
+from secagg.system.printable import as_cell
 
 DASH = "–"
 SHOWN = 10

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.plan import Plan
+from secagg.agreement.roster import Roster
 from secagg.cli.console import Speaker
 from secagg.data import Records
 from secagg.errors import SessionAborted
-from secagg.plan import Plan
 from secagg.protection import protection_named
-from secagg.roster import Roster
 
 SERVER = "coordinator"
 _START_SECONDS = 60.0

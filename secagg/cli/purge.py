@@ -6,8 +6,8 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import PluginOption
 from secagg.cli.party import StateOption
 from secagg.errors import SecaggError
-from secagg.parties.purging import earlier_sessions, purge_sum, session_folders
-from secagg.parties.purging import purge as purge_session
+from secagg.session.purging import earlier_sessions, purge_sum, session_folders
+from secagg.session.purging import purge as purge_session
 
 
 def purge(

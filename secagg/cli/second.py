@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
-from secagg.files import keep_to_owner, write_synced
-from secagg.parties import SessionSetup
-from secagg.plan import read_plan
+from secagg.plan_facts import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
+from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, Link, greet, serve
 

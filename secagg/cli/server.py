@@ -15,9 +15,9 @@ from secagg.cli.party import StateOption, TlsOption, rows_of
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
 from secagg.federation import FederationServer, Server, Stage
-from secagg.files import keep_to_owner, write_synced
-from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.scoring import card_of, write_card
+from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
+from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 
 
@@ -54,8 +54,8 @@ async def _serve(server: Server) -> Stage:
 
 
 def _export_torch(folder: Path) -> None:
-    from secagg.head import load_as, save_state_dict
-    from secagg.models import parse_artifact
+    from secagg.heads import load_as, save_state_dict
+    from secagg.networks import parse_artifact
 
     artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
     save_state_dict(artifact, folder / TORCH_FILE)

@@ -56,7 +56,6 @@ from secagg.cli.options import (
     read_rounds,
 )
 from secagg.data import Dataset
-from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
@@ -66,10 +65,11 @@ from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
 from secagg.experiments.summary import Run
-from secagg.extras import require
-from secagg.parties.outcome import HEAD_FILE
 from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
+from secagg.session.outcome import HEAD_FILE
+from secagg.system.engines import LocalProcesses
+from secagg.system.extras import require
 
 ADAPTING = "adapting the head to each client's records"
 SHOWN = 5

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.agreement.plan import read_plan
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import PluginOption
 from secagg.cli.party import StateOption
 from secagg.errors import BadInput
-from secagg.parties.outcome import RESULT_FILE
-from secagg.parties.purging import session_folders
-from secagg.parties.standing import Standing, standing_of
-from secagg.plan import read_plan
+from secagg.session.outcome import RESULT_FILE
+from secagg.session.purging import session_folders
+from secagg.session.standing import Standing, standing_of
 
 
 def status(

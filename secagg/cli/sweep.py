@@ -30,7 +30,6 @@ from secagg.cli.options import (
 )
 from secagg.cli.simulate import simulate
 from secagg.data import Dataset
-from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
@@ -38,7 +37,8 @@ from secagg.experiments.given import open_simulated
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
-from secagg.extras import extra
+from secagg.system.engines import PROCESSES
+from secagg.system.extras import extra
 
 DEFAULT = "default"
 REFERENCE = "reference"

@@ -25,11 +25,11 @@ from secagg.cli.options import (
     words_of,
 )
 from secagg.cli.sweep import REFERENCE, told_of, values_of, with_lists
-from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments.given import open_simulated
 from secagg.experiments.tuning import Tuning
 from secagg.experiments.tuning import tune as run_tuning
+from secagg.system.engines import PROCESSES
 
 
 @with_lists("method", "parameters", clients=20)

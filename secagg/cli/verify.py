@@ -10,9 +10,9 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
-from secagg.parties.links import verify_together
-from secagg.parties.verification import Verified
-from secagg.parties.vouching import Trust
+from secagg.verification.links import verify_together
+from secagg.verification.verification import Verified
+from secagg.verification.vouching import Trust
 
 
 def verify(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.records import DOMAIN
 from secagg.errors import BadInput, why
-from secagg.reading import refuse_larger
+from secagg.system.reading import refuse_larger
 
 _SUFFIX = ".npy"
 _KINDS = "biufcmMSU"

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from secagg.data.archive import GLOBAL, as_text, load_arrays
 from secagg.data.faults import Faults, Tolerance
 from secagg.data.format import LabelledFormat
-from secagg.data.records import BAD, UNLABELLED, Dataset, Kind, Origin, Records, concatenate
+from secagg.data.records import BAD, UNLABELLED, Dataset, Kind, Records, concatenate
 from secagg.data.split import Split
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 
 MAX_CLASSES = 65_536

@@ -13,12 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from secagg.agreement.schema import DELIMITERS, Schema
 from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
-from secagg.data.schema import DELIMITERS, Schema
 from secagg.data.table import COMMA_REMEDY, header_of, needed_columns
 from secagg.errors import BadInput, BadRecord, why
-from secagg.reading import data_limit, read_stream, utf8_remedy
+from secagg.system.reading import data_limit, read_stream, utf8_remedy
 
 SUFFIXES = (".csv", ".data", ".tsv")
 _GROWTH = 16

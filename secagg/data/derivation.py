@@ -9,9 +9,9 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.columns import Categorical, Column, Dated, Numeric, canonical, number_of
+from secagg.agreement.columns import Categorical, Column, Dated, Numeric, canonical, number_of
+from secagg.agreement.schema import Schema
 from secagg.data.encoding import parse_numbers
-from secagg.data.schema import Schema
 from secagg.data.table import Table
 from secagg.errors import BadInput
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, canonical, column_to_dict
+from secagg.agreement.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, canonical, column_to_dict
+from secagg.agreement.schema import GUIDE, Schema
 from secagg.data.derivation import EVER, MISSING, categories, date_pattern, decimal_of
 from secagg.data.encoding import parse_numbers
-from secagg.data.schema import GUIDE, Schema
 from secagg.data.table import THOUSANDS_REMEDY, Table
 from secagg.errors import BadInput
-from secagg.printable import escaped
+from secagg.system.printable import escaped
 
 ABSENT = (*MISSING, "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "-", "--", ".")
 """What stands for a missing value in many files; a draft declares those that its file has, and an empty cell."""

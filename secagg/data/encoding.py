@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.columns import (
+from secagg.agreement.columns import (
     Boolean,
     Categorical,
     Column,
@@ -21,9 +21,9 @@ from secagg.data.columns import (
     canonical,
     number_of,
 )
+from secagg.agreement.schema import Schema, scaled_fill
 from secagg.data.faults import Faults
 from secagg.data.records import UNLABELLED, Records
-from secagg.data.schema import Schema, scaled_fill
 from secagg.data.table import COMMA_REMEDY, POINT_REMEDY, Table
 
 REMEDY = "mend or remove the row, or declare the value in the schema"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Origin
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.reading import data_limit, refuse_larger
+from secagg.system.reading import data_limit, refuse_larger
 
 MAX_CELL = 1000
 """Longest field of a table, in characters."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from secagg.agreement.schema import Schema
 from secagg.data.faults import Tolerance
 from secagg.data.records import Dataset
-from secagg.data.schema import Schema
 from secagg.data.split import Split
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 Lines = tuple[list[str], list[list[str]], list[int]]
 """The header; each record's fields, none for a row that is no record; each record's row, from 1 on."""

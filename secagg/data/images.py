@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.faults import Faults, Tolerance
-from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Origin, Records, concatenate
+from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Records, concatenate
 from secagg.data.split import Split
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 
 if TYPE_CHECKING:

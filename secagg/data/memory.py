@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from secagg.data.arrays import MAX_CLASSES
 from secagg.data.faults import Faults
-from secagg.data.records import BAD, Dataset, Origin, Records
+from secagg.data.records import BAD, Dataset, Records
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 
 KINDS = "integers from 0, or the classes' names"

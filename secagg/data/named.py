@@ -12,10 +12,11 @@ import numpy as np
 
 from secagg.data.derivation import derive_schema
 from secagg.data.encoding import encode_table
-from secagg.data.records import Dataset, Origin, Records
+from secagg.data.records import Dataset, Records
 from secagg.data.split import Split
 from secagg.data.table import Table
-from secagg.extras import extra
+from secagg.encoding.grid import Origin
+from secagg.system.extras import extra
 
 NAMES = ("breast-cancer", "digits", "wine")
 POSITIVE = {"breast-cancer": "malignant"}

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from secagg.data.columns import Dated
+from secagg.agreement.columns import Dated
+from secagg.agreement.schema import Schema
 from secagg.data.faults import Tolerance, bounded
 from secagg.data.format import Lines, TableFormat
-from secagg.data.schema import Schema
 from secagg.data.table import header_of, needed_columns
 from secagg.errors import BadInput
-from secagg.reading import refuse_larger
+from secagg.system.reading import refuse_larger
 
 Cells = list[str]
 T = TypeVar("T", str, bytes)

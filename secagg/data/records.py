@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.schema import Schema
-from secagg.errors import BadInput, BadRecord
+from secagg.agreement.schema import Schema
+from secagg.encoding.grid import Origin
+from secagg.errors import BadInput
 
 Kind = Literal["features", "images", "table", "triplets"]
 
@@ -23,31 +24,6 @@ UNLABELLED = -2
 
 DOMAIN = "domain"
 """The column that says which domain a record is of."""
-
-
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """Which row of which file each record is, so that a refusal can name it.
-
-    `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
-    """
-
-    files: tuple[str, ...]
-    file: NDArray[np.int64]
-    row: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
-        """Origin of records that all come from one file."""
-        return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
-
-    def take(self, indices: NDArray[np.int64]) -> Origin:
-        """Origin of the records at `indices`, in that order."""
-        return Origin(self.files, self.file[indices], self.row[indices])
-
-    def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
-        """Return (not raise) the error that names the file and row of record `index`."""
-        return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
 
 
 @dataclass(frozen=True, eq=False)

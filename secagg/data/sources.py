@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg import plugins
+from secagg.agreement.schema import Schema
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
@@ -19,11 +19,11 @@ from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
 from secagg.data.parquet import PARQUET
 from secagg.data.records import Dataset, concatenate
-from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS
 from secagg.errors import BadInput
+from secagg.system import plugins
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""

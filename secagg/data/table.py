@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.agreement.schema import Schema
 from secagg.data.faults import MAX_CELL, Tolerance, bounded
 from secagg.data.format import TableFormat
-from secagg.data.records import DOMAIN, Origin
-from secagg.data.schema import Schema
+from secagg.data.records import DOMAIN
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
-from secagg.reading import refuse_larger, resembling
+from secagg.system.reading import refuse_larger, resembling
 
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
 THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}

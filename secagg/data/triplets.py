@@ -28,11 +28,12 @@ from secagg.data.faults import MAX_CELL, Faults, Tolerance, bounded
 from secagg.data.format import LabelledFormat
 from secagg.data.images import UnusableImage, opened, pixels_of
 from secagg.data.parquet import batches_of, bytes_of, reading_parquet, refuse_expanded, texts_of
-from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
+from secagg.data.records import BAD, DOMAIN, Dataset, Records, concatenate
 from secagg.data.split import Split
 from secagg.data.table import read_table
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
 
 PICTURE, TEXT, ANSWER = "picture", "text", "answer"
 BYTES = "bytes"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from secagg.agreement.schema import Schema
 from secagg.data.arrays import NPZ, open_without_labels
 from secagg.data.encoding import encode_table
 from secagg.data.faults import MAX_CELL
 from secagg.data.images import is_flat_folder, open_flat
 from secagg.data.records import BAD, Dataset, Records
-from secagg.data.schema import Schema
 from secagg.data.sources import format_of, open_dataset
 from secagg.data.table import Table
 from secagg.errors import BadRecord

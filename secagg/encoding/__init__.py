@@ -1,17 +1,27 @@
-"""Integer blocks → one flat vector → residues of a ring that provably cannot wrap → packed bytes."""
+"""Records as integers on a public grid, their exact sums, and blocks of them as residues of a ring that cannot wrap."""
 
 from secagg.encoding.capacity import LARGEST_RING, Capacity
+from secagg.encoding.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest
+from secagg.encoding.moments import accumulate, full_matrix
+from secagg.encoding.plausibility import sanity_failures
 from secagg.encoding.ring import Residues, Ring
 
 __all__ = [
     "LARGEST_RING",
     "Block",
     "Capacity",
+    "Grid",
     "Integers",
     "Kind",
     "Layout",
+    "Normalisation",
     "Residues",
     "Ring",
+    "accumulate",
+    "full_matrix",
+    "inputs_of",
+    "quantise",
+    "sanity_failures",
     "sum_digest",
 ]

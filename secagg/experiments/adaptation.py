@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.baselines.softmax_regression import by_lbfgs
+from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
-from secagg.head import Adaptation, LinearHead, adapt, class_means, predict
-from secagg.head.adaptation import records_used
-from secagg.statistics import Grid
+from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
+from secagg.heads.adaptation import records_used
 
 
 @dataclass(frozen=True)

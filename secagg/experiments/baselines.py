@@ -18,19 +18,19 @@ from methods.baselines import Baseline, DpSgd
 from methods.baselines.baseline import ClientData, Linear, Predictor
 from secagg.data import Records
 from secagg.data.records import DOMAIN
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import UNDER_NOISE, SimulationSettings
-from secagg.head import Evaluation
-from secagg.head.evaluation import clopper_pearson
-from secagg.parties.planning import PlanChoices, coarsest_levels, normalisation_for
-from secagg.parties.setup import FINE_LEVELS
+from secagg.heads import Evaluation
+from secagg.heads.evaluation import clopper_pearson
+from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
+from secagg.plan_facts.setup import FINE_LEVELS
 from secagg.privacy import Adjacency
 from secagg.privacy.claim import shown
 from secagg.protection import protection_named
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 
 DP_SGD = "dp-sgd"
 LEAVES_FOR_DP_SGD = "every record: somebody trusted has them all"

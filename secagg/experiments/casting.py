@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 
 from methods import method_named
 from methods.method import DOMAINS
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
 from secagg.data.records import DOMAIN
+from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.clients import split
 from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.parties import LocalRecords, SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.privacy import Unit
 from secagg.protection import protection_named
-from secagg.roster import Member, Roster
-from secagg.statistics import Grid, Normalisation
+from secagg.session import LocalRecords
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.experiments.session import Measured, run_session
-from secagg.parties import SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
 
 MOST_MEASURED = 12
 """Clients in the session that is measured; what a masked client does grows with their number."""

@@ -12,8 +12,8 @@ from secagg.experiments.comparison_rows import Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, name_unprotected, save
 from secagg.experiments.summary import has_known_noise
 from secagg.experiments.tables import pipeline_notes
-from secagg.extras import extra
 from secagg.protection import UNPROTECTED
+from secagg.system.extras import extra
 
 GROUP = 0.8
 """Share of a group's width that its marks take."""

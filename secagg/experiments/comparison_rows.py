@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from secagg.experiments.summary import Run, student_interval
-from secagg.head.evaluation import clopper_pearson
+from secagg.heads.evaluation import clopper_pearson
 from secagg.protection import UNPROTECTED
 
 ROW = ("method", "parameters", "epsilon", "expand")

@@ -14,8 +14,8 @@ import numpy as np
 
 from secagg.experiments.plots import CM, STYLE, looks_of, save
 from secagg.experiments.summary import Run, described, has_known_noise, student_interval, varying
-from secagg.extras import extra
 from secagg.protection import UNPROTECTED
+from secagg.system.extras import extra
 
 COLUMNS = (
     *("series", "round", "accuracy", "accuracy_low", "accuracy_high", "seeds"),

@@ -9,15 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.experiments.by_client import joined
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.simulation import simulate
-from secagg.extras import extra
 from secagg.features import Expansion
 from secagg.protection import USUAL
 from secagg.scoring import probabilities_of
-from secagg.statistics import inputs_of
+from secagg.system.extras import extra
 
 with extra("experiments", "SecureSumClassifier"):
     from sklearn.base import BaseEstimator, ClassifierMixin

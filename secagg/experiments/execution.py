@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from secagg.engines import PROCESSES, Engine, engine_of
 from secagg.errors import BadInput
 from secagg.features import Progress
+from secagg.system.engines import PROCESSES, Engine, engine_of
 
 T = TypeVar("T")
 

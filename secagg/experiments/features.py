@@ -15,12 +15,12 @@ from secagg.data import Dataset, Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.data.shift import LeftOut, leave_out
 from secagg.data.split import hold_out
-from secagg.engines import Engine
+from secagg.encoding import Grid, inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
-from secagg.head import Artifact, Evaluation
+from secagg.heads import Artifact, Evaluation
 from secagg.scoring import Metrics, probabilities_of
-from secagg.statistics import Grid, inputs_of
+from secagg.system.engines import Engine
 
 JUDGED = 1_000
 """Training records that show whether training diverged."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from secagg.extras import extra
-from secagg.printable import escaped
+from secagg.system.extras import extra
+from secagg.system.printable import escaped
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any
 
-from secagg.data import Dataset, load_schema, open_dataset
+from secagg.agreement.schema import GUIDE as SCHEMA_GUIDE
+from secagg.agreement.schema import load_schema
+from secagg.data import Dataset, open_dataset
 from secagg.data.memory import dataset_of
-from secagg.data.schema import GUIDE as SCHEMA_GUIDE
 from secagg.data.sources import open_with_test
 from secagg.errors import BadInput
 

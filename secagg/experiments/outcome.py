@@ -19,12 +19,13 @@ from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.head import Artifact, Evaluation, save_safetensors
-from secagg.models import TunedModel
-from secagg.parties import SessionSetup, SumResult
-from secagg.parties.outcome import HEAD_FILE, metadata_of
+from secagg.heads import Artifact, Evaluation, save_safetensors
+from secagg.networks import TunedModel
+from secagg.plan_facts import SessionSetup
 from secagg.protection import UNPROTECTED
 from secagg.scoring import Metrics, card_of, write_card
+from secagg.session import SumResult
+from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:

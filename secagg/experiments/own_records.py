@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
+from secagg.encoding import Grid, inputs_of
 from secagg.experiments.features import Features
 from secagg.features import FeatureMap
-from secagg.statistics import Grid, inputs_of
 
 
 @dataclass(frozen=True, eq=False)

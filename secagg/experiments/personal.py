@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
-from secagg.head.evaluation import clopper_pearson
-from secagg.models import TrainedModel
-from secagg.parties import SessionSetup, SumResult
-from secagg.parties.outcome import personal_models
+from secagg.heads.evaluation import clopper_pearson
+from secagg.networks import TrainedModel
+from secagg.plan_facts import SessionSetup
+from secagg.session import SumResult
+from secagg.session.outcome import personal_models
 
 
 @dataclass(frozen=True)

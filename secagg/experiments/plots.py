@@ -11,7 +11,7 @@ from typing import Any
 
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import Cell, Series, rounds_under_noise
-from secagg.extras import extra
+from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Told apart by colour-blind readers (Okabe & Ito 2008)."""

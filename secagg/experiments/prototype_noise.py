@@ -8,8 +8,9 @@ from methods.baselines.paper_noise import PaperNoise
 from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.plan_facts import SessionSetup
 from secagg.randomness import OperatingSystem, RandomSource
+from secagg.session import LocalRecords
 
 DELTA = 1e-5
 """The δ at which ε is stated where the settings give none."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import methods
 from secagg.data import Dataset
 from secagg.features import programs_in
-from secagg.models import files_in
-from secagg.plugins import is_planned
+from secagg.networks import files_in
+from secagg.system.plugins import is_planned
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "opacus")
 """Those whose arithmetic is in heads and features."""

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.files import write_synced
-from secagg.head import Evaluation
+from secagg.heads import Evaluation
+from secagg.system.files import write_synced
 
 _known: dict[tuple[str, str], Evaluation | None] = {}
 """What this process has computed or read, by data and key."""

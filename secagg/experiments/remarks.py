@@ -15,10 +15,10 @@ from secagg.experiments.features import Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.models import TrainedModel
-from secagg.parties.explanation import doubts_of_updates
+from secagg.networks import TrainedModel
 from secagg.privacy import Unit
 from secagg.privacy.claim import weak_delta
+from secagg.session.explanation import doubts_of_updates
 
 MOST_CLASSES = 10_000
 """Of a plan."""

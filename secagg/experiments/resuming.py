@@ -23,13 +23,14 @@ from secagg.experiments.provenance import identity_of
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.session import Measured
 from secagg.experiments.settings import SimulationSettings
-from secagg.files import private_folder
-from secagg.head import Evaluation
-from secagg.parties import SessionSetup, SumResult
-from secagg.parties.private_state import keep_state, recall_state
-from secagg.parties.rounds import opening_after
+from secagg.heads import Evaluation
+from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
+from secagg.session import SumResult
+from secagg.session.private_state import keep_state, recall_state
+from secagg.session.rounds import opening_after
+from secagg.system.files import private_folder
 from secagg.wire import decode, encode
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from methods.chain import ChainRound
+from methods.training.chain import ChainRound
 from secagg.experiments.features import Features
 from secagg.experiments.personal import PersonalAccuracy
-from secagg.head import Artifact, Evaluation
-from secagg.parties import SessionSetup, SumResult
+from secagg.heads import Artifact, Evaluation
+from secagg.plan_facts import SessionSetup
+from secagg.session import SumResult
 
 POINTS = 20
 """About how often accuracy is measured in all, where nothing else is asked for."""

@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.shared_work import once, shared_work, spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.parties import SessionSetup, opening_noise_of
+from secagg.plan_facts import SessionSetup
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.roster import SERVER_INDEX
+from secagg.session import opening_noise_of
 from secagg.wire import decode, encode
 
 T = TypeVar("T")

@@ -14,18 +14,18 @@ from typing import Any, get_args, get_type_hints
 
 from methods import METHODS, ROUNDS, method_named, parameters_of
 from methods.baselines.paper_noise import PaperNoise, paper_noise
-from methods.refinement import AUTO
+from methods.closed_form.refinement import AUTO
+from secagg.agreement.plan import MOST_STATED, NoiseFrom
 from secagg.data.shift import LeftOut
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
-from secagg.head import Adaptation
-from secagg.head.adaptation import PROTOTYPICAL
-from secagg.parties.planning import PlanChoices, usual_colluders
-from secagg.plan import MOST_STATED, NoiseFrom
+from secagg.heads import Adaptation
+from secagg.heads.adaptation import PROTOTYPICAL
+from secagg.plan_facts.planning import PlanChoices, usual_colluders
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import USUAL, protection_named
-from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
 BY_EPSILON, UNDER_NOISE = "by-epsilon", "under-noise"

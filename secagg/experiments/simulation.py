@@ -19,7 +19,6 @@ from methods.baselines.paper_noise import PaperNoise
 from secagg.data import Dataset
 from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
-from secagg.engines import Engine
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.baselines import BASELINES, run_baseline
@@ -38,11 +37,13 @@ from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import Progress
-from secagg.head import Artifact, Evaluation, LinearHead
-from secagg.parties import LocalRecords, Prepared, Rounds, SessionSetup, SumResult, conclude, contribution_of
-from secagg.parties.reference import is_own_reference, is_pooled, pooled_result, reference_key
+from secagg.heads import Artifact, Evaluation, LinearHead
+from secagg.plan_facts import SessionSetup
 from secagg.randomness import OperatingSystem
-from secagg.threads import one_blas_thread
+from secagg.session import LocalRecords, Prepared, Rounds, SumResult, conclude, contribution_of
+from secagg.session.reference import is_own_reference, is_pooled, pooled_result, reference_key
+from secagg.system.engines import Engine
+from secagg.system.threads import one_blas_thread
 
 
 @dataclass(frozen=True)

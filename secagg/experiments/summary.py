@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from secagg.head.evaluation import CONFIDENCE
+from secagg.heads.evaluation import CONFIDENCE
 from secagg.protection import UNPROTECTED
 
 

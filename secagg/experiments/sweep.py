@@ -38,9 +38,9 @@ from secagg.experiments.summary import (
 )
 from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, pipeline_notes, write_tables
 from secagg.experiments.workers import RunFile, run_all
-from secagg.extras import require
 from secagg.features import Progress
-from secagg.reading import parse_json
+from secagg.system.extras import require
+from secagg.system.reading import parse_json
 
 log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")

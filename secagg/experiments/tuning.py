@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from methods.fedpop import FedPop
+from methods.search.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, varying
 from secagg.experiments.sweep import SweepResult, combinations, runs_of
 from secagg.features import Progress
-from secagg.files import write_synced
+from secagg.system.files import write_synced
 
 SETTINGS_FILE = "settings{}.txt"
 

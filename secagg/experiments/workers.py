@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from secagg.data import Dataset
-from secagg.engines import Engine, Shelf
-from secagg.engines.interface import Arrays
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
 from secagg.experiments.provenance import SOURCES, identity_of, made_by, question_of, sources_sha256
@@ -20,8 +18,10 @@ from secagg.experiments.references import References
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
-from secagg.files import write_synced
-from secagg.reading import parse_json
+from secagg.system.engines import Engine, Shelf
+from secagg.system.engines.interface import Arrays
+from secagg.system.files import write_synced
+from secagg.system.reading import parse_json
 
 Kind = tuple[str | None, int]
 """Backbone and expansion: what decides the features of a data set."""

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.extras import extra
 from secagg.features.backbone import digest_of
 from secagg.features.encoder_files import changed, digest_files
 from secagg.features.program import first_line
-from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited
+from secagg.system.extras import extra
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
 
 DIFFUSERS = "diffusers:"
 VAE, UNET, SCHEDULER = "vae", "unet", "scheduler"

@@ -26,7 +26,7 @@ from secagg.features.cache import FeatureCache
 from secagg.features.encoder_files import EncoderFiles
 from secagg.features.places import Place, find_places
 from secagg.features.program import Progress, first_line
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, why
-from secagg.extras import extra
 from secagg.features.backbone import digest_of
 from secagg.features.program import first_line
-from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited
+from secagg.system.extras import extra
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
 
 PREFIX = "transformers:"
 WEIGHTS, TOKENIZER, PICTURES = "weights", "tokenizer", "picture processor"

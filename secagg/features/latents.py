@@ -15,7 +15,7 @@ from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
 from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
 from secagg.features.program import Progress
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 
 COLOURS = 3
 SLACK = 1e-9

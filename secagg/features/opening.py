@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from secagg.engines import Engine
 from secagg.errors import BadInput
-from secagg.extras import extra
 from secagg.features.backbone import Backbone, Identity, Pixels
 from secagg.features.cache import user_cache
 from secagg.features.concatenation import Concatenation, digest_of_parts
@@ -20,6 +18,8 @@ from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.latents import open_latents
 from secagg.features.program import ProgramFile, Progress
+from secagg.system.engines import Engine
+from secagg.system.extras import extra
 
 FORMS = "features, pixels, random-features:M, a PATH.pt2, transformers:FOLDER or diffusers:FOLDER; several joined by +"
 FOLDERS = (PREFIX, DIFFUSERS)

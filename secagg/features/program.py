@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.engines import Engine
-from secagg.engines.interface import Arrays
 from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
-from secagg.reading import read_limited, refuse_larger
-from secagg.threads import one_thread
+from secagg.system.engines import Engine
+from secagg.system.engines.interface import Arrays
+from secagg.system.reading import read_limited, refuse_larger
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch

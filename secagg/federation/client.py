@@ -9,37 +9,37 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.cohorts import Draw
+from secagg.agreement.policy import Policy
 from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
 from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
-from secagg.files import write_synced
 from secagg.ledger import Ledger
-from secagg.parties import (
+from secagg.ledger.spending import Account, Release
+from secagg.plan_facts import SessionSetup
+from secagg.privacy.claim import shown
+from secagg.protection import LocalParty
+from secagg.protection.draw import Draw
+from secagg.protection.messages import Outcome
+from secagg.session import (
     Connection,
     Hooks,
     LocalRecords,
     MemberSession,
     Prepared,
     Rounds,
-    SessionSetup,
     begin_transcript,
     contribution_of,
-    note_plan,
 )
-from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.private_state import erase_state, keep_state, recall_state
-from secagg.parties.returning import outcome_at_end
-from secagg.parties.rounds import opening_after
-from secagg.policy import Policy
-from secagg.privacy.claim import shown
-from secagg.protection import LocalParty
-from secagg.protection.messages import Outcome
-from secagg.spending import Account, Release
-from secagg.threads import compute_aside
+from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.private_state import erase_state, keep_state, recall_state
+from secagg.session.returning import outcome_at_end
+from secagg.session.rounds import opening_after
+from secagg.system.files import write_synced
+from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
+from secagg.verification import note_plan
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from typing import Any, Self
 
 import grpc
 
+from secagg.agreement.plan import NoiseFrom, read_plan
+from secagg.agreement.policy import read_policy
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.data import Dataset
 from secagg.errors import BadInput, SessionAborted
 from secagg.features import Progress
@@ -24,21 +27,19 @@ from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
-from secagg.files import write_synced
-from secagg.parties import SessionSetup, read_records
-from secagg.parties.approval import gather_approvals
-from secagg.parties.consent import admit_listed
-from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.rounds import following_setup
-from secagg.parties.setup import LEAST_PATIENCE
-from secagg.plan import NoiseFrom, read_plan
-from secagg.plugins import admit
-from secagg.policy import read_policy
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.approval import gather_approvals
+from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.setup import LEAST_PATIENCE
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
 from secagg.scoring import card_of, write_card
+from secagg.session import read_records
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.rounds import following_setup
+from secagg.system.files import write_synced
+from secagg.system.plugins import admit
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
 

@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
-from secagg.parties import SessionSetup
-from secagg.parties.attachments import folder_name
-from secagg.parties.purging import session_folders
-from secagg.parties.transcripts import setup_of
-from secagg.policy import Budget, data_set
+from secagg.ledger.spending import Release, settles
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
-from secagg.spending import Release, settles
+from secagg.session.attachments import folder_name
+from secagg.session.purging import session_folders
+from secagg.session.transcripts import setup_of
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import read_transcript
 

@@ -7,14 +7,15 @@ import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from secagg.cohorts import Draw, Drawn
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
-from secagg.parties import Connection, SessionSetup
-from secagg.parties.attachments import read_opening, read_opening_of
-from secagg.parties.hearing import Hearing
-from secagg.parties.returning import follow_return, may_return, witnesses_of
-from secagg.parties.transcripts import next_return
+from secagg.plan_facts import SessionSetup
+from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
+from secagg.session import Connection
+from secagg.session.attachments import read_opening, read_opening_of
+from secagg.session.hearing import Hearing
+from secagg.session.returning import follow_return, may_return, witnesses_of
+from secagg.session.transcripts import next_return
 from secagg.wire import decode
 
 KNOCK_SECONDS = 0.5

@@ -9,25 +9,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.cohorts import Draw
 from secagg.errors import NotNow, ProtocolViolation, SessionAborted
 from secagg.federation.storage import session_folder
-from secagg.parties import (
-    AggregatorWork,
-    Connection,
-    Hooks,
-    MemberSession,
-    Rounds,
-    SessionSetup,
-    begin_transcript,
-    note_plan,
-)
-from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.returning import may_return
-from secagg.parties.rounds import opening_after
+from secagg.plan_facts import SessionSetup
 from secagg.protection import LocalParty
+from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return
+from secagg.session import AggregatorWork, Connection, Hooks, MemberSession, Rounds, begin_transcript
+from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.returning import may_return
+from secagg.session.rounds import opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
+from secagg.verification import note_plan
 
 
 async def nobody_waits() -> None:

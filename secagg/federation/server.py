@@ -9,18 +9,20 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.cohorts import Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
-from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.drawing import outcome_of_draw
-from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.returning import may_return, show_end
-from secagg.parties.rounds import end_after, opening_after
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.drawing import outcome_of_draw
+from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
+from secagg.session import Rounds, ServerSession, SumResult, write_result
+from secagg.session.attachments import drop_openings, read_opening
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.returning import may_return, show_end
+from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
+from secagg.verification import note_plan
 from secagg.wire import encode
 
 

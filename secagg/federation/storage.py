@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.files import private_folder
-from secagg.parties import SessionSetup
-from secagg.parties.attachments import folder_name
+from secagg.plan_facts import SessionSetup
+from secagg.session.attachments import folder_name
+from secagg.system.files import private_folder
 
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:

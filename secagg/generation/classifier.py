@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.crypto.labels import digest
+from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.generation.pictures import Pictures
-from secagg.models import TrainedModel, TrainingSettings, program_named, train
+from secagg.networks import TrainedModel, TrainingSettings, program_named, train
 from secagg.randomness import RandomSource
-from secagg.statistics import Grid, Normalisation, inputs_of
 
 GRID = Grid(1.0, 1 << 16, normalisation=Normalisation.CENTRED_UNIT)
 """Pictures are brought to mean 0 and length 1, as plans of `fedavg` have them."""

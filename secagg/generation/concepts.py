@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.features import Latents
 from secagg.randomness import RandomSource
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.features import Latents, Progress, latents_of, to_pixels
 from secagg.generation.concepts import require_width, tell
-from secagg.models import SlotMeans
-from secagg.threads import one_thread
+from secagg.networks import SlotMeans
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Annotated
 
+from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.labels import digest, number
-from secagg.roster import MAX_CLIENTS
 from secagg.wire import Items, Length, Range, message
 
 MAX_VECTOR_BYTES = 2**40

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.protection.interface import Delivery, LocalParty, ServerState, SessionContext, Transition
-from secagg.roster import SERVER_INDEX
 
 
 @dataclass(frozen=True)

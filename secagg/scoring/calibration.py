@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from secagg.errors import BadInput
-from secagg.head.linear import ABSENT_BIAS
+from secagg.heads.linear import ABSENT_BIAS
 
 FEWEST = 10
 """Records below which no temperature is fitted."""

@@ -10,13 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.data.columns import column_from_dict
-from secagg.files import write_synced
-from secagg.parties import SessionSetup
-from secagg.parties.outcome import HEAD_FILE
-from secagg.printable import escaped
-from secagg.roster import SERVER_INDEX
+from secagg.agreement.columns import column_from_dict
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.plan_facts import SessionSetup
 from secagg.scoring.metrics import Metrics
+from secagg.session.outcome import HEAD_FILE
+from secagg.system.files import write_synced
+from secagg.system.printable import escaped
 
 CARD_JSON, CARD_MARKDOWN = "model_card.json", "model_card.md"
 SIGNED = "members signed what they sent, the server its outcome: `secagg verify` checks both on a transcript"

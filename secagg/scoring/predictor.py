@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from secagg.data import Records
 from secagg.data.records import BAD, UNLABELLED
 from secagg.data.unlabelled import reasons_of
+from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
-from secagg.head import LinearHead, load_as
-from secagg.models import SlotMeans, TrainedModel, parse_artifact
-from secagg.parties import Pipeline
+from secagg.heads import LinearHead, load_as
+from secagg.networks import SlotMeans, TrainedModel, parse_artifact
 from secagg.scoring.calibration import Calibration, probabilities_of
 from secagg.scoring.metrics import Metrics
-from secagg.statistics import inputs_of
+from secagg.session import Pipeline
 
 
 def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from secagg.encoding import Grid, Normalisation
+from secagg.encoding.grid import FLAT
 from secagg.errors import BadInput, why
 from secagg.features import Backbone, Expansion, FeatureMap
 from secagg.features.backbone import Identity, Pixels
 from secagg.features.concatenation import Concatenation
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
 from secagg.features.program import Program, first_line, torch_unheard
-from secagg.head import LinearHead
-from secagg.head.adapter import SHORTEST, Adapter
-from secagg.head.linear import Recentring
-from secagg.models import SlotMeans, TrainedModel
+from secagg.heads import LinearHead
+from secagg.heads.adapter import SHORTEST, Adapter
+from secagg.heads.linear import Recentring
+from secagg.networks import SlotMeans, TrainedModel
 from secagg.scoring.calibration import probabilities_of
 from secagg.scoring.predictor import Predictor
-from secagg.statistics import Grid, Normalisation
-from secagg.statistics.grid import FLAT
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -222,7 +222,7 @@ def _adapter(adapter: Adapter) -> Step:
 
 
 def _normalise(grid: Grid, dimension: int) -> Step:
-    """A record's direction on the grid, as `secagg.statistics.inputs_of` gives it; zero for one without any."""
+    """A record's direction on the grid, as `secagg.encoding.inputs_of` gives it; zero for one without any."""
     import torch
 
     unit, own_mean = grid.unit(dimension), grid.normalisation is Normalisation.CENTRED_UNIT

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
-from secagg.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message
 
 EVERYONE = 0

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
-from secagg.files import open_private, sync_folder
+from secagg.system.files import open_private, sync_folder
 from secagg.transcript.chain import MAGIC, START, Kind, Record
 from secagg.wire import MAX_FRAME_BYTES, decode, encode
 

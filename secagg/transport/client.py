@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ServerAway
-from secagg.printable import escaped
-from secagg.roster import SERVER_INDEX
+from secagg.system.printable import escaped
 from secagg.transport.credentials import Credentials
 from secagg.transport.greeting import greet
 from secagg.transport.limits import (

@@ -11,10 +11,10 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from secagg.agreement.roster import Roster, read_roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.reading import DOCUMENT_BYTES, read_limited
-from secagg.roster import Roster, read_roster
+from secagg.system.reading import DOCUMENT_BYTES, read_limited
 from secagg.transport.certificates import certificate_names, read_certificate, require_issued, spki_sha256
 from secagg.transport.register import REGISTER_FILE, read_register
 

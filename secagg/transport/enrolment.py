@@ -19,13 +19,13 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from secagg.agreement.roster import Roster, check_name, write_roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, why
-from secagg.files import open_private, private_folder, write_synced
-from secagg.printable import is_printable
 from secagg.randomness import OperatingSystem
-from secagg.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
-from secagg.roster import Roster, check_name, write_roster
+from secagg.system.files import open_private, private_folder, write_synced
+from secagg.system.printable import is_printable
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
 from secagg.transport.credentials import read_identity
 from secagg.transport.register import REGISTER_FILE, Register, Removal, read_register

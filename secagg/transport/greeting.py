@@ -8,8 +8,8 @@ import socket
 import ssl
 import time
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, why
-from secagg.roster import SERVER_INDEX
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import RETRY_SECONDS

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secagg.errors import BadInput
-from secagg.files import write_synced
-from secagg.reading import DOCUMENT_BYTES, read_limited
+from secagg.system.files import write_synced
+from secagg.system.reading import DOCUMENT_BYTES, read_limited
 from secagg.transport.certificates import is_same_authority, read_certificate, spki_sha256
 from secagg.transport.credentials import read_identity, read_secret
 from secagg.transport.enrolment import NEXT

@@ -17,11 +17,11 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from secagg.agreement.plan import Plan, read_plan
+from secagg.agreement.policy import parse_limits
+from secagg.agreement.roster import Roster, check_name
 from secagg.errors import BadInput, MalformedMessage, why
-from secagg.plan import Plan, read_plan
-from secagg.policy import parse_limits
-from secagg.reading import each_field_once, parse_json, read_document
-from secagg.roster import Roster, check_name
+from secagg.system.reading import each_field_once, parse_json, read_document
 from secagg.transport.certificates import (
     Authority,
     certificate_names,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.roster import MAX_INDEX, Member, Roster, check_name, read_roster
 from secagg.errors import BadInput
-from secagg.printable import is_printable
-from secagg.reading import each_field_once, parse_json, read_document
-from secagg.roster import MAX_INDEX, Member, Roster, check_name, read_roster
+from secagg.system.printable import is_printable
+from secagg.system.reading import each_field_once, parse_json, read_document
 from secagg.transport.requests import Request, parse_request
 
 REGISTER_VERSION = 1

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.roster import Member, check_name
 from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
-from secagg.reading import each_field_once, parse_json, read_document
-from secagg.roster import Member, check_name
+from secagg.system.reading import each_field_once, parse_json, read_document
 from secagg.transport.certificates import read_request, spki_sha256
 
 REQUEST_VERSION = 2

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from secagg.printable import first_unprintable
+from secagg.system.printable import first_unprintable
 
 MAX_FRAME_BYTES = 64 << 20
 """The largest message that anybody takes, and the largest record of a transcript."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion
-from secagg.reading import each_field_once, parse_json, read_document, resembling
+from secagg.system.reading import each_field_once, parse_json, read_document, resembling
 from secagg.wire.codec import VERSION, Field, class_with, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")

@@ -8,29 +8,29 @@ from dataclasses import fields, replace
 
 import pytest
 
+from secagg.agreement.roster import Member, Roster
 from secagg.cli.options import ProtectionOption
 from secagg.crypto.signatures import SigningKey
 from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.parties import SessionSetup
-from secagg.parties.consent import policy_accepting
-from secagg.parties.explanation import explain
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
+from secagg.session.explanation import explain
 from tests.architecture.source import Module, installed, within
 from threat_models.report.gate import DEFAULT, Gate
 
 NAMED = {"masked", "shared", "encrypted"}
 MAY_NAME = {
     "secagg.protection": "they are made there",
-    "secagg.policy": "what a member consents to unless it says otherwise; protections stand after policies",
-    "methods.adapter_work": "another sense: the adapter that members share",
-    "methods.fraug": "another sense: a normalisation that members share",
-    "secagg.models.adapted": "another sense: the tensors that members share",
+    "secagg.agreement.policy": "what a member consents to unless it says otherwise; protections stand after policies",
+    "methods.training.adapter_work": "another sense: the adapter that members share",
+    "methods.training.fraug": "another sense: a normalisation that members share",
+    "secagg.networks.adapted": "another sense: the tensors that members share",
     "threat_models.active": "each probe cheats in the messages of one protection",
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
     "threat_models.attacks.protocol.split_of_sum": "an attack on sums that are decrypted",
@@ -67,7 +67,7 @@ def test_nobody_imports_from_inside_a_protection() -> None:
     """Only the registry, and those that attack one protection, know what is in its folder."""
     assert [found for module in installed() for found in imports_inside(module)] == []
     text = "from secagg.protection.sharing.collection import Collecting"
-    assert list(imports_inside(Module("secagg.parties.aggregator", text)))
+    assert list(imports_inside(Module("secagg.session.aggregator", text)))
 
 
 def test_nobody_compares_with_the_name_of_no_protection() -> None:

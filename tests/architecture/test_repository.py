@@ -55,7 +55,7 @@ def test_what_the_readme_writes_is_no_part_of_the_checkout():
 
 def test_strange_folder_is_found():
     """A folder outside the agreed ones is named; files at the top and hidden folders are not."""
-    assert strange_folders(["README.md", ".ci/run", "secagg/plan.py", "docs/a/b.md"]) == {"docs"}
+    assert strange_folders(["README.md", ".ci/run", "secagg/agreement/plan.py", "docs/a/b.md"]) == {"docs"}
 
 
 def test_lock_meets_every_declared_requirement():

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
-from secagg.data.schema import load_schema
 from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, student_interval
 from secagg.experiments.sweep import combinations, runs_of

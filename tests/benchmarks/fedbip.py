@@ -23,6 +23,7 @@ from PIL import Image, ImageFilter
 from methods.baselines.fedbip_published import FedBiPPublished
 from secagg.auditing import audit
 from secagg.data import Dataset, open_dataset
+from secagg.encoding import inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Latents, open_backbone, to_pixels
@@ -30,11 +31,10 @@ from secagg.generation import GenerationSettings, Pictures, contact_sheet, gener
 from secagg.generation.classifier import GRID, as_inputs
 from secagg.generation.concepts import tell
 from secagg.generation.pictures import RELEASED, denoise
-from secagg.models import SlotMeans
+from secagg.networks import SlotMeans
 from secagg.privacy.gaussian import mu_of
 from secagg.randomness import SeededRandomness
-from secagg.statistics import inputs_of
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.fashion_mnist import read
 

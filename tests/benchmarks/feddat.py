@@ -29,10 +29,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.tables import Table
 from secagg.features import BOTTLENECK
-from secagg.models import Adapter, DistillingSettings, TrainedModel, WithHead, distil
-from secagg.models.training import shuffled
+from secagg.networks import Adapter, DistillingSettings, TrainedModel, WithHead, distil
+from secagg.networks.training import shuffled
 from secagg.randomness import SeededRandomness
-from secagg.threads import one_thread
+from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 
 ROUNDS, RANK, BATCH = 10, 8, 32

@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Dataset
+from secagg.encoding import Grid, Normalisation
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Examples, Measurable
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.summary import student_interval
 from secagg.experiments.tables import Table
-from secagg.models import ByHead, TrainedModel, TrainingSettings, train
+from secagg.networks import ByHead, TrainedModel, TrainingSettings, train
 from secagg.randomness import SeededRandomness
-from secagg.statistics import Grid, Normalisation
-from secagg.threads import one_blas_thread
+from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
 from tests.benchmarks.fashion_mnist import DATA

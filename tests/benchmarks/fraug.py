@@ -26,8 +26,8 @@ from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
-from secagg.models import Augmented, AugmentedSettings, TrainedModel, program_named, train_augmented
-from secagg.models.augmented import Distance, Weights
+from secagg.networks import Augmented, AugmentedSettings, TrainedModel, program_named, train_augmented
+from secagg.networks.augmented import Distance, Weights
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, say

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from methods import METHODS
-from methods.feddat import FedDAT
+from methods.training.feddat import FedDAT
 from secagg.encoding import Block, Kind
-from secagg.parties import SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
 from tests.architecture.source import ROOT
 from tests.worlds.rosters import make_roster

@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from secagg.agreement.plan import write_plan
+from secagg.encoding import accumulate
+from secagg.encoding.moments import Integers
 from secagg.federation import session_folder
-from secagg.parties import SessionSetup
-from secagg.plan import write_plan
+from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Acknowledgement
-from secagg.statistics import accumulate
-from secagg.statistics.moments import Integers
 from secagg.transcript import FILE_NAME, peek
 from secagg.transport import Credentials, Link
 from tests.benchmarks.protections import PROTECTIONS

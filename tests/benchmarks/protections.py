@@ -13,14 +13,14 @@ from statistics import median
 
 import numpy as np
 
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
+from secagg.encoding.moments import Integers
 from secagg.experiments.session import InMemorySession, Measured
-from secagg.parties import SessionSetup
+from secagg.plan_facts import SessionSetup
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
-from secagg.statistics.moments import Integers
 from tests.benchmarks.metering import Balance
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, placed, random_vectors, roles, say, setup_of
 

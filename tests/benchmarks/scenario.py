@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from methods import Method
+from secagg.agreement.roster import Roster
 from secagg.encoding import Layout, Ring
-from secagg.parties import Hooks, MemberSession, SessionSetup, begin_transcript
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.encoding.moments import Integers
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster
-from secagg.statistics.moments import Integers
+from secagg.session import Hooks, MemberSession, begin_transcript
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue

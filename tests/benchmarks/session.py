@@ -21,12 +21,13 @@ import numpy as np
 from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Step
 from secagg.encoding import Block, Kind
+from secagg.encoding.moments import Integers
 from secagg.errors import ServerAway
-from secagg.head import LinearHead
-from secagg.parties import ServerSession, SessionSetup, SumResult
+from secagg.heads import LinearHead
+from secagg.plan_facts import SessionSetup
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.statistics.moments import Integers
+from secagg.session import ServerSession, SumResult
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
 from secagg.transport.limits import CHUNK_BYTES

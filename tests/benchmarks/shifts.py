@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
 from secagg.data.records import DOMAIN
+from secagg.encoding.grid import Origin
 from secagg.features import open_backbone
 from tests.threat_models.backbones import IMAGENET, ResNet18, SqueezeNet, export
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from secagg.parties import SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom
+from secagg.agreement.plan import NoiseFrom
+from secagg.encoding import Normalisation
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
-from secagg.statistics import Normalisation
 from tests.architecture.source import ROOT
 from tests.benchmarks import leaving
 from tests.worlds.rosters import make_roster

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from secagg.parties import member_session, server_session
-from secagg.parties.outcome import open_sum
-from secagg.parties.server_protocol import ServerProtocol
 from secagg.protection.masking.messages import Opening
+from secagg.session import member_session, server_session
+from secagg.session.outcome import open_sum
+from secagg.session.server_protocol import ServerProtocol
 from tests.benchmarks import session
 from tests.benchmarks.metering import Balance, Meter
 from tests.benchmarks.scenario import STEP_SECONDS

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, open_dataset
 from secagg.experiments.execution import Execution
@@ -28,11 +29,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
-from secagg.parties import SessionSetup
-from secagg.parties.planning import PublicData, make_plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, open_task, say
 from tests.benchmarks.cpu import user_seconds
 from tests.benchmarks.fashion_mnist import DATA

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.statistics.moments import Integers
+from secagg.encoding.moments import Integers
 from tests.benchmarks.protections import LENGTHS
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, random_vectors, say
 

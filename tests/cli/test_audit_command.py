@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.parties import read_records
-from secagg.statistics import Normalisation
+from secagg.encoding import Normalisation
+from secagg.session import read_records
 from secagg.transcript import FILE_NAME
 from tests.cli.command import Command
 from tests.threat_models.attacks.audited import plenty

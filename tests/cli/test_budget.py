@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import Budget
+from secagg.agreement.roster import read_roster
 from secagg.federation import release_of
 from secagg.ledger import Ledger
-from secagg.parties import SessionSetup
-from secagg.plan import read_plan
-from secagg.policy import Budget
-from secagg.roster import read_roster
+from secagg.plan_facts import SessionSetup
 from tests.cli.command import Command
 
 NOISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--refine", "0")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.parties import read_records
-from secagg.plan import write_plan
-from secagg.statistics import Normalisation
+from secagg.agreement.plan import write_plan
+from secagg.encoding import Normalisation
+from secagg.session import read_records
 from tests.cli.command import Command
 from tests.worlds.federation import SimulatedFederation, run_federation
 

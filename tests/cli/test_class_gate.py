@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from secagg.plan import read_plan
+from secagg.agreement.plan import read_plan
 from tests.cli.command import SERVER, Command
 from tests.cli.test_simulate import simulated
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import typer
 
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import Policy, read_policy
+from secagg.agreement.roster import read_roster
 from secagg.cli.commands import COMMANDS as TABLE
 from secagg.cli.main import app
 from secagg.errors import ExitCode
-from secagg.plan import read_plan
-from secagg.policy import Policy, read_policy
-from secagg.roster import read_roster
 from secagg.transcript import Journal
 from tests.architecture.source import ROOT
 from tests.cli.command import MEMBERS, Command

@@ -16,7 +16,7 @@ from secagg.cli.simulate import _follow
 from secagg.experiments.curves import curves_of
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.summary import Run, student_interval
-from secagg.head import Evaluation
+from secagg.heads import Evaluation
 from tests.cli.command import Command
 
 DESCENT = ("--method", "fedavg", "--parameters", "gradients=1 rate=1.0", "--clients", 3, "--dataset", "wine")

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.head import to_safetensors
-from secagg.models import TrainedModel, admit, program_named
-from secagg.parties import Pipeline
-from secagg.plan import read_plan
-from secagg.policy import read_policy
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import read_policy
+from secagg.heads import to_safetensors
+from secagg.networks import TrainedModel, admit, program_named
+from secagg.session import Pipeline
 from tests.cli.command import Command
-from tests.models.exports import export, export_seeded, perceptron
+from tests.networks.exports import export, export_seeded, perceptron
 
 NOISE = ("--epsilon", 8, "--delta", 1e-5, "--adjacency", "add-remove")
 
@@ -25,8 +25,8 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes this process one that was given no file, as every command's is."""
 
     def forget() -> None:
-        monkeypatch.setattr("secagg.models.exported._admitted", {})
-        monkeypatch.setattr("secagg.models.exported._opened", {})
+        monkeypatch.setattr("secagg.networks.exported._admitted", {})
+        monkeypatch.setattr("secagg.networks.exported._opened", {})
 
     return forget
 

@@ -12,8 +12,8 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.generation import Pictures, write_pictures
-from secagg.head import save_safetensors
-from secagg.parties import Pipeline
+from secagg.heads import save_safetensors
+from secagg.session import Pipeline
 from tests.cli.command import Command
 from tests.worlds.diffusion import WIDTH, pictures, save_diffusion
 

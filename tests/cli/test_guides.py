@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import typer
 
+from secagg.agreement.schema import Column, Numeric, load_schema
 from secagg.cli.main import app
-from secagg.data.schema import Column, Numeric, load_schema
 from tests.architecture.source import ROOT
 from tests.cli.forks import forked_command
 from tests.cli.guides import Command, blocks_in, complaints, environment_of

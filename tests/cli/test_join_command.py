@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.policy import Policy, read_policy
+from secagg.agreement.policy import Policy, read_policy
 from tests.cli.command import MEMBERS, SERVER, Command
 
 

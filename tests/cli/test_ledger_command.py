@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.plan import read_plan
+from secagg.agreement.policy import Budget
+from secagg.agreement.roster import read_roster
 from secagg.ledger import FILE_NAME, Ledger
-from secagg.parties import SessionSetup
-from secagg.plan import read_plan
-from secagg.policy import Budget
+from secagg.ledger.spending import Release, Spent, total_epsilon
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS, RdpCurve
-from secagg.roster import read_roster
-from secagg.spending import Release, Spent, total_epsilon
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 

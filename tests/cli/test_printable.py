@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from secagg.cli.console import LogLines, Speaker, two_columns
 from secagg.ledger import Ledger
-from secagg.printable import as_cell, escaped, first_unprintable, is_printable
+from secagg.system.printable import as_cell, escaped, first_unprintable, is_printable
+from tests.agreement.test_ledger import ANYTHING, finite
 from tests.cli.command import Command
-from tests.plan.test_ledger import ANYTHING, finite
 
 FORGED = "cat\x1b[8m\n  promise  epsilon 1\r\x9b2K\u202e\u200b\x07"
 ESCAPED = r"cat\x1b[8m\n  promise  epsilon 1\r\x9b2K\u202e\u200b\x07"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.parties import SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom, read_plan, write_plan
-from secagg.policy import read_policy
+from secagg.agreement.plan import NoiseFrom, read_plan, write_plan
+from secagg.agreement.policy import read_policy
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.transport import read_credentials

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from secagg.agreement.roster import check_name
 from secagg.errors import BadInput
-from secagg.roster import check_name
 from tests.architecture.source import ROOT
 
 FILES = (
@@ -13,11 +13,11 @@ FILES = (
     *(f"secagg/cli/{name}.py" for name in ("plan_approval", "plan_policy", "second", "server", "status")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "secagg" / "transport").glob("*.py")),
     "secagg/federation/embedding.py",
-    "secagg/parties/approval.py",
-    "secagg/parties/planning.py",
-    "secagg/plan.py",
-    "secagg/policy.py",
-    "secagg/roster.py",
+    "secagg/plan_facts/approval.py",
+    "secagg/plan_facts/planning.py",
+    "secagg/agreement/plan.py",
+    "secagg/agreement/policy.py",
+    "secagg/agreement/roster.py",
 )
 
 

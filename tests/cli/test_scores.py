@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from secagg.head import to_safetensors
-from secagg.models import TrainedModel, program_named
+from secagg.heads import to_safetensors
+from secagg.networks import TrainedModel, program_named
 from tests.cli.command import Command
 
 COLUMNS = 'label = "ill"\nclasses = ["no", "yes"]\npositive = "yes"\n[label_values]\n0 = "no"\n1 = "yes"\n'

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom, write_plan
+from secagg.agreement.plan import NoiseFrom, write_plan
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.transport import read_credentials

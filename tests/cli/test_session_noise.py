@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.parties import contribution, read_records
+from secagg.encoding import Normalisation
 from secagg.privacy import discrete_gaussian
-from secagg.statistics import Normalisation
+from secagg.session import contribution, read_records
 from tests.cli.command import Command, Said
 from tests.worlds.federation import SimulatedFederation, run_federation
 

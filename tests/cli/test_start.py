@@ -73,7 +73,7 @@ def test_help_loads_no_command(secagg: Command) -> None:
 def test_certificates_load_no_arrays(tmp_path: Path) -> None:
     """A command of `secagg pki` loads neither heads nor models nor what they compute with."""
     found = loaded(COMMAND, "pki", "request", "alice", "--tls", tmp_path / "tls")
-    assert not {"scipy", "torch", "secagg.head", "secagg.models", "methods"} & found
+    assert not {"scipy", "torch", "secagg.heads", "secagg.networks", "methods"} & found
 
 
 @pytest.mark.parametrize("kind", ["features", "table"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.plan import read_plan
+from secagg.agreement.plan import read_plan
 from tests.cli.command import Command
 
 SEARCH = ["--clients", 6, "--rounds", 2, "--search", "population=2 interval=1", "--workers", 1, "--protection", "none"]

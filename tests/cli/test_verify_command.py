@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from secagg.parties import note_plan
-from secagg.plan import write_plan
-from secagg.roster import write_roster
+from secagg.agreement.plan import write_plan
+from secagg.agreement.roster import write_roster
+from secagg.verification import note_plan
 from tests.cli.command import Command
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.session import SessionRun, SimulatedSession, make_session

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from secagg.data import load_schema, open_dataset
-from secagg.data.schema import Categorical, Numeric, Schema
+from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
+from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 
 N = 6

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from secagg.data import Schema, open_dataset
-from secagg.data.columns import Boolean, Dated, Hashed, Numeric, column_from_dict, column_to_dict
+from secagg.agreement.columns import Boolean, Dated, Hashed, Numeric, column_from_dict, column_to_dict
+from secagg.agreement.schema import Schema
+from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 
 CLINIC = Schema.from_dict(

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from secagg.agreement.schema import Schema
 from secagg.cli.options import DatasetOption
 from secagg.data import open_dataset, sources
 from secagg.data.format import LabelledFormat, Lines, TableFormat
-from secagg.data.records import Dataset, Origin, Records
-from secagg.data.schema import Schema
+from secagg.data.records import Dataset, Records
 from secagg.data.split import Split
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 
 

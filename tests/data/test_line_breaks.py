@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
 from secagg.data.delimited import MOST_LINES, line_breaks_in, write_without_line_breaks
 from secagg.data.drafting import draft_schema
-from secagg.data.schema import Numeric, Schema
 from secagg.data.sources import read_public_table
 from secagg.errors import BadInput, BadRecord
 
@@ -104,7 +104,7 @@ def test_a_header_of_another_encoding_is_named_first(tmp_path: Path, encoding: s
 
 def test_a_schema_of_another_encoding_is_named(tmp_path: Path) -> None:
     """A schema that an editor saved as Windows-1252 is refused with its line and what makes it UTF-8."""
-    from secagg.data import load_schema
+    from secagg.agreement.schema import load_schema
 
     (tmp_path / "own.toml").write_text('label = "ill"\n# Größe\n', encoding="cp1252")
     with pytest.raises(BadInput, match=r"own\.toml, line 2: not UTF-8 text; save the schema as UTF-8, or: iconv"):

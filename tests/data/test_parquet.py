@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.data import load_schema, open_dataset
+from secagg.agreement.schema import load_schema
+from secagg.data import open_dataset
 from secagg.data.drafting import draft_schema
 from secagg.data.sources import read_public_table
 from secagg.errors import BadInput, BadRecord

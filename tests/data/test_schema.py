@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.data import Schema, load_schema
-from secagg.data.schema import GUIDE, Categorical, Numeric, canonical
+from secagg.agreement.schema import GUIDE, Categorical, Numeric, Schema, canonical, load_schema
 from secagg.errors import BadInput
-from secagg.printable import is_printable
+from secagg.system.printable import is_printable
 from tests.architecture.source import ROOT
 
 HEART = load_schema("heart-disease")

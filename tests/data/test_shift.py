@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
 from secagg.data.records import BAD
 from secagg.data.shift import LeftOut, leave_out, one_by_one
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 
 SITES = np.array(["a", "b", "c"])

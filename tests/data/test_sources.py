@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
-from secagg.data.schema import Numeric, Schema
 from secagg.data.split import held_out
 from secagg.errors import BadInput
 

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from secagg.data import load_schema, open_dataset
-from secagg.data.schema import Categorical, Numeric, Schema
+from secagg.agreement.schema import Categorical, Numeric, Schema, load_schema
+from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 
 SCHEMA = Schema(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import secagg
-from secagg.data import load_schema
+from secagg.agreement.schema import load_schema
 
 draw = np.random.default_rng(0)
 ill = np.arange(400) % 2

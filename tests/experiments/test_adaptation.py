@@ -5,14 +5,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
+from secagg.encoding import Grid, Normalisation
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head import Adaptation, LinearHead, head_digest
-from secagg.statistics import Grid, Normalisation
+from secagg.heads import Adaptation, LinearHead, head_digest
 
 DOMAINS = np.array(["art", "photo"])
 PLAIN = SimulationSettings(clients=3, radius=9.0)

@@ -9,14 +9,15 @@ import secagg
 from methods.baselines import BASELINES
 from methods.baselines.dp_sgd import DpSgd
 from methods.baselines.local_heads import LocalOnly
-from secagg.data import Dataset, Origin, Records, partition
+from secagg.data import Dataset, Records, partition
+from secagg.encoding import Grid, Normalisation, inputs_of
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 from secagg.experiments import baselines
 from secagg.experiments.outcome import FEDERATED_KEYS
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head.linear import predict
-from secagg.statistics import Grid, Normalisation, inputs_of
+from secagg.heads.linear import predict
 
 DRAWS = np.random.default_rng(9)
 LABELS = np.arange(60) % 3

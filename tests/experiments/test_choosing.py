@@ -2,7 +2,7 @@
 
 from secagg.experiments import choosing
 from secagg.experiments.choosing import compare
-from secagg.parties.planning import PlanChoices, PublicData
+from secagg.plan_facts.planning import PlanChoices, PublicData
 from tests.worlds.rosters import make_roster
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from secagg.cohorts import most_rounds
+from secagg.agreement.plan import NoiseFrom
 from secagg.data import open_dataset
 from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.parties.consent import policy_accepting
-from secagg.parties.explanation import explain
-from secagg.plan import NoiseFrom
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency, TrainingClaim, Unit
+from secagg.protection.draw import most_rounds
+from secagg.session.explanation import explain
 from tests.worlds.setups import make_setup
 from threat_models.estimation.recomputation import honest_shares, second_opinion
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records, open_dataset
+from secagg.data import Dataset, Records, open_dataset
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.compare import Contender, compare
 from secagg.experiments.comparison import Comparison

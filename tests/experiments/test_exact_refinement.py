@@ -7,12 +7,12 @@ import numpy as np
 
 import secagg
 from secagg.data import open_dataset
+from secagg.encoding.grid import inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head import LinearHead
-from secagg.head.linear import scores
-from secagg.statistics.grid import inputs_of
-from secagg.threads import one_blas_thread
+from secagg.heads import LinearHead
+from secagg.heads.linear import scores
+from secagg.system.threads import one_blas_thread
 
 SYNTHETIC = "f559e12f8489eebc5afcdb4e79479692618c274be0002868b0687b1b93d775b9"
 DIGITS = np.array(

@@ -10,11 +10,11 @@ from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES
-from secagg.parties import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
-from tests.parties.noise_checks import check_noise, distance, honest, noise_of
+from secagg.session import LocalRecords
+from tests.session.noise_checks import check_noise, distance, honest, noise_of
 from tests.worlds.setups import exact, local, make_setup
 
 LABELS = np.arange(300) % 5

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features

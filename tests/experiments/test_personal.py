@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
+from secagg.encoding import Grid
+from secagg.encoding.grid import Origin
 from secagg.experiments.features import Features
 from secagg.experiments.own_records import Measurable
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head.evaluation import clopper_pearson
-from secagg.statistics import Grid
+from secagg.heads.evaluation import clopper_pearson
 
 DOMAINS = np.array(["art", "photo"])
 SHORT = "rounds=3 width=16"

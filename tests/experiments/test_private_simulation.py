@@ -10,11 +10,11 @@ import pytest
 
 import secagg
 from secagg.errors import BadInput
-from secagg.parties import SessionSetup
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Mechanism
 from tests.cli.test_simulate import KEYS
 from tests.experiments.test_simulation import FEATURES, LABELS
-from tests.parties.noise_checks import check_neighbours, check_noise, check_promise, check_stated, delta_by_hand
+from tests.session.noise_checks import check_neighbours, check_noise, check_promise, check_stated, delta_by_hand
 from tests.worlds.setups import exact, local, make_setup
 
 EPSILON, DELTA = 2.0, 1e-5

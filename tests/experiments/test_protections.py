@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import secagg
+from secagg.agreement.plan import NoiseFrom
 from secagg.data import open_dataset
 from secagg.errors import BadInput, SessionAborted
 from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan import NoiseFrom
 from secagg.protection import PROTECTIONS
-from tests.parties.noise_checks import check_neighbours, check_noise, check_promise
+from tests.session.noise_checks import check_neighbours, check_noise, check_promise
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import IN_SUMS, exact, local, make_setup
 

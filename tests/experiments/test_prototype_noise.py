@@ -16,7 +16,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from tests.experiments.test_simulation import FEATURES as SMALL
 from tests.experiments.test_simulation import LABELS as SMALL_LABELS
-from tests.parties.noise_checks import delta_by_hand
+from tests.session.noise_checks import delta_by_hand
 
 FALSE_FAILURE = 1e-9
 """Probability with which one statistical check reports noise that is as it should be."""

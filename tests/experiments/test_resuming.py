@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import secagg
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
 from secagg.data.memory import dataset_of
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset, Records
+from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.compare import Contender, compare
 from secagg.experiments.given import ARRAYS

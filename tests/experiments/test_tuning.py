@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.chain import ChainRound
-from methods.population_round import LOSS, SCORED
+from methods.search.population_round import LOSS, SCORED
+from methods.training.chain import ChainRound
+from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.casting import Cast
@@ -21,11 +22,11 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
-from secagg.parties import SessionSetup, contribution_of
-from secagg.parties.consent import policy_accepting
-from secagg.parties.explanation import explain
-from secagg.plan import Plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import GaussianCost, TrainingCost, Unit
+from secagg.session import contribution_of
+from secagg.session.explanation import explain
 
 PROMISE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 SEARCH = "rounds=3 population=2 interval=1 validation=0.4"

@@ -9,10 +9,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, backbone_digest, open_backbone
 from secagg.features.program import AT_ONCE
+from secagg.system.engines import LocalProcesses
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 

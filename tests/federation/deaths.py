@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secagg.parties import SessionSetup, SumResult, conclude, contribution_of, read_records
-from secagg.parties.rounds import following_setup
+from secagg.plan_facts import SessionSetup
 from secagg.randomness import OperatingSystem
+from secagg.session import SumResult, conclude, contribution_of, read_records
+from secagg.session.rounds import following_setup
 from secagg.transcript import peek
 from tests.worlds.processes import SECONDS, Processes, run_command
 from tests.worlds.rosters import SERVER

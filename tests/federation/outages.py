@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from secagg.errors import BadInput, TranscriptInvalid
-from secagg.parties.links import verify_transcript
 from secagg.protection import protection_named
+from secagg.verification.links import verify_transcript
 from tests.worlds.processes import FORKS, SECONDS, Processes, make_processes, run_command
 from tests.worlds.rosters import SERVER
 
@@ -72,7 +72,8 @@ def outages_of(generator: np.random.Generator, parties: tuple[str, ...]) -> list
 
 def run_limited(words: list[str], said: Path) -> None:
     """A party's whole process, with the transport's limits in seconds."""
-    from secagg.parties import setup, staging
+    from secagg.plan_facts import setup
+    from secagg.session import staging
     from secagg.transport import client, limits, server
 
     staging.SILENT_SECONDS = 1.0

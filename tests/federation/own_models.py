@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from secagg.federation import session_folder
-from secagg.models import TrainedModel
-from secagg.parties.outcome import personal_models, write_personal
-from secagg.parties.private_state import recall_state
+from secagg.networks import TrainedModel
+from secagg.session.outcome import personal_models, write_personal
+from secagg.session.private_state import recall_state
 from tests.worlds.federation import Finished, opened
 
 

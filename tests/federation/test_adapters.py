@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.adapter_work import Kept
-from methods.feddat import AdapterRound
+from methods.training.adapter_work import Kept
+from methods.training.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.parties import SessionSetup
-from secagg.parties.contribution import read_records
-from secagg.parties.links import verify_transcript
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.parties.private_state import recall_state
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session.contribution import read_records
+from secagg.session.private_state import recall_state
 from secagg.transcript import peek, read_transcript
+from secagg.verification.links import verify_transcript
 from tests.federation.own_models import own_models
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
 from tests.worlds.federation import Finished, SimulatedFederation, run_federation, told_of

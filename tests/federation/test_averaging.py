@@ -14,18 +14,17 @@ import pytest
 from methods import METHODS
 from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Round, Step
-from secagg.encoding import Block, Kind
+from secagg.encoding import Block, Grid, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import session_folder
-from secagg.head import LinearHead
-from secagg.parties import conclude, contribution_of
-from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verify_transcript
-from secagg.parties.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
-from secagg.parties.reference import pooled_result
+from secagg.heads import LinearHead
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
-from secagg.statistics import Grid
+from secagg.session import conclude, contribution_of
+from secagg.session.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
+from secagg.session.reference import pooled_result
+from secagg.verification.links import verify_transcript
 from tests.methods.readme import readme_method
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
 from tests.worlds.setups import make_setup, some_records

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.slots import Centres
+from methods.slots.slots import Centres
+from secagg.encoding import Normalisation
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.head import parse_safetensors
-from secagg.parties import LocalRecords
-from secagg.parties.explanation import explain
-from secagg.parties.links import verify_transcript
-from secagg.parties.told import Told, check_outcome
-from secagg.statistics import Normalisation
+from secagg.heads import parse_safetensors
+from secagg.session import LocalRecords
+from secagg.session.explanation import explain
+from secagg.session.told import Told, check_outcome
+from secagg.verification.links import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
-from tests.parties.noise_checks import check_noise, check_promise
+from tests.session.noise_checks import check_noise, check_promise
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.setups import exact
 

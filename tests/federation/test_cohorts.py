@@ -13,19 +13,16 @@ from typing import Any
 
 import pytest
 
-from secagg.cohorts import Draw
-from secagg.cohorts.messages import NonceReveal
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning
-from secagg.parties import SessionSetup
-from secagg.parties.links import Series, verify_together, verify_transcript
-from secagg.parties.returning import follow_return, show_return, witnesses_of
-from secagg.parties.transcripts import setup_of
-from secagg.parties.verification import Verified
-from secagg.parties.vouching import Trust
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, Unit
+from secagg.protection.draw import Draw
+from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
-from secagg.roster import SERVER_INDEX
+from secagg.session.returning import follow_return, show_return, witnesses_of
+from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,
     NOT_SEEN,
@@ -37,6 +34,9 @@ from secagg.transcript import (
     sign_frame,
 )
 from secagg.transport import Link, client, serve
+from secagg.verification.links import Series, verify_together, verify_transcript
+from secagg.verification.verification import Verified
+from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from secagg.agreement.policy import Policy
 from secagg.federation import session_folder
-from secagg.parties.links import verify_transcript
-from secagg.policy import Policy
 from secagg.transcript import FILE_NAME, Journal, peek, read_transcript
+from secagg.verification.links import verify_transcript
 from tests.worlds.crashes import Crash
 from tests.worlds.federation import FederationRun, SimulatedFederation
 

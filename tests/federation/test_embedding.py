@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import secagg
+from secagg.agreement.plan import read_plan
 from secagg.data.memory import dataset_of
 from secagg.errors import BadInput, PlanRefused, SecaggError
-from secagg.plan import read_plan
 from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found
 

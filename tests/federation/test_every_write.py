@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verify_together
-from secagg.parties.transcripts import outcome_of, round_of
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.plan_facts.consent import policy_accepting
+from secagg.session.transcripts import outcome_of, round_of
 from secagg.transcript import FILE_NAME, read_transcript
+from secagg.verification.links import verify_together
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation.deaths import Deaths, expected_results, said_twice, writes_of
 from tests.worlds.processes import Processes, make_processes
 from tests.worlds.rosters import SERVER

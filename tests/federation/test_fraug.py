@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from methods.augmented_work import AugmentedRound
-from methods.private_projection import read_kept
+from methods.own_models.private_projection import read_kept
+from methods.training.augmented_work import AugmentedRound
+from secagg.encoding import Normalisation
+from secagg.encoding.updates import blocks_of
 from secagg.errors import BadInput
 from secagg.federation import session_folder
-from secagg.models import size_of
-from secagg.parties.links import verify_transcript
-from secagg.parties.private_state import STATE_FILE, recall_state
+from secagg.networks import size_of
 from secagg.protection.messages import UploadHeader
-from secagg.statistics import Normalisation
+from secagg.session.private_state import STATE_FILE, recall_state
 from secagg.transcript import payload_of, peek, read_transcript
-from secagg.updates import blocks_of
+from secagg.verification.links import verify_transcript
 from tests.federation.own_models import own_models
 from tests.worlds.federation import Finished, SimulatedFederation, run_federation
 

@@ -15,20 +15,21 @@ import numpy as np
 import pytest
 
 from methods.gate import KeptClasses
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.federation import release_of
-from secagg.head import parse_safetensors
-from secagg.parties import LocalRecords, SessionSetup, conclude
-from secagg.parties.explanation import explain
-from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.parties.reference import pooled_result
-from secagg.parties.told import Told, check_outcome
+from secagg.heads import parse_safetensors
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, Unit
-from secagg.statistics import Normalisation
+from secagg.session import LocalRecords, conclude
+from secagg.session.explanation import explain
+from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
+from secagg.session.reference import pooled_result
+from secagg.session.told import Told, check_outcome
+from secagg.verification.links import verify_transcript
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
-from tests.parties.noise_checks import check_noise, check_promise
+from tests.session.noise_checks import check_noise, check_promise
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.setups import exact, make_setup
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
 from secagg.federation import FederationServer
 from secagg.federation.embedding import _meet
-from secagg.parties import staging
 from secagg.protection.messages import Outcome
-from secagg.roster import SERVER_INDEX
+from secagg.session import staging
 from secagg.transcript import FILE_NAME, read_transcript
 from secagg.transport import Link, client, serve
 from secagg.wire import rpc

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from secagg.threads import compute_aside
+from secagg.system.threads import compute_aside
 
 ENDLESS = """
 import asyncio, signal
 import torch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts tests in the background has it ignored
-from secagg.threads import compute_aside
+from secagg.system.threads import compute_aside
 
 def train():
     weights = torch.zeros(200, 200, requires_grad=True)

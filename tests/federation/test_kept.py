@@ -14,12 +14,12 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.federation import session_folder
-from secagg.parties.attachments import KEPT_OPENINGS, OPENING_FILE, SUM_FILE
-from secagg.parties.explanation import explain
-from secagg.parties.links import verify_together
-from secagg.parties.purging import earlier_sessions, purge, purge_sum, session_folders
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.session.attachments import KEPT_OPENINGS, OPENING_FILE, SUM_FILE
+from secagg.session.explanation import explain
+from secagg.session.purging import earlier_sessions, purge, purge_sum, session_folders
 from secagg.transcript import FILE_NAME, Journal
+from secagg.verification.links import verify_together
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation.test_training import UPDATES, world_of
 from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, opened, run_federation
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verify_together
-from secagg.parties.planning import PublicData
-from secagg.parties.private_state import STATE_FILE
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PublicData
 from secagg.protection.messages import UploadHeader
+from secagg.session.private_state import STATE_FILE
 from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript
+from secagg.verification.links import verify_together
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation import test_adapters, test_fraug
 from tests.federation.killed import run_killing, sessions
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from methods.chain import ChainRound
+from methods.training.chain import ChainRound
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.federation import session_folder
-from secagg.parties.attachments import OPENING_FILE, SUM_FILE
-from secagg.roster import SERVER_INDEX
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from tests.federation.test_training import world_of
 from tests.worlds import federation
 from tests.worlds.federation import run_federation

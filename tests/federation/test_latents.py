@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.models import SlotMeans
-from secagg.parties import SessionSetup, conclude
-from secagg.parties.consent import policy_accepting
-from secagg.parties.contribution import read_records
-from secagg.parties.links import verify_transcript
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.networks import SlotMeans
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session import conclude
+from secagg.session.contribution import read_records
+from secagg.verification.links import verify_transcript
 from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import secagg.parties.server_session
+import secagg.session.server_session
 from secagg.errors import TranscriptInvalid
-from secagg.parties.attachments import SUM_FILE
-from secagg.parties.links import Series, verify_together
-from secagg.parties.outcome import conclude, open_sum, pack_sum
-from secagg.parties.setup import SessionSetup
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.plan_facts.setup import SessionSetup
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
+from secagg.session.attachments import SUM_FILE
+from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
+from secagg.verification.links import Series, verify_together
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
 from tests.worlds.federation import Finished, run_federation
@@ -43,7 +43,7 @@ def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         return conclude(setup, true.members, np.full_like(true.vector, 4)) if "census" in true.blocks else true
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secagg.parties.server_session, "open_sum", lying)
+        patch.setattr(secagg.session.server_session, "open_sum", lying)
         world = gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT)
         return world, asyncio.run(run_federation(world))
 

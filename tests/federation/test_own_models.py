@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.private_projection import Kept
-from methods.slots import Centres
+from methods.own_models.private_projection import Kept
+from methods.slots.slots import Centres
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.federation import session_folder
-from secagg.models import read_model
-from secagg.parties import conclude
-from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.private_state import STATE_FILE, recall_state
-from secagg.parties.told import Told, check_outcome
-from secagg.statistics import Normalisation
+from secagg.networks import read_model
+from secagg.session import conclude
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.private_state import STATE_FILE, recall_state
+from secagg.session.told import Told, check_outcome
+from secagg.verification.links import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.own_models import own_models
 from tests.federation.test_rounds import outcome_of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.ledger import Ledger
-from secagg.parties.links import verify_transcript
-from secagg.plan import NoiseFrom
 from secagg.privacy import TrainingCost
+from secagg.verification.links import verify_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}

@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 import secagg.federation.recovery
+from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import open_ledger, recover_ledger, session_folder
 from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.parties import SessionSetup, begin_transcript
-from secagg.parties.consent import policy_accepting
-from secagg.policy import Budget, data_set
+from secagg.ledger.spending import same_data, total_cost
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency
-from secagg.spending import same_data, total_cost
+from secagg.session import begin_transcript
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import Journal, Record
 from secagg.wire import encode
-from tests.plan.federation_files import small_plan, small_roster
+from tests.agreement.federation_files import small_plan, small_roster
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import secagg.parties.server_session
+import secagg.session.server_session
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, PlanRefused, SessionAborted
 from secagg.federation import session_folder
 from secagg.federation.recovery import release_of
-from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
 
@@ -97,7 +97,7 @@ async def test_abort_after_the_upload_stays_in_the_ledger(
     def nowhere(*_: object) -> None:
         raise SessionAborted(f"the sum was opened; {COUNTS}")
 
-    monkeypatch.setattr(secagg.parties.server_session, "open_sum", nowhere)
+    monkeypatch.setattr(secagg.session.server_session, "open_sum", nowhere)
     exact = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 8.0}
     world = SimulatedFederation.of(
         tmp_path, clients=3, refine=0, protection=protection, dropouts=0, colluders=0, **exact

@@ -17,23 +17,22 @@ import pytest
 from methods import METHODS
 from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Round, Step
-from secagg.encoding import Block, Kind
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, returning, session_folder
-from secagg.head import LinearHead
-from secagg.parties import SessionSetup
-from secagg.parties.attachments import opening_file
-from secagg.parties.links import verify_together, verify_transcript
-from secagg.parties.private_state import recall_state
-from secagg.parties.returning import follow_return, may_return, show_return, witnesses_of
-from secagg.parties.transcripts import next_return
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.heads import LinearHead
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
-from secagg.roster import SERVER_INDEX
-from secagg.statistics import Grid
+from secagg.session.attachments import opening_file
+from secagg.session.private_state import recall_state
+from secagg.session.returning import follow_return, may_return, show_return, witnesses_of
+from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
 from secagg.transport import Link, client, serve
+from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, opened
 from tests.worlds.hosts import Left

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.refinement import RefinementBroadcast
-from secagg.encoding import sum_digest
+from methods.closed_form.refinement import RefinementBroadcast
+from secagg.encoding import Normalisation, sum_digest
 from secagg.errors import (
     BadInput,
     MalformedMessage,
@@ -23,22 +23,23 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
-from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import SessionSetup, conclude, note_plan, transcripts
-from secagg.parties.attachments import OPENING_FILE, SUM_FILE
-from secagg.parties.links import verify_together, verify_transcript
-from secagg.parties.outcome import HEAD_FILE, pack_sum, unpack_sum
-from secagg.parties.reference import pooled_result
-from secagg.parties.rounds import following_setup
-from secagg.parties.told import Told, check_outcome
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
+from secagg.heads import parse_safetensors, to_safetensors
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
-from secagg.statistics import Normalisation
+from secagg.session import conclude, transcripts
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
+from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
+from secagg.session.reference import pooled_result
+from secagg.session.rounds import following_setup
+from secagg.session.told import Told, check_outcome
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
+from secagg.verification import note_plan
+from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
-from tests.parties.noise_checks import check_noise
+from tests.session.noise_checks import check_noise
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import Finished, SimulatedFederation, lie, opened, run_federation, told_of
 from tests.worlds.hosts import Left

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.federation import client
-from secagg.parties import SessionSetup, contribution_of
-from secagg.parties.links import verify_transcript
-from secagg.plan import NoiseFrom
-from tests.parties.noise_checks import check_noise
+from secagg.plan_facts import SessionSetup
+from secagg.session import contribution_of
+from secagg.verification.links import verify_transcript
+from tests.session.noise_checks import check_noise
 from tests.worlds.federation import Ending, SimulatedFederation, opened, run_federation
 from tests.worlds.hosts import Left
 from tests.worlds.setups import WIDE, exact

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import secagg
+from secagg.agreement.plan import NoiseFrom
 from secagg.data import partition
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
-from secagg.head import head_digest
-from secagg.parties.reference import pooled_result
-from secagg.plan import NoiseFrom
+from secagg.heads import head_digest
 from secagg.privacy import Unit
-from secagg.statistics import Normalisation
-from tests.parties.noise_checks import check_neighbours, check_noise, check_promise
+from secagg.session.reference import pooled_result
+from tests.session.noise_checks import check_neighbours, check_noise, check_promise
 from tests.worlds.setups import exact, local, make_setup, some_records
 
 GENERATOR = np.random.default_rng(1)

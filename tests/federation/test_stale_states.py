@@ -14,10 +14,10 @@ from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Step
 from secagg.encoding import Block, Kind
 from secagg.federation import session_folder
-from secagg.head import LinearHead
+from secagg.heads import LinearHead
 from secagg.ledger import Ledger
-from secagg.parties.private_state import recall_state
 from secagg.privacy import Unit
+from secagg.session.private_state import recall_state
 from tests.worlds.federation import FederationRun, SimulatedFederation, opened
 from tests.worlds.hosts import Left
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.chain import MODEL, ChainRound, ModelState
+from methods.training.chain import MODEL, ChainRound, ModelState
+from secagg.encoding.updates import State
 from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted
-from secagg.head import to_safetensors
-from secagg.models import TrainedModel, parse_artifact, read_model
-from secagg.parties import conclude
-from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verify_together
-from secagg.parties.reference import pooled_result
-from secagg.parties.told import Told, check_outcome
-from secagg.parties.verification import Verified
-from secagg.parties.vouching import Trust
+from secagg.heads import to_safetensors
+from secagg.networks import TrainedModel, parse_artifact, read_model
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency, Unit
-from secagg.updates import State
+from secagg.session import conclude
+from secagg.session.reference import pooled_result
+from secagg.session.told import Told, check_outcome
+from secagg.verification.links import verify_together
+from secagg.verification.verification import Verified
+from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.chain import MODEL, ModelState
-from methods.population_round import PopulationRound
+from methods.search.population_round import PopulationRound
+from methods.training.chain import MODEL, ModelState
+from secagg.encoding.updates import State
 from secagg.errors import ProtocolViolation
-from secagg.head import to_safetensors
-from secagg.models import TunedModel
-from secagg.parties import conclude
-from secagg.parties.links import verify_together
-from secagg.parties.told import Told, check_outcome
-from secagg.parties.verification import Verified
-from secagg.parties.vouching import Trust
+from secagg.heads import to_safetensors
+from secagg.networks import TunedModel
 from secagg.privacy import Adjacency
-from secagg.updates import State
+from secagg.session import conclude
+from secagg.session.told import Told, check_outcome
+from secagg.verification.links import verify_together
+from secagg.verification.verification import Verified
+from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.federation.killed import run_killing, verified_result
 from tests.federation.test_rounds import outcome_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from methods import METHODS
+from secagg.encoding import Normalisation
 from secagg.federation import session_folder
 from secagg.protection.messages import UploadHeader
-from secagg.statistics import Normalisation
 from secagg.transcript import payload_of, peek, read_transcript
 from tests.benchmarks import leaving, systems
 from tests.federation import test_adapters, test_fraug

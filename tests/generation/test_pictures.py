@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from secagg.crypto.labels import digest
+from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.features import Latents, open_backbone
 from secagg.generation import GenerationSettings, Pictures, generate, train_classifier
 from secagg.generation.classifier import GRID, TRAINING, as_inputs
 from secagg.generation.pictures import RELEASED, denoise, interpolate
-from secagg.models import SlotMeans, TrainedModel, train
+from secagg.networks import SlotMeans, TrainedModel, train
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.statistics import inputs_of
 from secagg.unsafe_for_tests import TOKEN
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
 

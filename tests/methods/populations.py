@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from methods import method_named
 from methods.method import SumSpec
-from methods.population_round import PopulationRound
 from methods.round import Contribution, Examples, Local, Opened, Step
+from methods.search.population_round import PopulationRound
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 
 MEMBERS = [some_examples(count, seed) for seed, count in enumerate((30, 40, 0, 25, 60, 10))]

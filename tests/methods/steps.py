@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from methods.round import Examples, Local, Noise, Opened, Round
-from secagg.encoding import Block, Integers, Kind
-from secagg.statistics import Grid, sanity_failures
+from secagg.encoding import Block, Grid, Integers, Kind, sanity_failures
 
 KINDS = {
     "census": Kind.CENSUS,

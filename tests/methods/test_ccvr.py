@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.ccvr import CCVR, RECIPE
+from methods.closed_form.ccvr import CCVR, RECIPE
 from methods.declaration import check_declaration
 from methods.round import Examples, Local, Opened
-from secagg.encoding import Integers
+from secagg.encoding import Grid, Integers, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
-from secagg.head import LinearHead, ReleaseNoise
-from secagg.head.virtual import gaussians_of, standard_normal
+from secagg.heads import LinearHead, ReleaseNoise
+from secagg.heads.virtual import gaussians_of, standard_normal
 from secagg.privacy import Adjacency, OpenedNoise
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 
 CLASSES, DIMENSION = 3, 4
 GRID = Grid(1.0, 1 << 16, 0.0, Normalisation.UNIT)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from methods import method_named
-from methods.chain import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
 from methods.round import Opened
+from methods.training.chain import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
 from secagg.data import open_dataset
+from secagg.encoding.updates import SERVER_STEPS, Adam, Average, State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.updates import SERVER_STEPS, Adam, Average, State
 from secagg.wire import decode, encode
 from tests.methods.training import CLASSES, DIMENSION, GRID, first_round, next_round, part, some_examples, stepped
 

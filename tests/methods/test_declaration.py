@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import secagg
-from methods import METHODS, concept_sums, method_named
-from methods.concept_sums import ConceptSums
+from methods import METHODS, method_named
+from methods.closed_form.fedcgs import FedCGS
+from methods.closed_form.prototypes import Prototypes
 from methods.declaration import check_declaration, check_steps
-from methods.fedcgs import FedCGS
 from methods.method import SumSpec
-from methods.prototypes import Prototypes
 from methods.round import Contribution, Examples, Local, Opened, Step
-from secagg.encoding import Integers, Kind
+from methods.slots import concept_sums
+from methods.slots.concept_sums import ConceptSums
+from secagg.encoding import Grid, Integers, Kind, Normalisation
 from secagg.errors import BadInput
 from secagg.generation import ConceptTraining
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
-from secagg.statistics import Grid, Normalisation
 from tests.cli.command import Command, command
 from tests.experiments.test_simulation import FEATURES, LABELS
 from tests.methods.readme import readme_method
@@ -424,7 +424,7 @@ def test_triangle_counts_twice_beside_its_diagonal() -> None:
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_later_sums_are_tried_too(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     """A fault in the gradient of a refinement round is found, though the first sum is right."""
-    from methods.refinement import RefinementRound
+    from methods.closed_form.refinement import RefinementRound
 
     whole = RefinementRound.contribute
     monkeypatch.setattr(

@@ -9,7 +9,7 @@ import pytest
 from methods.baselines import DpSgd
 from secagg.data import open_dataset
 from secagg.errors import BadInput
-from secagg.head import head_digest
+from secagg.heads import head_digest
 from secagg.privacy import Adjacency
 from tests.architecture.test_imports import loaded_by
 

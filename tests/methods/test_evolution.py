@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.evolution import Draws, annealed, beside, drawn, evolved, extremes
-from methods.population import Population, Search
-from methods.search_space import Space
+from methods.search.evolution import Draws, annealed, beside, drawn, evolved, extremes
+from methods.search.population import Population, Search
+from methods.search.search_space import Space
 from secagg.errors import BadInput
 
 KNOWN = method_named("fedavg").parameters

@@ -12,17 +12,17 @@ import torch
 
 from methods import method_named
 from methods.declaration import check_declaration, check_steps
-from methods.fedpcl import Contrast, FedPCL, ReleasedContrast
 from methods.method import Fixed
+from methods.own_models.fedpcl import Contrast, FedPCL, ReleasedContrast
+from methods.own_models.shared_prototypes import placed, prototypes_of
 from methods.round import Contribution, Examples, Local, Opened
-from methods.shared_prototypes import placed, prototypes_of
+from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
-from secagg.models.programs import named_parameters
-from secagg.parties import SessionSetup
-from secagg.parties.consent import policy_accepting
-from secagg.parties.explanation import explain
+from secagg.networks.programs import named_parameters
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency, Unit
-from secagg.statistics import Grid
+from secagg.session.explanation import explain
 from tests.worlds.setups import make_setup
 
 CLASSES, DIMENSION, WIDTH, GROUPS = 4, 5, 6, 3

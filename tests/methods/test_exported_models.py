@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from methods import method_named, parameters_of
-from methods.chain import ChainRound
 from methods.declaration import check_declaration
 from methods.round import Local, Opened
+from methods.training.chain import ChainRound
+from secagg.encoding.updates import sum_of_records
 from secagg.errors import BadInput
-from secagg.models import TrainedModel, program_named, record_gradients
-from secagg.updates import sum_of_records
+from secagg.networks import TrainedModel, program_named, record_gradients
 from tests.methods.training import CLASSES, DIMENSION, GRID, part, seeded, some_examples, summed
-from tests.models.exports import export_seeded
+from tests.networks.exports import export_seeded
 
 RULES = {"updates": "", "weights": "cap=9", "gradients": "gradients=1", "sampled": "sampling=0.5 steps=3"}
 
@@ -94,7 +94,7 @@ def test_plan_names_the_file_by_its_digest_alone(file: Path) -> None:
 
 def test_program_whose_state_is_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state has its bound, whoever made the program."""
-    monkeypatch.setattr("methods.chain.MAX_STATE_BYTES", 1500)
+    monkeypatch.setattr("methods.training.chain.MAX_STATE_BYTES", 1500)
     with pytest.raises(BadInput, match="the state of 63 parameters"):
         begun(file, "updates")
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from methods import method_named
-from methods.chain import MODEL
-from methods.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, MemberUpdate, RecordGradients
 from methods.round import Examples, Local, Opened
+from methods.training.chain import MODEL
+from methods.training.local_work import GRADIENT, UPDATE, WEIGHT_LEVELS, MemberUpdate, RecordGradients
 from secagg.errors import BadInput
-from secagg.models import TrainedModel
+from secagg.networks import TrainedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from tests.methods.training import (
     CLASSES,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from methods import method_named
-from methods.chain import ChainRound
 from methods.declaration import check_declaration
 from methods.round import Opened
+from methods.training.chain import ChainRound
 from secagg.errors import BadInput
-from secagg.models import TrainedModel
+from secagg.networks import TrainedModel
 from tests.methods.training import CLASSES, DIMENSION, GRID, part, some_examples, summed
 
 METHOD = method_named("fedavg-one-shot", {"epochs": 5})

@@ -14,20 +14,20 @@ import pytest
 from methods import method_named
 from methods.baselines.baseline import ClientData
 from methods.baselines.fedbip_published import FedBiPPublished
-from methods.concept_sums import OF_CLASS, OF_DOMAIN
-from methods.fedbip import FedBiP, SlotRound
 from methods.round import Examples, Local, Opened
-from methods.slots import slot_of
+from methods.slots.concept_sums import OF_CLASS, OF_DOMAIN
+from methods.slots.fedbip import FedBiP, SlotRound
+from methods.slots.slots import slot_of
 from secagg.data import Dataset, open_dataset
+from secagg.encoding import Grid, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import FeatureMap, latents_of, open_backbone
 from secagg.generation import ConceptTraining, train_concepts
-from secagg.head import to_safetensors
-from secagg.models import SlotMeans, read_slot_means
+from secagg.heads import to_safetensors
+from secagg.networks import SlotMeans, read_slot_means
 from secagg.privacy.gaussian import epsilon_of
-from secagg.statistics import Grid, Normalisation, quantise
 from tests.methods.training import seeded
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
 

@@ -7,12 +7,13 @@ import pytest
 
 from methods import METHODS, method_named
 from methods.round import Examples
-from secagg.data import load_schema, open_dataset, partition
+from secagg.agreement.schema import load_schema
+from secagg.data import open_dataset, partition
+from secagg.encoding import Grid, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone, radius_of
-from secagg.head import head_digest
-from secagg.statistics import Grid, quantise
+from secagg.heads import head_digest
 from tests.methods.steps import artifact_of, contribute, failures_of
 
 

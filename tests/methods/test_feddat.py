@@ -17,20 +17,20 @@ import torch
 from torch.nn import functional
 
 from methods import method_named
-from methods.adapter_work import Kept, PrivateAdapterUpdate
-from methods.chain import MODEL, ChainRound
-from methods.feddat import AdapterRound
 from methods.round import Examples, Local, Opened
+from methods.training.adapter_work import Kept, PrivateAdapterUpdate
+from methods.training.chain import MODEL, ChainRound
+from methods.training.feddat import AdapterRound
 from secagg.data import Dataset, open_dataset
+from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
-from secagg.models import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
-from secagg.models.distillation import _train_batch
-from secagg.models.programs import named_parameters
+from secagg.networks import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
+from secagg.networks.distillation import _train_batch
+from secagg.networks.programs import named_parameters
 from secagg.privacy import Unit
-from secagg.statistics import Grid
 from tests.methods.training import seeded, square
 from tests.worlds.encoders import PLACES, QUESTIONS, save_encoder, save_triplets, write_table
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from methods.fedpcl import Contrast, FedPCL
-from methods.fedproto import FedProto, Pull
+from methods.own_models.fedpcl import Contrast, FedPCL
+from methods.own_models.fedproto import FedProto, Pull
 from secagg.errors import BadInput
-from secagg.models.programs import named_parameters
+from secagg.networks.programs import named_parameters
 
 CLASSES, DIMENSION, WIDTH = 4, 5, 6
 GENERATOR = np.random.default_rng(8)

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named, parameters_of
-from methods.chain import MODEL, ModelState
 from methods.declaration import check_declaration, check_steps
-from methods.fedpop import SCORE_SHARE
-from methods.local_work import UPDATE, MemberUpdate
-from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.round import Local, Opened
-from methods.validation import LOSS_LEVELS, Chosen
+from methods.search.fedpop import SCORE_SHARE
+from methods.search.population_round import LOSS, SCORED, PopulationRound
+from methods.search.validation import LOSS_LEVELS, Chosen
+from methods.training.chain import MODEL, ModelState
+from methods.training.local_work import UPDATE, MemberUpdate
+from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import to_safetensors
-from secagg.models import TunedModel
+from secagg.heads import to_safetensors
+from secagg.networks import TunedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit
-from secagg.updates import State
 from secagg.wire import decode, encode
 from tests.methods.populations import MEMBERS, SMALL, first_round, next_round, part, spec_of, stepped
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, square, summed

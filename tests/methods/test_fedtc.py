@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import METHODS, method_named
-from methods.fedtc import CENTRE_LENGTH, FedTC, SlotRound, nearest, prototypes
 from methods.round import Examples
-from methods.slots import read_centres, slot_of, told_centres
+from methods.slots.fedtc import CENTRE_LENGTH, FedTC, SlotRound, nearest, prototypes
+from methods.slots.slots import read_centres, slot_of, told_centres
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import Adapter, head_digest, predict
+from secagg.heads import Adapter, head_digest, predict
 from secagg.privacy import Adjacency, OpenedNoise, Unit
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.parties.noise_checks import check_promise
+from tests.session.noise_checks import check_promise
 from tests.worlds.setups import IN_SUMS, make_setup
 
 GENERATOR = np.random.default_rng(21)

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from methods import METHODS, method_named
-from methods.augmented_work import AugmentedPrivately, AugmentedRound, Ramps
-from methods.chain import MODEL
 from methods.declaration import check_declaration
-from methods.fraug import FRAug
-from methods.private_projection import read_kept
+from methods.own_models.private_projection import read_kept
 from methods.round import Examples, Local, Opened
+from methods.training.augmented_work import AugmentedPrivately, AugmentedRound, Ramps
+from methods.training.chain import MODEL
+from methods.training.fraug import FRAug
+from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
-from secagg.head import to_safetensors
-from secagg.models import GENERATOR, read_model
-from secagg.parties import SessionSetup
-from secagg.plan import NoiseFrom
+from secagg.heads import to_safetensors
+from secagg.networks import GENERATOR, read_model
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, Unit
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 from tests.worlds.setups import make_setup

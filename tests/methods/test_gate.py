@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import METHODS, method_named
+from methods.closed_form.refinement import RefinementRound
 from methods.gate import CENSUS_SHARE, Gated, GatedRound, KeptClasses
-from methods.refinement import RefinementRound
 from methods.round import Examples, Round
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import LinearHead, predict
-from secagg.parties import SessionSetup
+from secagg.heads import LinearHead, predict
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.worlds.setups import make_setup

@@ -14,10 +14,9 @@ import pytest
 from methods.declaration import check_declaration
 from methods.method import SimpleMethod, SumSpec
 from methods.round import Contribution, Local
-from secagg.encoding import Block, Integers, Kind
+from secagg.encoding import Block, Grid, Integers, Kind, Normalisation
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
-from secagg.statistics import Grid, Normalisation
 from tests.methods.readme import readme_method
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0))

@@ -29,10 +29,11 @@ def test_party_loads_what_its_training_needs_beforehand(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from secagg.parties import SessionSetup, contribution_of
-        from secagg.plan import read_plan
+        from secagg.plan_facts import SessionSetup
+        from secagg.session import contribution_of
+        from secagg.agreement.plan import read_plan
         from secagg.randomness import OperatingSystem
-        from secagg.roster import read_roster
+        from secagg.agreement.roster import read_roster
         from tests.worlds.setups import some_records
 
         folder = Path(sys.argv[1])

@@ -16,18 +16,18 @@ from sklearn.cluster import KMeans
 
 from methods import METHODS, method_named
 from methods.gate import Gated, GatedRound, KeptClasses
-from methods.mpft import MPFT, Clustering
 from methods.round import Examples, Round
-from methods.slots import Centres, slot_of
+from methods.slots.mpft import MPFT, Clustering
+from methods.slots.slots import Centres, slot_of
 from secagg.data import open_dataset
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Integers, Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head import predict
-from secagg.head.residual import LOGIT_SCALE
+from secagg.heads import predict
+from secagg.heads.residual import LOGIT_SCALE
 from secagg.privacy import Adjacency, OpenedNoise, Unit
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import decode, encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.worlds.setups import make_setup

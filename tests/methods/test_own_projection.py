@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
-from methods.private_projection import Kept
+from methods.own_models.private_projection import Kept
+from methods.own_models.shared_prototypes import prototypes_of, shorten
 from methods.round import Examples, Local, Opened
-from methods.shared_prototypes import prototypes_of, shorten
-from methods.slots import Centres
-from secagg.encoding import Layout
+from methods.slots.slots import Centres
+from secagg.encoding import Grid, Layout, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import to_safetensors
-from secagg.models import read_model
-from secagg.parties import SessionSetup
+from secagg.heads import to_safetensors
+from secagg.networks import read_model
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import SeededRandomness
-from secagg.statistics import Grid, Normalisation, quantise
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.worlds.setups import make_setup

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from methods import method_named
 from methods.declaration import check_declaration, check_steps
-from methods.own_projection import OwnProjection
-from methods.private_projection import Kept
-from methods.projected_sums import project_records, released_sums
+from methods.own_models.own_projection import OwnProjection
+from methods.own_models.private_projection import Kept
+from methods.own_models.projected_sums import project_records, released_sums
 from methods.round import Contribution, Examples, Local
+from secagg.encoding import Grid, Normalisation, quantise
 from secagg.errors import BadInput
-from secagg.models import Untainted, public
-from secagg.models.programs import tensors_of
+from secagg.networks import Untainted, public
+from secagg.networks.programs import tensors_of
 from secagg.privacy import Adjacency, Unit
 from secagg.randomness import SeededRandomness
-from secagg.statistics import Grid, Normalisation, quantise
 from secagg.unsafe_for_tests import TOKEN
 
 NAMES = ("fedpcl", "fedproto")

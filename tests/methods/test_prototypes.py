@@ -8,18 +8,19 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestCentroid
 
 from methods import METHODS, method_named
-from methods.prototypes import Prototypes
+from methods.closed_form.prototypes import Prototypes
 from methods.round import Examples
+from secagg.agreement.plan import NoiseFrom
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.head import predict
-from secagg.parties import SessionSetup, contribution_of
-from secagg.plan import NoiseFrom
+from secagg.heads import predict
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
-from secagg.statistics import Grid, Normalisation, inputs_of, quantise
+from secagg.session import contribution_of
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.parties.noise_checks import check_noise, check_promise, delta_by_hand
+from tests.session.noise_checks import check_noise, check_promise, delta_by_hand
 from tests.worlds.setups import IN_SUMS, make_setup, some_records
 
 METHOD = Prototypes()

@@ -36,7 +36,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (copy / name).write_text(file, encoding="utf-8")
         imported, entry = line.splitlines()
         text = registry.read_text(encoding="utf-8")
-        text = text.replace("from methods.prototypes", f"{imported}\nfrom methods.prototypes", 1)
+        text = text.replace(
+            "from methods.closed_form.prototypes", f"{imported}\nfrom methods.closed_form.prototypes", 1
+        )
         registry.write_text(text.replace("    Prototypes.name", f"{entry}\n    Prototypes.name", 1), encoding="utf-8")
     return folder
 

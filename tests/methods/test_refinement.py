@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.gate import put_gate
-from methods.method import Fixed
-from methods.refinement import (
+from methods.closed_form.refinement import (
     AUTO,
     GRADIENT_LEVELS,
     MAX_ROUNDS,
@@ -22,12 +20,14 @@ from methods.refinement import (
     gradient_sum,
     release_noise,
 )
+from methods.gate import put_gate
+from methods.method import Fixed
 from methods.round import Examples
+from secagg.encoding import Grid, Normalisation, quantise
+from secagg.encoding.softmax_gradient import RESIDUAL_LEVELS, Whitening
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import refinement as rule
+from secagg.heads import refinement as rule
 from secagg.privacy import Adjacency, OpenedNoise, Unit
-from secagg.statistics import Grid, Normalisation, quantise
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Whitening
 from secagg.wire import decode, encode
 from tests.methods.steps import contribute, next_of
 

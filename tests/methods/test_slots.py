@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from methods import method_named
-from methods.fedtc import SlotRound
 from methods.gate import GatedRound
-from methods.mpft import MPFT, Clustering
 from methods.round import Examples
-from methods.slots import (
+from methods.slots.fedtc import SlotRound
+from methods.slots.mpft import MPFT, Clustering
+from methods.slots.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
     SEED,

@@ -17,14 +17,14 @@ import pytest
 
 from methods import METHODS, method_named
 from methods.method import Method, SumSpec
-from methods.private_projection import SENDS
+from methods.own_models.private_projection import SENDS
 from methods.round import Contribution, Examples, Local, Opened, Round
 from secagg.data import open_dataset
+from secagg.encoding import Grid, Normalisation, quantise
 from secagg.features import Encoder, FeatureMap, open_backbone
-from secagg.head import parse_tensors
-from secagg.models import private_training, record_gradients
+from secagg.heads import parse_tensors
+from secagg.networks import private_training, record_gradients
 from secagg.randomness import SeededRandomness
-from secagg.statistics import Grid, Normalisation, quantise
 from secagg.unsafe_for_tests import TOKEN
 from tests.worlds.encoders import PLACES, save_encoder, save_triplets
 

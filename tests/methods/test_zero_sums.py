@@ -7,7 +7,7 @@ import pytest
 
 from methods import method_named
 from methods.round import Examples, Local, Opened
-from secagg.statistics import Grid, Normalisation, quantise
+from secagg.encoding import Grid, Normalisation, quantise
 from threat_models.session import ZeroSample
 
 CLASSES, DIMENSION, LEVELS = 3, 8, 1 << 12

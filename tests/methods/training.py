@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from methods import method_named
-from methods.chain import ChainRound
 from methods.round import Contribution, Examples, Local, Opened, Step
-from secagg.encoding import Integers
+from methods.training.chain import ChainRound
+from secagg.encoding import Grid, Integers, Normalisation, quantise
 from secagg.randomness import SeededRandomness
-from secagg.statistics import Grid, Normalisation, quantise
 from secagg.unsafe_for_tests import TOKEN
 
 CLASSES, DIMENSION = 3, 6

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from methods.closed_form.refinement import RefinementRound
 from methods.gate import GatedRound
-from methods.refinement import RefinementRound
-from secagg import ledger
+from secagg.agreement.policy import Policy
 from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
-from secagg.ledger import Entry, Ledger
-from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
-from secagg.policy import Policy
+from secagg.encoding import moments
+from secagg.ledger import Entry, Ledger, ledger
+from secagg.plan_facts import SessionSetup, planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
@@ -32,7 +32,7 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.sharing import binding as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
-from secagg.statistics import moments
+from secagg.session import conclude, contribution, hearing, member_transcript, server_session
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import SecaggError, TranscriptInvalid
 from secagg.federation import session_folder
-from secagg.parties import contribution
-from secagg.parties.links import verify_transcript
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.roster import SERVER_INDEX
+from secagg.session import contribution
 from secagg.transcript import FILE_NAME
-from tests.parties.noise_checks import check_record_is_bounded, honest
+from secagg.verification.links import verify_transcript
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
+from tests.session.noise_checks import check_record_is_bounded, honest
 from tests.threat_models.recorded import read_session
 from tests.worlds.setups import make_setup
 from threat_models.active import PROBES, run_probe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg import models
+from secagg import networks as models
 from tests.mutations.planting import ROOT, FaultFinder, Outcome, PlantedFault, entries, run_tests
 
 ENTRIES = entries()
@@ -55,10 +55,10 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("function", "old"),
     [
-        ("secagg.models.taint:gone", "value"),
-        ("secagg.models.taint:public", "a text that is not there"),
-        ("secagg.models.taint:require_untainted", "value"),
-        ("secagg.models.taint:Untainted.require_untainted", "isinstance"),
+        ("secagg.networks.taint:gone", "value"),
+        ("secagg.networks.taint:public", "a text that is not there"),
+        ("secagg.networks.taint:require_untainted", "value"),
+        ("secagg.networks.taint:Untainted.require_untainted", "isinstance"),
     ],
     ids=["function is gone", "text is gone", "text occurs twice", "function of another scope"],
 )
@@ -71,9 +71,9 @@ def test_entry_that_no_longer_fits_is_refused(function: str, old: str) -> None:
 def test_planted_module_runs_with_the_fault() -> None:
     """A module that is loaded after planting runs the changed method, and nothing else of it changes."""
     changes = (("Untainted(rule(self.value))", "Untainted(self.value)"),)
-    finder = FaultFinder(PlantedFault("rule", "", "secagg.models.taint:Untainted.then", changes))
-    assert finder.find_spec("secagg.models.registry", models.__path__) is None
-    spec = finder.find_spec("secagg.models.taint", models.__path__)
+    finder = FaultFinder(PlantedFault("rule", "", "secagg.networks.taint:Untainted.then", changes))
+    assert finder.find_spec("secagg.networks.registry", models.__path__) is None
+    spec = finder.find_spec("secagg.networks.taint", models.__path__)
     assert spec is not None
     assert spec.loader is not None
     taint = importlib.util.module_from_spec(spec)

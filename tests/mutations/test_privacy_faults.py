@@ -1,6 +1,6 @@
 """Faults of differential privacy, each put into the code, and the check of parties/noise_checks.py that reports it.
 
-The same checks hold for the code as it is in tests/parties/test_promise.py and tests/parties/test_noise.py.
+The same checks hold for the code as it is in tests/session/test_promise.py and tests/session/test_noise.py.
 """
 
 import math
@@ -11,20 +11,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from secagg.agreement.plan import PlannedNoise
 from secagg.data import faults
+from secagg.encoding import moments, quantise
 from secagg.errors import BadInput
-from secagg.parties import contribution, planning
-from secagg.plan import PlannedNoise
+from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
 from secagg.protection.masking import binding, client_opening, client_upload, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.statistics import moments, quantise
+from secagg.session import contribution
 from secagg.unsafe_for_tests import TOKEN
 from tests.mutations.faults import untried
-from tests.parties.noise_checks import (
+from tests.session.noise_checks import (
     BAD_ROWS,
     check_bad_record_is_silent,
     check_neighbours,

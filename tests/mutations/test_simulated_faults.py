@@ -17,18 +17,19 @@ import numpy as np
 import pytest
 
 from methods import method as declared
-from methods import refinement
+from methods.closed_form import refinement
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
+from secagg.encoding import softmax_gradient
+from secagg.encoding.grid import Origin
 from secagg.experiments import session
 from secagg.experiments.settings import SimulationSettings
-from secagg.parties import contribution, noise_plan, planning
+from secagg.plan_facts import noise_plan, planning
 from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_client, rounded_gaussian
 from secagg.privacy.sensitivity import BlockwiseSensitivity
 from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.randomness import SeededRandomness
-from secagg.statistics import softmax_gradient
+from secagg.session import contribution
 from secagg.unsafe_for_tests import TOKEN
 from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.report import summary_facts
@@ -146,7 +147,7 @@ def half_gradient(patch: pytest.MonkeyPatch) -> None:
         )
         return replace(spec, sensitivities=halves)
 
-    patch.setattr("methods.fedcgs.gradient_sum", wrong)
+    patch.setattr("methods.closed_form.fedcgs.gradient_sum", wrong)
     untried(patch)
 
 

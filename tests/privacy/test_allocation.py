@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.encoding import accumulate
 from secagg.errors import BadInput
 from secagg.privacy import (
     SHARE_RULES,
@@ -26,7 +27,6 @@ from secagg.privacy import (
 )
 from secagg.privacy.gaussian import epsilon_of, mu_of, noise_multiplier_of
 from secagg.privacy.shares import ROUNDING, gap_of, variance_of
-from secagg.statistics import accumulate
 
 DELTA = 1e-5
 LEVELS = 1 << 10

@@ -25,7 +25,7 @@ from secagg.privacy import (
     of_client,
 )
 from secagg.privacy.gaussian import epsilon_of
-from tests.parties.noise_checks import delta_by_hand
+from tests.session.noise_checks import delta_by_hand
 
 DELTA = 1e-5
 EXACT, SHARES = Mechanism

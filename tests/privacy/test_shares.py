@@ -16,8 +16,8 @@ from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockNoise, BlockSensitivity, BlockwiseSensitivity, Calibration, Mechanism, Unit
 from secagg.privacy.gaussian import delta_of, epsilon_of
 from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of, sigma_for, variance_of
-from tests.parties.noise_checks import delta_by_hand
 from tests.privacy.exact_loss import composed, delta_of_losses, delta_of_shares, joint, losses_of, on_grid
+from tests.session.noise_checks import delta_by_hand
 
 DELTA = 1e-5
 EPSILONS = (0.05, 0.25, 1.0, 2.0, 4.0)

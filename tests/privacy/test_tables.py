@@ -10,14 +10,14 @@ import mpmath
 import pytest
 from mpmath import mpf
 
+from secagg.agreement.plan import Plan, PlannedNoise
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.experiments.settings import SimulationSettings
-from secagg.parties.planning import PublicData, make_plan
-from secagg.plan import Plan, PlannedNoise
+from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
 from tests.benchmarks.accuracy import DELTA, EPSILONS, OTHERS, ROWS, TASKS, settings_of
-from tests.parties.noise_checks import delta_by_hand
+from tests.session.noise_checks import delta_by_hand
 
 SHAPES = {
     "cifar": (256, 10),

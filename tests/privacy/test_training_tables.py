@@ -10,10 +10,10 @@ import mpmath
 import pytest
 from mpmath import mpf
 
-from secagg.plan import Plan
+from secagg.agreement.plan import Plan
 from tests.benchmarks.accuracy import DELTA
 from tests.benchmarks.training import CNN, DIGITS, MEMBERS, ROUNDS, Form, of_members, plan_of, setup_for
-from tests.parties.noise_checks import delta_by_hand
+from tests.session.noise_checks import delta_by_hand
 
 SHAPES = {"mnist": (28, 28), "usps": (16, 16)}
 KNOWN_SHARE = 1

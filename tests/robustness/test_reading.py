@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.data import load_schema
+from secagg.agreement.plan import Plan, read_plan
+from secagg.agreement.policy import read_policy
+from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput, MalformedMessage
-from secagg.plan import Plan, read_plan
-from secagg.policy import read_policy
-from secagg.reading import DATA_BYTES, DEEPEST, data_limit, parse_json, parse_toml, read_limited, refuse_larger
+from secagg.system.reading import DATA_BYTES, DEEPEST, data_limit, parse_json, parse_toml, read_limited, refuse_larger
 from secagg.transport.enrolment import create_authority, issue
 from secagg.wire.text import from_json
 from threat_models.report.gate import Gate

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from secagg.agreement.schema import Categorical, Numeric, Schema
 from secagg.data import open_dataset
-from secagg.data.schema import Categorical, Numeric, Schema
 from secagg.errors import BadInput
 from tests.cli.command import Command, command, found
 

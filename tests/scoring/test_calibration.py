@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from secagg.errors import BadInput
-from secagg.head.linear import ABSENT_BIAS
+from secagg.heads.linear import ABSENT_BIAS
 from secagg.scoring import Calibration, probabilities_of
 
 

@@ -14,9 +14,9 @@ from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.head import LinearHead, save_safetensors
-from secagg.head.adapter import Adapter
-from secagg.head.linear import Recentring
+from secagg.heads import LinearHead, save_safetensors
+from secagg.heads.adapter import Adapter
+from secagg.heads.linear import Recentring
 from secagg.scoring import Predictor, probabilities_of
 from secagg.scoring.program import export_program
 

@@ -1,6 +1,6 @@
 """The session of a single transcript."""
 
-from secagg.parties.verification import NOTHING_BROUGHT
+from secagg.verification.verification import NOTHING_BROUGHT
 from threat_models.evidence import read_sessions
 
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Step
-from secagg.encoding import Block, Kind
-from secagg.head import LinearHead
+from secagg.encoding import Block, Kind, full_matrix
+from secagg.heads import LinearHead
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
-from secagg.statistics import full_matrix
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import methods
-from secagg.parties import planning
+from secagg.plan_facts import planning
 from tests.cli.command import Command, command
 from tests.methods.readme import readme_method
 from tests.threat_models.ridge import Ridge

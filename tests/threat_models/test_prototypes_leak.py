@@ -13,9 +13,9 @@ from scipy.spatial.distance import cdist
 from methods.baselines.baseline import ClientData
 from methods.baselines.fedtc_set import FedTCSet
 from methods.baselines.mpft_samples import MPFTRandom
-from methods.fedtc import FedTC, prototypes
 from methods.round import Examples
-from methods.slots import slot_of
+from methods.slots.fedtc import FedTC, prototypes
+from methods.slots.slots import slot_of
 from tests.threat_models.attacks.sums import plan_of, records_of
 from tests.threat_models.backbones import ResNet18
 from threat_models.attacks.gaussian_likelihood import MOMENTS, fit, total

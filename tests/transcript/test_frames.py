@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from secagg.agreement.plan import Plan
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, ProtocolViolation
-from secagg.plan import Plan
 from secagg.protection.messages import Abort, Receipt
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, make_body, open_frame, payload_of, peek, sign_frame
 from secagg.wire import decode, encode, from_json
 from tests.vectors.files import load

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from secagg.agreement.roster import Roster, read_roster, write_roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster, read_roster, write_roster
 from secagg.transport import read_credentials
 from secagg.transport.certificates import Authority, certificate_names
 from tests.transport.consortium import PEM, certify, certify_later, fresh_key

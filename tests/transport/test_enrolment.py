@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from secagg.agreement.roster import read_roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.roster import read_roster
 from secagg.transport.certificates import new_key, signing_request
 from secagg.transport.enrolment import create_authority, create_request, issue
 from secagg.transport.requests import make_request

@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 
+from secagg.agreement.plan import write_plan
+from secagg.agreement.policy import limits_text
 from secagg.errors import BadInput
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import write_plan
-from secagg.policy import limits_text
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
-from secagg.reading import DOCUMENT_BYTES
+from secagg.system.reading import DOCUMENT_BYTES
 from secagg.transport import certificates, read_credentials
 from secagg.transport.enrolment import change_keys, create_request, issue, read_authority, remove, renew_authority
 from secagg.transport.joining import join

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from secagg.agreement.roster import Roster, read_roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster, read_roster
 from secagg.transport import read_credentials
 from secagg.transport.certificates import new_key, signing_request
 from secagg.transport.enrolment import (

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from secagg.encoding.updates import UpdateEncoding, integers_of_records, sum_of_records
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
-from secagg.updates import UpdateEncoding, integers_of_records, sum_of_records
 from tests.vectors.files import load
 
 VECTORS = load("updates")["encoding"]

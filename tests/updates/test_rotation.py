@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.encoding.updates import LARGEST_BLOCK, Rotation, blocks_of
 from secagg.errors import BadInput, CapacityExceeded
-from secagg.updates import LARGEST_BLOCK, Rotation, blocks_of
 from tests.vectors.files import load
 
 VECTORS = load("updates")["rotation"]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from secagg.encoding.updates import longest, round_randomly, truncate
+from secagg.encoding.updates.rounding import PART
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
-from secagg.updates import longest, round_randomly, truncate
-from secagg.updates.rounding import PART
 from tests.vectors.files import load
 
 VECTORS = load("updates")["rounding"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save
 
+from secagg.encoding.updates import SERVER_STEPS, Adam, Average, Momentum, State
 from secagg.errors import BadInput
-from secagg.updates import SERVER_STEPS, Adam, Average, Momentum, State
 from tests.vectors.files import load
 
 VECTORS = load("updates")["steps"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.agreement.plan import Plan
 from secagg.errors import BadInput, MalformedMessage, SecaggError
-from secagg.plan import Plan
 from secagg.protection.masking.client_upload import Advertised
 from secagg.protection.masking.messages import Directory, Endorsement, KeyAdvertisement, Quorum
 from secagg.protection.messages import MAX_ATTACHED, Abort, Attachment, Receipt, UploadHeader

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.agreement.plan import Plan
 from secagg.errors import MalformedMessage
-from secagg.plan import Plan
 from secagg.protection.masking.messages import Endorsement
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.wire import encode, from_json, to_json

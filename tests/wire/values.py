@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import secagg
-from secagg.plan import Plan, PlannedNoise
-from secagg.printable import is_printable
-from secagg.roster import Member, Roster
+from secagg.agreement.plan import Plan, PlannedNoise
+from secagg.agreement.roster import Member, Roster
+from secagg.system.printable import is_printable
 from secagg.wire import Items, Length, Range, Text, codec
 
 MOST_ITEMS = 3

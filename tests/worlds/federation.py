@@ -15,20 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.policy import Policy
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.parties import LocalRecords, SessionSetup
-from secagg.parties.attachments import OPENING_FILE, SUM_FILE
-from secagg.parties.consent import policy_accepting
-from secagg.parties.outcome import HEAD_FILE, unpack_sum
-from secagg.parties.told import Told
-from secagg.policy import Policy
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
 from secagg.protection import LocalParty
 from secagg.protection.messages import Attachment, Outcome
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
+from secagg.session import LocalRecords
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
+from secagg.session.outcome import HEAD_FILE, unpack_sum
+from secagg.session.told import Told
 from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import NotNow, SecaggError, ServerAway
-from secagg.roster import SERVER_INDEX
 from tests.worlds.crashes import Crash, Fuse
 
 CHUNK = 40

@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.plan import Plan, write_plan
+from secagg.agreement.roster import Roster
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.parties import SessionSetup, contribution_of, read_records
-from secagg.parties.consent import policy_accepting
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import Plan, write_plan
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster
+from secagg.session import contribution_of, read_records
 from secagg.transcript import FILE_NAME, peek, read_transcript
 from tests.worlds.rosters import SERVER, enrol
 

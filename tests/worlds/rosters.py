@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.roster import Member, Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
 from secagg.unsafe_for_tests import TOKEN
 

@@ -17,25 +17,24 @@ from typing import Any
 import numpy as np
 
 from methods.round import Examples, Local
+from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey
-from secagg.encoding import Integers
+from secagg.encoding import Grid, Integers
 from secagg.errors import ServerAway
-from secagg.parties import (
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.protection import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.randomness import OperatingSystem
+from secagg.session import (
     AggregatorWork,
     Hooks,
     MemberSession,
     ServerSession,
-    SessionSetup,
     SumResult,
     begin_transcript,
     write_result,
 )
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.protection import LocalParty
-from secagg.protection.messages import Outcome
-from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX, Roster
-from secagg.statistics import Grid
 from secagg.transcript import FILE_NAME, Journal, peek
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of

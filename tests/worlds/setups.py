@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from methods.method import domains_of
-from secagg.data import Origin, Records
+from secagg.agreement.plan import NoiseFrom
+from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
-from secagg.parties import LocalRecords, SessionSetup
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom
+from secagg.encoding.grid import Origin
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
+from secagg.session import LocalRecords
 from tests.worlds.rosters import make_roster
 
 DELTA = 1e-5

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from secagg.data import Origin, Records
-from secagg.parties import LocalRecords, SessionSetup
-from secagg.parties.consent import policy_accepting
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import Plan
-from secagg.policy import Policy
+from secagg.agreement.plan import Plan
+from secagg.agreement.policy import Policy
+from secagg.agreement.roster import Roster
+from secagg.data import Records
+from secagg.encoding import Normalisation
+from secagg.encoding.grid import Origin
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.protection import LocalParty, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.roster import Roster
-from secagg.statistics import Normalisation
+from secagg.session import LocalRecords
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
 

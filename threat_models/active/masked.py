@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Directory, Endorsement, Inbox, KeyAdvertisement, Quorum, Survivors
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
 from secagg.transcript import FrameBody, payload_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.probe import Attempt, Probe

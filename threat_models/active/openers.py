@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
 from secagg.federation import FederationSecond, session_folder
-from secagg.parties.staging import vector_path
 from secagg.protection.encryption import binding as encryption
 from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.masks import scaled
@@ -23,7 +23,7 @@ from secagg.protection.sharing import binding as sharing
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import SessionKeys, SetLists
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
+from secagg.session.staging import vector_path
 from secagg.transcript import FrameBody, payload_of, peek
 from threat_models.active.consortium import Consortium
 from threat_models.active.masked import At, change_message, drop_one, run_cheat

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from methods.closed_form.refinement import RefinementBroadcast
 from methods.gate import KeptClasses
-from methods.refinement import RefinementBroadcast
+from secagg.agreement.plan import Plan
+from secagg.agreement.roster import SERVER_INDEX, Member, Roster, write_roster
 from secagg.crypto.signatures import SigningKey
-from secagg.plan import Plan
+from secagg.encoding.softmax_gradient import WEIGHT_BITS
 from secagg.privacy import Adjacency
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
-from secagg.statistics.softmax_gradient import WEIGHT_BITS
 from secagg.transport.register import REGISTER_FILE
 from secagg.wire import decode, encode
 from threat_models.active.consortium import NOISY, Consortium, plan_for

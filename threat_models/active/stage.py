@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import NotNow, SecaggError
 from secagg.federation import FederationClient, FederationSecond, FederationServer
 from secagg.ledger import Ledger
-from secagg.parties import SessionSetup
-from secagg.parties.attachments import read_opening
+from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Abort, Attachment, Outcome
-from secagg.roster import SERVER_INDEX
+from secagg.session.attachments import read_opening
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve
 from threat_models.active.consortium import Consortium

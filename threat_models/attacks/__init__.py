@@ -11,16 +11,16 @@ from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
 from threat_models.attacks.disclosure.linkage import LINKAGE
 from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
-from threat_models.attacks.disclosure.score_inference import SCORE_INFERENCE
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
-from threat_models.attacks.membership.adapters import ADAPTERS
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
-from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR
-from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.membership.latents import REIDENTIFICATION_LATENTS
-from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
+from threat_models.attacks.of_methods.adapters import ADAPTERS
+from threat_models.attacks.of_methods.generator import MEMBERSHIP_GENERATOR
+from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.of_methods.latents import REIDENTIFICATION_LATENTS
+from threat_models.attacks.of_methods.prototypes import MEMBERSHIP_PROTOTYPES
+from threat_models.attacks.of_methods.score_inference import SCORE_INFERENCE
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
 from threat_models.attacks.protocol.split_of_sum import SPLIT_OF_SUM

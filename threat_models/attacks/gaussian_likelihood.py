@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from methods.slots import cell_sums
+from methods.slots.slots import cell_sums
+from secagg.encoding import full_matrix
 from secagg.privacy import OpenedNoise
-from secagg.statistics import full_matrix
 from threat_models.session import Blocks, Records
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ RIDGE = 1e-3
 
 
 def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floats]:
-    """The blocks of a sum over records, those of `names`: what `secagg.statistics.accumulate` gives, as float64.
+    """The blocks of a sum over records, those of `names`: what `secagg.encoding.accumulate` gives, as float64.
 
     Exact while n·R_q² < 2⁵³.
     """
@@ -118,7 +118,7 @@ class Gaussians:
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
     """Fit means of cells and the covariance within them to a release; without a second moment the covariance of `like`.
 
-    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`secagg.head.spectrum`),
+    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.spectrum`),
     keeps it definite. Counts are taken as 1 at least.
     """
     sums = np.asarray(blocks["class_sums"], dtype=np.float64)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from methods.chain import ChainRound
-from methods.own_projection import OwnProjection
-from methods.population_round import LOSS, SCORED, PopulationRound
+from methods.own_models.own_projection import OwnProjection
+from methods.search.population_round import LOSS, SCORED, PopulationRound
+from methods.training.chain import ChainRound
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.targets import sums_in
 from threat_models.findings import Finding, Verdict

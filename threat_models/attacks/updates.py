@@ -1,6 +1,6 @@
 """What a view shows of training: each round's public state, and which way members' updates and their sums moved it.
 
-It goes by what the rounds of a chain say themselves (`methods.chain`): a program, a state, and the work that makes a
+It goes by what the rounds of a chain say themselves (`chain.py`): a program, a state, and the work that makes a
 move of an opened total.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_of, sums_of
-from methods.chain import MODEL, ChainRound
-from methods.local_work import Scaled
-from methods.population_round import PopulationRound
 from methods.round import Local, Opened, Round
-from secagg.models import Adapted, TrainedModel, record_gradients
-from secagg.plan import Plan
-from secagg.statistics import Grid
+from methods.search.population_round import PopulationRound
+from methods.training.chain import MODEL, ChainRound
+from methods.training.local_work import Scaled
+from secagg.agreement.plan import Plan
+from secagg.encoding import Grid
+from secagg.networks import Adapted, TrainedModel, record_gradients
 from threat_models.attacks.targets import Target, subtract, sums_in
 from threat_models.session import Blocks, Records, Session
 from threat_models.views import View

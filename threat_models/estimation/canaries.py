@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from secagg.agreement.plan import Plan
+from secagg.encoding import Normalisation, full_matrix
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
-from secagg.plan import Plan
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.statistics import Normalisation, full_matrix
 from threat_models.session import Records, Session, by_class
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from methods.method import SumSpec
 from methods.round import Blocks, Examples, Local, Round
+from secagg.encoding import Grid
 from secagg.encoding.layout import Kind
 from secagg.privacy import Unit
-from secagg.statistics import Grid
 
 TRIED = 24
 """Records at hand that are tried with every class; axes and directions that are tried with some."""

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from methods import sums_of
+from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.plan import Plan
 from secagg.privacy import Adjacency, PrivacyClaim, Unit
 from threat_models.estimation.canaries import Canaries, canary_scores
 from threat_models.estimation.intervals import at_level

@@ -19,9 +19,9 @@ from scipy.special import log_ndtr
 
 from methods import sums_of
 from methods.method import SampledTraining, SumSpec
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
-from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import (
     Adjacency,
     CensusSensitivity,

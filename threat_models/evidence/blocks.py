@@ -9,11 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from methods.method import domains_of
-from secagg.encoding import Block, Integers, Kind
-from secagg.parties import SessionSetup
-from secagg.plan import NoiseFrom
+from secagg.agreement.plan import NoiseFrom
+from secagg.encoding import Block, Integers, Kind, Normalisation
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import OpenedNoise
-from secagg.statistics import Normalisation
 from threat_models.estimation.noise_tests import chance_of_multiples
 from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
 

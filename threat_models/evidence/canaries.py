@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.agreement.plan import Plan
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
@@ -18,9 +19,8 @@ from secagg.errors import BadInput
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.files import private_folder, write_synced
-from secagg.parties import LocalRecords, Pipeline
-from secagg.plan import Plan
+from secagg.session import LocalRecords, Pipeline
+from secagg.system.files import private_folder, write_synced
 from threat_models.estimation import Canaries, draw_canaries
 from threat_models.estimation.canaries import fair_coins
 from threat_models.evidence.simulation import main_session, records_of

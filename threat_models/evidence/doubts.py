@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
-from secagg.statistics import full_matrix
+from secagg.encoding import full_matrix
 from threat_models.attacks.gaussian_likelihood import Noise, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.session import Blocks, Records, Session

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from secagg.encoding import Integers
 from secagg.features import FeatureMap, Latents
 from secagg.generation import GenerationSettings, generate
-from secagg.models import SlotMeans
+from secagg.networks import SlotMeans
 
 SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
 """From the middle of the schedule, where more of the means is left than the server may start with."""

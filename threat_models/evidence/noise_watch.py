@@ -15,13 +15,14 @@ import numpy as np
 
 from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Integers
 from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
 from secagg.experiments.simulation import PlayedRound, prepare
-from secagg.parties import LocalRecords, Prepared, SessionSetup
-from secagg.plan import NoiseFrom, Plan, PlannedNoise
+from secagg.plan_facts import SessionSetup
 from secagg.privacy import Unit
+from secagg.session import LocalRecords, Prepared
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
 from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from methods.method import domains_of
 from methods.round import Local
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
@@ -22,12 +23,12 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
-from secagg.head import LinearHead
-from secagg.models import SlotMeans, TrainedModel
-from secagg.parties import LocalRecords, SessionSetup, SumResult
-from secagg.parties.consent import policy_accepting
-from secagg.plan import NoiseFrom, Plan
+from secagg.heads import LinearHead
+from secagg.networks import SlotMeans, TrainedModel
+from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.consent import policy_accepting
 from secagg.privacy import Adjacency
+from secagg.session import LocalRecords, SumResult
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested

@@ -16,7 +16,7 @@ import numpy as np
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
-from secagg.parties import SessionSetup
+from secagg.plan_facts import SessionSetup
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client

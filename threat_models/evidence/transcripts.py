@@ -8,23 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
-from secagg.head import load_as
-from secagg.models import parse_artifact
-from secagg.parties import Pipeline, SessionSetup
-from secagg.parties.attachments import SUM_FILE
-from secagg.parties.doubt import PURGED, SUM_GONE
-from secagg.parties.links import verify_together
-from secagg.parties.outcome import HEAD_FILE, unpack_sum
-from secagg.parties.staging import vector_path
-from secagg.parties.transcripts import outcome_of
-from secagg.parties.verification import NOTHING_BROUGHT, Verified
-from secagg.parties.vouching import Trust
+from secagg.heads import load_as
+from secagg.networks import parse_artifact
+from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Outcome
-from secagg.roster import SERVER_INDEX
+from secagg.session import Pipeline
+from secagg.session.attachments import SUM_FILE
+from secagg.session.doubt import PURGED, SUM_GONE
+from secagg.session.outcome import HEAD_FILE, unpack_sum
+from secagg.session.staging import vector_path
+from secagg.session.transcripts import outcome_of
 from secagg.transcript import Record, payload_of, peek
+from secagg.verification.links import verify_together
+from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.vouching import Trust
 from threat_models.evidence.blocks import (
     assign_cells,
     blocks_of,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.reading import parse_json
+from secagg.system.reading import parse_json
 from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, State
 from threat_models.report.json_report import FORMAT, as_content
 from threat_models.report.text import figure, quantity

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from secagg.errors import BadInput
 from secagg.protection import PROTECTIONS
-from secagg.reading import parse_toml, read_document
+from secagg.system.reading import parse_toml, read_document
 from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.adversary import adversary_named, names
 from threat_models.attacks import ATTACKS

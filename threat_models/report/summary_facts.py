@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 
-from methods.own_projection import OwnProjection
-from secagg.plan import Plan
+from methods.own_models.own_projection import OwnProjection
+from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.unread import HALF_READ, READ
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from secagg.errors import BadInput, ExitCode, SecaggError
-from secagg.extras import extra
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, pack, unpack
+from secagg.system.extras import extra
 
 _HEADER = struct.Struct("<HBBBBHQ")  # magic, header size, version, compression (0: none), reserved, total size
 _PAIR = 2

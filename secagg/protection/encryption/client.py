@@ -28,6 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, is_usable
 from secagg.crypto.sealing import seal
 from secagg.encoding import Integers, Residues
@@ -40,7 +41,6 @@ from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, Encry
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Outcome
-from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 

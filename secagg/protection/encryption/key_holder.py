@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
 from secagg.crypto.sealing import SealBroken, unseal
 from secagg.encoding import Integers, sum_digest
@@ -28,7 +29,6 @@ from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSu
 from secagg.protection.encryption.polynomials import Polynomials, subtract
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
-from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 
 

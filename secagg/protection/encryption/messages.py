@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
-from secagg.roster import MAX_CLIENTS
 from secagg.wire import Items, Length, Range, message
 
 Key = Annotated[bytes, Length(32)]

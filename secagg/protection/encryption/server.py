@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Residues
@@ -23,7 +24,6 @@ from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.interface import CollectingStep, SessionContext
-from secagg.roster import SERVER_INDEX
 
 _UNSIGNED = bytes(64)
 

@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
 from secagg.crypto.sealing import SealBroken, seal, unseal
 from secagg.crypto.sharing import SHARE_BYTES, is_canonical, share
@@ -33,7 +34,6 @@ from secagg.protection.masking.messages import (
     Share,
 )
 from secagg.protection.messages import Complaints, Members, UploadHeader
-from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
+from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Index, Members, Signature
-from secagg.roster import MAX_CLIENTS
 from secagg.wire import Items, Length, encode, message
 
 Key = Annotated[bytes, Length(32)]

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import SealBroken
 from secagg.crypto.stream import MaskStream
@@ -27,7 +28,6 @@ from secagg.protection.sharing.context import FIRST, SharedContext
 from secagg.protection.sharing.envelope import open_share
 from secagg.protection.sharing.equivocation import SUM, check_pledges
 from secagg.protection.sharing.messages import AggregatorPledge, ShareManifest, SumPledges, SumShare
-from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
@@ -19,7 +20,6 @@ from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, 
 from secagg.protection.sharing.envelope import seal_share
 from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
 from secagg.protection.sharing.messages import Pledges, SessionKeys, SetLists, ShareManifest, ShareReceipt
-from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 
+from secagg.agreement.roster import MAX_AGGREGATORS, SERVER_INDEX
 from secagg.crypto.agreement import KEY_BYTES
 from secagg.crypto.labels import digest
 from secagg.crypto.sealing import TAG_BYTES
@@ -13,7 +14,6 @@ from secagg.encoding import Residues
 from secagg.errors import BadInput
 from secagg.protection.interface import LocalParty, SessionContext
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS
-from secagg.roster import MAX_AGGREGATORS, SERVER_INDEX
 
 FIRST = 1
 """The aggregator whose share is a whole vector; every other one's is a seed."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from secagg.agreement.roster import MAX_AGGREGATORS, MAX_CLIENTS
 from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
-from secagg.roster import MAX_AGGREGATORS, MAX_CLIENTS
 from secagg.wire import Items, Length, Range, message
 
 FEWEST_AGGREGATORS = 2

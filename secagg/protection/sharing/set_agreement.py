@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import LocalParty, SessionContext, Transition
@@ -32,7 +33,6 @@ from secagg.protection.sharing.messages import (
     ShareManifest,
     SumPledges,
 )
-from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 
 Secret = Annotated[bytes, Length(32)]

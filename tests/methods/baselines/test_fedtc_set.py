@@ -9,7 +9,7 @@ from methods.baselines import BASELINES
 from methods.baselines.baseline import ClientData
 from methods.baselines.fedtc_set import FedTCSet
 from secagg.errors import BadInput
-from secagg.head import head_digest
+from secagg.heads import head_digest
 from secagg.privacy.gaussian import epsilon_of
 
 GENERATOR = np.random.default_rng(41)

@@ -4,7 +4,7 @@ import numpy as np
 
 from methods.baselines.baseline import ClientData
 from methods.baselines.local_heads import Ensemble, LocalOnly, MeanOutput, local_heads
-from secagg.head import LinearHead
+from secagg.heads import LinearHead
 
 DRAWS = np.random.default_rng(2)
 

@@ -2,8 +2,8 @@
 
 from tests.mutations.planting import PlantedFault
 
-CHARGED = ("cohorts/test_schedule.py::test_member_is_charged_for_every_round_that_it_is_in",)
-GAP = ("parties/test_training_noise.py::test_gap_of_discrete_noise_is_that_of_every_number_of_every_step",)
+CHARGED = ("protection/draw/test_schedule.py::test_member_is_charged_for_every_round_that_it_is_in",)
+GAP = ("session/test_training_noise.py::test_gap_of_discrete_noise_is_that_of_every_number_of_every_step",)
 STEP_GAP = "gap = steps * gap_of([(sigma, training.size)], 1)"
 DISCRETE = ("privacy/test_sampler.py::test_float_that_rounds_up_to_an_integer_decides_nothing",)
 ROUNDED = ("privacy/test_sampler.py::test_bits_of_the_fraction_that_are_not_drawn_yet_may_decide",)
@@ -13,7 +13,7 @@ ENTRIES = (
     PlantedFault(
         "one round fewer charged",
         "A member of a plan with cohorts is charged for one round fewer where the plan has more than eight.",
-        "secagg.parties.noise_plan:charged",
+        "secagg.plan_facts.noise_plan:charged",
         (
             (
                 "most_rounds(clients, plan.cohort, each.times))",
@@ -25,7 +25,7 @@ ENTRIES = (
     PlantedFault(
         "mean number of rounds charged",
         "A member is charged for the rounds that it is in on average, rounded down.",
-        "secagg.parties.noise_plan:charged",
+        "secagg.plan_facts.noise_plan:charged",
         (
             (
                 "most_rounds(clients, plan.cohort, each.times))",
@@ -37,21 +37,21 @@ ENTRIES = (
     PlantedFault(
         "training charged for all rounds",
         "A member's own training keeps the number of rounds of the plan, whatever cohorts it is in.",
-        "secagg.parties.noise_plan:_charged",
+        "secagg.plan_facts.noise_plan:_charged",
         (("min(times, kind.training.times)", "kind.training.times"),),
         CHARGED,
     ),
     PlantedFault(
         "steps without a gap",
         "What discrete noise lacks of Gaussian noise is left out of a training's cost.",
-        "secagg.parties.training_noise:_cost",
+        "secagg.plan_facts.training_noise:_cost",
         ((STEP_GAP, f"{STEP_GAP} * 0.0"),),
         GAP,
     ),
     PlantedFault(
         "gap of one round's steps",
         "The gap counts the steps of one round alone.",
-        "secagg.parties.training_noise:_cost",
+        "secagg.plan_facts.training_noise:_cost",
         ((STEP_GAP, "gap = training.steps * gap_of([(sigma, training.size)], 1)"),),
         GAP,
     ),

@@ -2,51 +2,51 @@
 
 from tests.mutations.planting import PlantedFault
 
-DRAWN = "cohorts/test_draw.py::test_a_draw_that_ends_with_another_seed_is_refused"
-BOUND = "cohorts/test_draw.py::test_every_round_is_bound_to_the_seed"
-HEADS = "parties/test_shown_heads.py::test_head_of_another_plan_is_refused"
-LENGTHS = "parties/test_shown_heads.py::test_opened_sum_has_the_length_of_the_plan"
+DRAWN = "protection/draw/test_draw.py::test_a_draw_that_ends_with_another_seed_is_refused"
+BOUND = "protection/draw/test_draw.py::test_every_round_is_bound_to_the_seed"
+HEADS = "session/test_shown_heads.py::test_head_of_another_plan_is_refused"
+LENGTHS = "session/test_shown_heads.py::test_opened_sum_has_the_length_of_the_plan"
 
 ENTRIES = (
     PlantedFault(
         "rounds without the seed",
         "The first round's digest does not bind the seed of the cohorts.",
-        "secagg.parties.setup:SessionSetup.seeded",
+        "secagg.plan_facts.setup:SessionSetup.seeded",
         (('digest("cohorts", self.plan.digest, seed)', 'digest("cohorts", self.plan.digest)'),),
         (BOUND,),
     ),
     PlantedFault(
         "rounds by half of the seed",
         "The first round's digest binds the second half of the seed alone.",
-        "secagg.parties.setup:SessionSetup.seeded",
+        "secagg.plan_facts.setup:SessionSetup.seeded",
         (('digest("cohorts", self.plan.digest, seed)', 'digest("cohorts", self.plan.digest, seed[16:])'),),
         (BOUND,),
     ),
     PlantedFault(
         "draw ends with any seed",
         "A member takes any seed that the server names at the end of a draw.",
-        "secagg.cohorts.draw:DrawChecked.advance",
+        "secagg.protection.draw.draw:DrawChecked.advance",
         (("incoming.aggregate_sha256 != self.seed", "not incoming.aggregate_sha256"),),
         (DRAWN,),
     ),
     PlantedFault(
         "draw ends with half of the seed",
         "A member compares the second half of a draw's seed alone.",
-        "secagg.cohorts.draw:DrawChecked.advance",
+        "secagg.protection.draw.draw:DrawChecked.advance",
         (("incoming.aggregate_sha256 != self.seed", "incoming.aggregate_sha256[16:] != self.seed[16:]"),),
         (DRAWN,),
     ),
     PlantedFault(
         "head of any plan",
         "A head's metadata may name another plan.",
-        "secagg.parties.told:_told_artifact",
+        "secagg.session.told:_told_artifact",
         (("metadata != {**metadata_of(setup.plan), **artifact.texts}", '"plan" not in metadata'),),
         (HEADS,),
     ),
     PlantedFault(
         "head with further words",
         "A head's metadata may hold more than the plan says.",
-        "secagg.parties.told:_told_artifact",
+        "secagg.session.told:_told_artifact",
         (
             (
                 "metadata != {**metadata_of(setup.plan), **artifact.texts}",
@@ -58,14 +58,14 @@ ENTRIES = (
     PlantedFault(
         "sum of up to four times its length",
         "The opened sum that a server shows may be longer than the plan's.",
-        "secagg.parties.told:require_shape",
+        "secagg.session.told:require_shape",
         (("length != setup.context.packed_bytes", "length > 4 * setup.context.packed_bytes"),),
         (LENGTHS,),
     ),
     PlantedFault(
         "sum shorter than the plan's",
         "The opened sum that a server shows may be shorter than the plan's.",
-        "secagg.parties.told:require_shape",
+        "secagg.session.told:require_shape",
         (("length != setup.context.packed_bytes", "length > setup.context.packed_bytes"),),
         (LENGTHS,),
     ),

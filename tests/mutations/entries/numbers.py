@@ -6,7 +6,7 @@ AREA = "scoring/test_metrics.py::test_interval_of_an_area_is_newcombe_s"
 HALF = "scoring/test_metrics.py::test_interval_of_one_half_is_that_by_hand"
 BINS = "scoring/test_metrics.py::test_bins_of_confidence_hold_their_upper_end"
 LOSSES = "scoring/test_calibration.py::test_losses_are_the_mean_log_losses_of_known_classes"
-LEFT = "plan/test_account.py::test_what_is_left_is_of_the_promise_of_which_most_is_spent"
+LEFT = "agreement/test_account.py::test_what_is_left_is_of_the_promise_of_which_most_is_spent"
 
 ENTRIES = (
     PlantedFault(
@@ -73,14 +73,14 @@ ENTRIES = (
     PlantedFault(
         "left of the least spent promise",
         "The ledger says what is left of the promise of which least is spent.",
-        "secagg.spending:account_of",
+        "secagg.ledger.spending:account_of",
         (("key=lambda each: total(together, each)", "key=lambda each: -total(together, each)"),),
         (LEFT,),
     ),
     PlantedFault(
         "left of the last promise",
         "The ledger says what is left of the promise of the newest plan.",
-        "secagg.spending:account_of",
+        "secagg.ledger.spending:account_of",
         (
             (
                 'max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))',
@@ -92,14 +92,14 @@ ENTRIES = (
     PlantedFault(
         "spent of each promise's own plans",
         "The promise of which most is spent is found by the plans before alone.",
-        "secagg.spending:account_of",
+        "secagg.ledger.spending:account_of",
         (("key=lambda each: total(together, each)", "key=lambda each: total(others, each)"),),
         (LEFT,),
     ),
     PlantedFault(
         "one row twice",
         "Of two equal rows of a ledger one counts.",
-        "secagg.spending:in_force",
+        "secagg.ledger.spending:in_force",
         (("        if whole is None:\n", "        if whole is None and release not in counted:\n"),),
         reason="A ledger never holds one row twice: `Ledger.record` returns the row of a session that it has.",
     ),

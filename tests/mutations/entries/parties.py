@@ -3,7 +3,7 @@
 from tests.mutations.planting import PlantedFault
 
 SETTLEMENT = "federation/test_settlement.py"
-SEALED = "parties/test_sealed_files.py"
+SEALED = "session/test_sealed_files.py"
 BORDER = "methods/test_gate.py::test_smaller_minimum_cohort_does_not_undercut_the_gate"
 STALE = "federation/test_stale_states.py"
 
@@ -57,14 +57,14 @@ ENTRIES = (
     PlantedFault(
         "constant key of private states",
         "Every private state is sealed under one constant key.",
-        "secagg.parties.private_state:keep_state",
+        "secagg.session.private_state:keep_state",
         (("key = randomness.bytes(KEY_BYTES)", 'key = b"\\x01" * KEY_BYTES'),),
         (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
     ),
     PlantedFault(
         "key of private states by the round",
         "A private state is sealed under a digest of its round, which everybody knows.",
-        "secagg.parties.private_state:keep_state",
+        "secagg.session.private_state:keep_state",
         (
             (
                 "key = randomness.bytes(KEY_BYTES)",
@@ -76,7 +76,7 @@ ENTRIES = (
     PlantedFault(
         "constant key of sessions",
         "Every version of a session's state is sealed under one constant key.",
-        "secagg.parties.sealed_state:Memory.keep",
+        "secagg.session.sealed_state:Memory.keep",
         (("self._randomness.bytes(32)", "bytes(32)"),),
         (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
     ),
@@ -87,7 +87,10 @@ ENTRIES = (
         (
             (
                 "keep_state(folder, prepare().state, round_digest, me.randomness)",
-                '(folder / "private.state").exists() or keep_state(folder, prepare().state, round_digest, me.randomness)',
+                (
+                    '(folder / "private.state").exists() or '
+                    "keep_state(folder, prepare().state, round_digest, me.randomness)"
+                ),
             ),
         ),
         (STALE,),
@@ -95,42 +98,42 @@ ENTRIES = (
     PlantedFault(
         "first private state wins",
         "A private state takes the place of none that is there.",
-        "secagg.parties.private_state:keep_state",
+        "secagg.session.private_state:keep_state",
         (("    if state:", "    if (folder / STATE_FILE).exists():\n        return\n    if state:"),),
         (STALE,),
     ),
     PlantedFault(
         "erased files keep their bytes",
         "Erasing a file unlinks it without writing zeros.",
-        "secagg.parties.sealed_state:overwrite",
+        "secagg.session.sealed_state:overwrite",
         (("file.write(bytes(path.stat().st_size))", "pass"),),
         (f"{SEALED}::test_erased_files_hold_zeros",),
     ),
     PlantedFault(
         "zeros stay in memory",
         "Erasing a file does not wait until the zeros are on the disk.",
-        "secagg.parties.sealed_state:overwrite",
+        "secagg.session.sealed_state:overwrite",
         (("            os.fsync(file.fileno())\n", ""),),
         (f"{SEALED}::test_erased_files_hold_zeros",),
     ),
     PlantedFault(
         "half of a file erased",
         "Erasing a file overwrites its first 16 bytes alone.",
-        "secagg.parties.sealed_state:overwrite",
+        "secagg.session.sealed_state:overwrite",
         (("bytes(path.stat().st_size)", "bytes(16)"),),
         (f"{SEALED}::test_erased_files_hold_zeros",),
     ),
     PlantedFault(
         "replaced keys keep their bytes",
         "The key of the version before is unlinked without writing zeros.",
-        "secagg.parties.sealed_state:Memory.keep",
+        "secagg.session.sealed_state:Memory.keep",
         (("overwrite(path)", "path.unlink()"),),
         (f"{SEALED}::test_replaced_key_of_a_session_holds_zeros",),
     ),
     PlantedFault(
         "state erased before its key",
         "A crash in between leaves a key whose state may still be on the medium.",
-        "secagg.parties.private_state:erase_state",
+        "secagg.session.private_state:erase_state",
         (("(folder / KEY_FILE, folder / STATE_FILE)", "(folder / STATE_FILE, folder / KEY_FILE)"),),
         (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
     ),
@@ -165,7 +168,7 @@ ENTRIES = (
     PlantedFault(
         "colluders count as honest in groups",
         "Groups of members have one member fewer than hide a member.",
-        "secagg.parties.contexts:group_least",
+        "secagg.plan_facts.contexts:group_least",
         (("plan.dropouts + 2", "plan.dropouts + 1"),),
         ("experiments/test_tuning.py::test_members_allow_so_many_settings",),
     ),
@@ -191,14 +194,14 @@ ENTRIES = (
     PlantedFault(
         "opened is over",
         "`secagg status` calls a session over while members still fetch its outcome.",
-        "secagg.parties.standing:Standing.is_over",
+        "secagg.session.standing:Standing.is_over",
         (("(self.is_opened and not self.waiting_for)", "self.is_opened"),),
         ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
     ),
     PlantedFault(
         "only clients owe an acknowledgement",
         "The server does not wait for the other helpers' acknowledgements.",
-        "secagg.parties.server_protocol:ServerProtocol.waiting_for",
+        "secagg.session.server_protocol:ServerProtocol.waiting_for",
         (
             (
                 "self.recipients.get(Outcome.__name__, ())",
@@ -210,23 +213,23 @@ ENTRIES = (
     PlantedFault(
         "negative entries raise no doubt",
         "The bound of opened entries looks at positive ones alone.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "int(values.max()) > most"),),
-        ("parties/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
+        ("session/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
     ),
     PlantedFault(
         "bound of entries by absolute values",
         "The least int64, whose absolute value is negative, is within the bound of opened entries.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "abs(values).max() > most"),),
-        ("parties/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
+        ("session/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
     ),
     PlantedFault(
         "counts may be negative",
         "Opened counts may be as far below zero as above it.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("in (Kind.CENSUS, Kind.COUNTS)", "in ()"),),
-        ("parties/test_sum_bounds.py::test_liar_in_the_counts_is_refused",),
+        ("session/test_sum_bounds.py::test_liar_in_the_counts_is_refused",),
     ),
     PlantedFault(
         "server calls an aggregator",

@@ -2,16 +2,16 @@
 
 from tests.mutations.planting import PlantedFault
 
-RESULTS = "parties/test_two_results.py"
+RESULTS = "session/test_two_results.py"
 LINKS = "federation/test_links.py"
-LIES = "parties/test_lies_after_crashes.py"
-BOUNDS = "parties/test_sum_bounds.py"
+LIES = "session/test_lies_after_crashes.py"
+BOUNDS = "session/test_sum_bounds.py"
 SCORES = "cli/test_scores.py"
-ONE_RECORD = "parties/test_one_record.py"
-FAILING = "models/test_failing_records.py"
+ONE_RECORD = "session/test_one_record.py"
+FAILING = "networks/test_failing_records.py"
 BREAKS = "data/test_line_breaks.py"
 STEPS = "federation/test_extended_steps.py"
-DEADLINE = "parties/test_deadline.py"
+DEADLINE = "session/test_deadline.py"
 SETTLEMENT = "federation/test_settlement.py"
 SUMMARY = "experiments/test_summary.py"
 SIMULATION = "experiments/test_simulation.py"
@@ -36,27 +36,27 @@ SETTLED = f"{SETTLEMENT}::test_plan_that_ends_after_an_upload_is_charged_for_it"
 UNCHARGED = "federation/test_replay.py::test_member_that_has_not_uploaded_is_charged_nothing"
 BY_RULE = f"{SUMMARY}::test_a_table_compares_pipelines_by_rule_alone"
 DIVERGED = f"{SIMULATION}::test_diverged_training_is_said"
-DOUBTED = "parties/test_explanation.py::test_delta_is_doubted_by_what_is_stated_or_one_client_may_have"
+DOUBTED = "session/test_explanation.py::test_delta_is_doubted_by_what_is_stated_or_one_client_may_have"
 
 ENTRIES = (
     PlantedFault(
         "two results with one sum",
         "Two signed results contradict each other only where their sums differ.",
-        "secagg.parties.links:_conflict_between",
+        "secagg.verification.links:_conflict_between",
         (("or told == there:", "or told.aggregate_sha256 == there.aggregate_sha256:"),),
         (f"{RESULTS}::test_two_results_of_one_session_name_the_server",),
     ),
     PlantedFault(
         "two rounds are one",
         "A member that missed two rounds is told of the last of them alone.",
-        "secagg.parties.links:Series._gap",
+        "secagg.verification.links:Series._gap",
         (("is_one, signers = last + 2 == one.number", "is_one, signers = last + 3 >= one.number"),),
         (MISSED,),
     ),
     PlantedFault(
         "acknowledged before checked",
         "A member writes its acknowledgement down before it has checked what the outcome names.",
-        "secagg.parties.member_session:MemberSession.run",
+        "secagg.session.member_session:MemberSession.run",
         (
             (
                 "await self._complete(server, outcome)\n",
@@ -72,28 +72,28 @@ ENTRIES = (
     PlantedFault(
         "outcome of an earlier life is true",
         "An outcome that an earlier life wrote down is not checked.",
-        "secagg.parties.member_session:MemberSession._checked",
+        "secagg.session.member_session:MemberSession._checked",
         (("        state.advance(self._context, self._me, outcome)\n", ""),),
         (f"{LIES}::test_lie_is_refused_in_the_next_life",),
     ),
     PlantedFault(
         "bounds of all clients",
         "An opened sum is held against what all clients of the plan can add up to.",
-        "secagg.parties.outcome:conclude",
+        "secagg.session.outcome:conclude",
         (("broken_bounds(setup, len(members), blocks)", "broken_bounds(setup, len(setup.context.clients), blocks)"),),
         (IN_THE_SUM,),
     ),
     PlantedFault(
         "bounds without the multiplier",
         "An opened count is held against a bound without the block's multiplier.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("block.multiplier * clients *", "clients *"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one round",
         "False alarms of a plan's rounds add up beyond what is stated.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("2 * len(setup.layout.blocks) * setup.rounds", "2 * len(setup.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -114,7 +114,7 @@ ENTRIES = (
     PlantedFault(
         "positive of three classes",
         "A schema of three classes may declare a positive one.",
-        "secagg.data.schema:Schema._refuse_odd_rules",
+        "secagg.agreement.schema:Schema._refuse_odd_rules",
         (("self.positive not in self.classes or len(self.classes) != 2", "self.positive not in self.classes"),),
         (CONTRADICTION,),
     ),
@@ -154,21 +154,21 @@ ENTRIES = (
     PlantedFault(
         "what fails is zero",
         "A record on which the backbone fails has features of zero, and takes part.",
-        "secagg.parties.contribution:_features_of",
+        "secagg.session.contribution:_features_of",
         (("np.nan)", "0.0)"),),
         (NO_ZERO,),
     ),
     PlantedFault(
         "gradients of a failed batch stay",
         "What a program added before it failed on a batch is added to what its records give.",
-        "secagg.models.training:_add_batch",
+        "secagg.networks.training:_add_batch",
         (("            leaves[name].grad.copy_(grad)", "            pass"),),
         (TAKEN_BACK,),
     ),
     PlantedFault(
         "gradient of a failed record stays",
         "What a program added before it failed on a record is that record's gradient.",
-        "secagg.models.training:record_gradients",
+        "secagg.networks.training:record_gradients",
         (
             (
                 "tolerant=tolerant)\n                    gradient.zero_()\n",
@@ -180,7 +180,7 @@ ENTRIES = (
     PlantedFault(
         "members without tolerance",
         "A member whose program fails on a record under noise does not take part.",
-        "methods.local_work:MemberUpdate.moved",
+        "methods.training.local_work:MemberUpdate.moved",
         (("tolerant=local.has_noise", "tolerant=False"),),
         (TOLERANT,),
     ),
@@ -204,28 +204,28 @@ ENTRIES = (
     PlantedFault(
         "time once more from its end",
         "An extended step gets its time from when it should have closed.",
-        "secagg.parties.deadline:Deadline.extend",
+        "secagg.session.deadline:Deadline.extend",
         (("self._looked + self._seconds", "self._closes + self._seconds"),),
         (EXTENDED,),
     ),
     PlantedFault(
         "every restart was extended",
         "A step of an earlier life counts as extended.",
-        "secagg.parties.deadline:read_closing",
+        "secagg.session.deadline:read_closing",
         (('rest == ["1"]', "bool(rest)"),),
         (RESTART,),
     ),
     PlantedFault(
         "extended for those who answered",
         "A step is extended where any member is connected, also one that owes nothing.",
-        "secagg.parties.server_session:ServerSession._extend",
+        "secagg.session.server_session:ServerSession._extend",
         (("if not late or not self._protocol.is_short", "if not self._protocol.is_short"),),
         (f"{STEPS}::test_nobody_who_is_away_is_waited_for",),
     ),
     PlantedFault(
         "rounds as long as without extensions",
         "A party waits for a round as if no step were extended.",
-        "secagg.parties.setup:SessionSetup.longest_round",
+        "secagg.plan_facts.setup:SessionSetup.longest_round",
         (("return 2.0 * (", "return 1.0 * ("),),
         (LONGEST,),
     ),
@@ -283,19 +283,19 @@ ENTRIES = (
         "On a head's word a model's folder is opened.",
         "secagg.features.opening:needs_files",
         (("part.endswith(SUFFIX) or part.startswith(FOLDERS)", "part.endswith(SUFFIX)"),),
-        ("parties/test_pipeline.py::test_nothing_is_fetched_or_run_on_a_heads_word",),
+        ("session/test_pipeline.py::test_nothing_is_fetched_or_run_on_a_heads_word",),
     ),
     PlantedFault(
         "first part of a backbone",
         "On a head's word the second part of a backbone is opened.",
         "secagg.features.opening:needs_files",
         (('in spec.split("+"))', 'in spec.split("+")[:1])'),),
-        ("parties/test_pipeline.py::test_nothing_is_fetched_or_run_on_a_heads_word",),
+        ("session/test_pipeline.py::test_nothing_is_fetched_or_run_on_a_heads_word",),
     ),
     PlantedFault(
         "delta of unstated records",
         "A δ is not doubted where nobody states how many records there are.",
-        "secagg.parties.explanation:_doubts_of_delta",
+        "secagg.session.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "plan.at_least"),),
         (DOUBTED,),
     ),
@@ -316,35 +316,35 @@ ENTRIES = (
     PlantedFault(
         "missed since the last that was seen",
         "A member is told that it missed the last round that it saw.",
-        "secagg.parties.links:Series._gap",
+        "secagg.verification.links:Series._gap",
         (("rounds {last + 1} to", "rounds {last} to"),),
         (MISSED,),
     ),
     PlantedFault(
         "impossible sums are acknowledged",
         "A member takes a sum that no honest clients can reach.",
-        "secagg.parties.member_session:MemberSession._complete",
+        "secagg.session.member_session:MemberSession._complete",
         (("        require_possible(files.own)\n", ""),),
         (REFUSED,),
     ),
     PlantedFault(
         "bounds of one client fewer",
         "An honest sum at its bound is refused.",
-        "secagg.parties.outcome:conclude",
+        "secagg.session.outcome:conclude",
         (("broken_bounds(setup, len(members), blocks)", "broken_bounds(setup, len(members) - 1, blocks)"),),
         (IN_THE_SUM,),
     ),
     PlantedFault(
         "bounds of one record",
         "An opened count is held against one record of each client.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("block.multiplier * clients * setup.capacity.records", "block.multiplier * clients"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one test of two",
         "False alarms of both tests of a block add up beyond what is stated.",
-        "secagg.parties.sum_bounds:broken_bounds",
+        "secagg.plan_facts.sum_bounds:broken_bounds",
         (("2 * len(setup.layout.blocks)", "len(setup.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -358,7 +358,7 @@ ENTRIES = (
     PlantedFault(
         "positive class that there is not",
         "A schema may declare a positive class that is none of its two.",
-        "secagg.data.schema:Schema._refuse_odd_rules",
+        "secagg.agreement.schema:Schema._refuse_odd_rules",
         (("(self.positive not in self.classes or len(self.classes) != 2)", "len(self.classes) != 2"),),
         (CONTRADICTION,),
     ),
@@ -379,35 +379,35 @@ ENTRIES = (
     PlantedFault(
         "what fails is one",
         "A record on which the backbone fails has features of one, and takes part.",
-        "secagg.parties.contribution:_features_of",
+        "secagg.session.contribution:_features_of",
         (("np.nan)", "1.0)"),),
         (NO_ZERO,),
     ),
     PlantedFault(
         "nothing is remembered of a failing batch",
         "What a program added before it failed is taken back only where that is refused anyhow.",
-        "secagg.models.training:_add_batch",
+        "secagg.networks.training:_add_batch",
         (("if tolerant and leaf.grad", "if not tolerant and leaf.grad"),),
         (TAKEN_BACK,),
     ),
     PlantedFault(
         "gradients without tolerance",
         "A member that sends gradients does not take part with a record that fails under noise.",
-        "methods.local_work:RecordGradients.contribute",
+        "methods.training.local_work:RecordGradients.contribute",
         (("tolerant=local.has_noise", "tolerant=False"),),
         (TOLERANT,),
     ),
     PlantedFault(
         "no restart was extended",
         "A step may be extended once in each life of its party.",
-        "secagg.parties.deadline:read_closing",
+        "secagg.session.deadline:read_closing",
         (('rest == ["1"]', "False"),),
         (f"{DEADLINE}::test_step_is_extended_once",),
     ),
     PlantedFault(
         "rounds of one step",
         "A party waits for a round as if it had one step.",
-        "secagg.parties.setup:SessionSetup.longest_round",
+        "secagg.plan_facts.setup:SessionSetup.longest_round",
         (("_MOST_STEPS * plan.step_seconds", "plan.step_seconds"),),
         (LONGEST,),
     ),
@@ -435,7 +435,7 @@ ENTRIES = (
     PlantedFault(
         "delta of the larger number",
         "A δ is doubted by one client's most records though fewer of all are stated.",
-        "secagg.parties.explanation:_doubts_of_delta",
+        "secagg.session.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "max(plan.at_least, plan.max_records)"),),
         (DOUBTED,),
     ),

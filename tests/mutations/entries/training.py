@@ -3,8 +3,8 @@
 from tests.mutations.planting import PlantedFault
 
 UNDRAWN = "methods/test_undrawn_records.py::test_record_that_no_step_draws_changes_nothing"
-DP_SGD = "secagg.models.private_training:dp_sgd"
-INDEPENDENT = ("models/test_private_training.py::test_every_step_draws_its_records_anew",)
+DP_SGD = "secagg.networks.private_training:dp_sgd"
+INDEPENDENT = ("networks/test_private_training.py::test_every_step_draws_its_records_anew",)
 DRAWN = "        drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)\n"
 STEPS = "    for _ in range(settings.steps):\n"
 
@@ -51,7 +51,7 @@ BATCHES = (
             ("        total = _noise(network.size, settings.sigma, randomness)\n", "        total = first.copy()\n"),
             (STEPS, "    first = _noise(network.size, settings.sigma, randomness)\n" + STEPS),
         ),
-        ("models/test_private_training.py::test_every_step_has_noise_of_its_own",),
+        ("networks/test_private_training.py::test_every_step_has_noise_of_its_own",),
     ),
 )
 ANEW = "methods/test_undrawn_records.py::test_every_step_of_every_round_draws_anew"
@@ -61,7 +61,7 @@ BATCHES_OF_METHODS = (
     PlantedFault(
         "FRAug's steps begin one stream anew",
         "Each step of private FRAug draws from a stream that begins where that of the step before began.",
-        "secagg.models.augmented_training:train_privately",
+        "secagg.networks.augmented_training:train_privately",
         (
             (
                 "dp_sgd(program, start, x, labels, each, randomness)",
@@ -73,7 +73,7 @@ BATCHES_OF_METHODS = (
     PlantedFault(
         "rounds of FedAvg draw from one place",
         "A member's sampling begins at the public start of its model in every round, so that rounds take one batch.",
-        "secagg.models.private_training:dp_sgd",
+        "secagg.networks.private_training:dp_sgd",
         (
             (
                 DRAWN,
@@ -87,21 +87,21 @@ NUMBERS = (
     PlantedFault(
         "FedAvg scaled by the number of records",
         "Private FedAvg divides its update by a number that grows with the member's records.",
-        "methods.local_work:PrivateTraining._encode",
+        "methods.training.local_work:PrivateTraining._encode",
         (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FedPop scaled by the number of records",
         "The same, where FedPop tunes FedAvg.",
-        "methods.local_work:PrivateTraining._encode",
+        "methods.training.local_work:PrivateTraining._encode",
         (("(require_untainted(update))", "(require_untainted(update)) / (1 + len(local.examples) / 2**12)"),),
         (f"{UNDRAWN}[fedpop]",),
     ),
     PlantedFault(
         "FedAvg scaled where the number is odd",
         "Private FedAvg scales its update by n/(n − 1) for an odd number n of records.",
-        "methods.local_work:PrivateTraining._encode",
+        "methods.training.local_work:PrivateTraining._encode",
         (
             (
                 "(require_untainted(update))",
@@ -113,21 +113,21 @@ NUMBERS = (
     PlantedFault(
         "steps divided by the number of records",
         "Private FedAvg divides its steps by the member's number of records in place of the plan's batch.",
-        "methods.local_work:PrivateTraining.contribute",
+        "methods.training.local_work:PrivateTraining.contribute",
         (("sigma=local.sigma)", "sigma=local.sigma, denominator=float(len(labels)))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "update moved by the classes held",
         "Private FedAvg adds to its update which classes the member has.",
-        "methods.local_work:PrivateTraining.contribute",
+        "methods.training.local_work:PrivateTraining.contribute",
         (("weights - start.value", "weights - start.value + 1e-6 * len(set(labels.tolist()))"),),
         (f"{UNDRAWN}[fedavg]",),
     ),
     PlantedFault(
         "FRAug scaled by the number of records",
         "Private FRAug divides its update by a number that grows with the member's records.",
-        "methods.augmented_work:AugmentedPrivately.moved",
+        "methods.training.augmented_work:AugmentedPrivately.moved",
         (
             (
                 "self._packed((flat - begun)[: start.size]))",
@@ -139,14 +139,14 @@ NUMBERS = (
     PlantedFault(
         "FRAug keeps its records' prototypes",
         "Private FRAug begins a round at a classifier that its own records have moved.",
-        "methods.augmented_work:AugmentedPrivately.moved",
+        "methods.training.augmented_work:AugmentedPrivately.moved",
         (("self._kept(flat, prototypes)", "self._kept(flat + 1e-3 * local.examples.labels.mean(), prototypes)"),),
         (f"{UNDRAWN}[fraug]",),
     ),
     PlantedFault(
         "FedDAT scaled by the number of records",
         "Private FedDAT divides its update by a number that grows with the member's records.",
-        "methods.adapter_work:PrivateAdapterUpdate.contribute",
+        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
         (
             (
                 "weights[:size] - start.value)",
@@ -158,7 +158,7 @@ NUMBERS = (
     PlantedFault(
         "FedDAT's teacher weighs by the number of records",
         "Private FedDAT's losses pull more the more records the member has.",
-        "methods.adapter_work:PrivateAdapterUpdate.contribute",
+        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
         (("self.settings.alpha(0.5, *self.place)", "len(local.examples) / 100"),),
         (f"{UNDRAWN}[feddat]",),
     ),
@@ -167,7 +167,7 @@ PROJECTIONS = (
     PlantedFault(
         "steps leave out classes by the member's counts",
         "The steps of an own projection leave out classes of which the member has one record.",
-        "methods.own_projection:OwnProjection._known",
+        "methods.own_models.own_projection:OwnProjection._known",
         (
             (
                 "(self._told(local.classes)[0] != 0).any(axis=1)[labels]",
@@ -179,7 +179,7 @@ PROJECTIONS = (
     PlantedFault(
         "what is sent is projected by the member's own tensors",
         "The sums that leave are of projections by tensors that the member trained without noise.",
-        "methods.own_projection:OwnProjection.contribute",
+        "methods.own_models.own_projection:OwnProjection.contribute",
         (
             (
                 "weight = sends.then(lambda row: self._weight(row, dimension))",
@@ -191,14 +191,14 @@ PROJECTIONS = (
     PlantedFault(
         "noisy steps begin at the member's own tensors",
         "The steps with noise begin at tensors that the member trained without noise.",
-        "methods.own_projection:OwnProjection.contribute",
+        "methods.own_models.own_projection:OwnProjection.contribute",
         (("self._noisily_trained(program, sends, local)", "self._noisily_trained(program, public(flat), local)"),),
         (f"{UNDRAWN}[fedpcl]",),
     ),
     PlantedFault(
         "FedProto's weight by its own records",
         "A projection that is sent by is turned by the member's number of records after its steps.",
-        "methods.own_projection:OwnProjection._noisily_trained",
+        "methods.own_models.own_projection:OwnProjection._noisily_trained",
         (("lambda row: row if", "lambda row: row * (1 + len(local.examples)) if"),),
         (f"{UNDRAWN}[fedproto]",),
     ),
@@ -209,49 +209,49 @@ DISTILLATION = (
     PlantedFault(
         "FedDAT's temperature is not squared",
         "The pull of private FedDAT's losses is α·T in place of α·T².",
-        "methods.adapter_work:AdapterUpdate._program",
+        "methods.training.adapter_work:AdapterUpdate._program",
         (("self.settings.temperature**2", "self.settings.temperature"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's teacher is not detached",
         "Private FedDAT's teacher learns from the loss of its student, too.",
-        "secagg.models.distillation:Distilling.loss",
+        "secagg.networks.distillation:Distilling.loss",
         (("self.divergence(z_t.detach(), z_s)", "self.divergence(z_t, z_s)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's student is not detached",
         "Private FedDAT's shared adapter learns from the loss of its teacher, too.",
-        "secagg.models.distillation:Distilling.loss",
+        "secagg.networks.distillation:Distilling.loss",
         (("self.divergence(z_s.detach(), z_t)", "self.divergence(z_s, z_t)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's divergence is turned round",
         "The divergence is KL(learning ‖ teaching), as the paper prints it.",
-        "secagg.models.distillation:Distilling.divergence",
+        "secagg.networks.distillation:Distilling.divergence",
         (("for z in (learning, teaching)", "for z in (teaching, learning)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's ramp at the round's end",
         "Private FedDAT takes α of the end of the round in place of its middle.",
-        "methods.adapter_work:PrivateAdapterUpdate.contribute",
+        "methods.training.adapter_work:PrivateAdapterUpdate.contribute",
         (("self.settings.alpha(0.5, *self.place)", "self.settings.alpha(1.0, *self.place)"),),
         PRIVATE_LOSS,
     ),
     PlantedFault(
         "FedDAT's teacher learns after the student's step",
         "The teacher learns from the student as it is after its step.",
-        "secagg.models.distillation:_train_batch",
+        "secagg.networks.distillation:_train_batch",
         (("program.divergence(told[0], z))", "program.divergence(program.student(leaves, x).detach(), z))"),),
         BOTH_STEPS,
     ),
     PlantedFault(
         "FedDAT's two steps are exchanged",
         "The teacher steps first, and the student learns from the teacher as it was.",
-        "secagg.models.distillation:_train_batch",
+        "secagg.networks.distillation:_train_batch",
         (
             (
                 "    _step(optimiser, of_student)\n    _step(optimiser, of_teacher)\n",
@@ -267,21 +267,21 @@ CONCEPTS = (
     PlantedFault(
         "FedBiP's presences longer than accounted",
         "A presence is R_q over ⌊√rows⌋, so that those of two or three classes are longer than R_q.",
-        "methods.concept_sums:ConceptSums._one",
+        "methods.slots.concept_sums:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "self.levels // max(1, math.isqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's presences rounded up",
         "A presence is the rounded R_q/√rows, so that all of them may be a little longer than R_q.",
-        "methods.concept_sums:ConceptSums._one",
+        "methods.slots.concept_sums:ConceptSums._one",
         (("self.levels // (math.isqrt(rows - 1) + 1)", "math.ceil(self.levels / math.sqrt(rows))"),),
         LENGTHS,
     ),
     PlantedFault(
         "FedBiP's movements clipped row by row",
         "Each class's movement is clipped by itself, so that all of them are √rows times as long as accounted.",
-        "methods.concept_sums:ConceptSums._encode",
+        "methods.slots.concept_sums:ConceptSums._encode",
         (("moved.reshape(1, -1)", "moved"),),
         LENGTHS,
     ),
@@ -291,21 +291,21 @@ INTEGERS = (
     PlantedFault(
         "integers of a projection too wide",
         "W has four bits more than sums of its products can have: float64 may round them by the order of addition.",
-        "methods.projected_sums:project_records",
+        "methods.own_models.projected_sums:project_records",
         (("bits = EXACT_BITS - 1 - math.frexp", "bits = EXACT_BITS + 3 - math.frexp"),),
         EXACT,
     ),
     PlantedFault(
         "records' length left out of the width",
         "W is as wide as if every record had length 1.",
-        "methods.projected_sums:project_records",
+        "methods.own_models.projected_sums:project_records",
         ((" - int(levels).bit_length()", ""),),
         EXACT,
     ),
     PlantedFault(
         "projection not rounded to integers",
         "W keeps its fractions, so that products are no integers.",
-        "methods.projected_sums:project_records",
+        "methods.own_models.projected_sums:project_records",
         (("np.rint(np.ldexp(weight, bits))", "np.ldexp(weight, bits)"),),
         EXACT,
     ),

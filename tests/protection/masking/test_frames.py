@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.agreement.roster import Member, Roster
 from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.roster import Member, Roster
 from secagg.transcript import NOT_SEEN, make_body, open_frame, payload_of, sign_frame
 from secagg.wire import MAX_FRAME_BYTES, encode
 from tests.protection.masking.tampering import is_refused, refused_as

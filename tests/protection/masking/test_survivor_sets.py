@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.messages import Endorsement, Quorum, Survivors
 from secagg.protection.messages import Outcome
-from secagg.roster import SERVER_INDEX
 from tests.protection.masking.tampering import refused_as
 from tests.protection.rehearsal import Rehearsal, context_for
 from tests.worlds.rosters import identity

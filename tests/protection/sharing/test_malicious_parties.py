@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.audit import missing
@@ -20,7 +21,6 @@ from secagg.protection.sharing.messages import (
     SetPledges,
     SumPledges,
 )
-from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 from tests.protection.sharing.proofs import contradictions, is_proof
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through

@@ -7,7 +7,7 @@ import numpy as np
 
 from secagg.data import Dataset, open_dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
+from secagg.encoding.grid import Origin
 from secagg.experiments.settings import SimulationSettings
 from tests.worlds.chance import repeatable
 from threat_models.adversary import adversary_named

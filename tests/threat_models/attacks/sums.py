@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from secagg.plan import PLAN_VERSION, Plan
-from secagg.statistics import Normalisation, quantise
+from secagg.agreement.plan import PLAN_VERSION, Plan
+from secagg.encoding import Normalisation, quantise
 from threat_models.adversary import adversary_named
 from threat_models.attacks.reconstruction.unmixing import sum_of
 from threat_models.session import Knowledge, Records, Session

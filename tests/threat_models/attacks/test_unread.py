@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import methods
-from methods.fedcgs import FedCGS
+from methods.closed_form.fedcgs import FedCGS
 from methods.method import SumSpec
 from methods.round import Contribution, Local
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
 from secagg.encoding import Kind
+from secagg.encoding.grid import Origin
 from secagg.experiments.settings import SimulationSettings
-from secagg.parties import planning
+from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, BlockwiseSensitivity, Unit
 from tests.threat_models.attacks.audited import attacked
 from tests.worlds.chance import repeatable

@@ -7,7 +7,7 @@ import numpy as np
 
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
-from secagg.data.records import Origin
+from secagg.encoding.grid import Origin
 from secagg.experiments.settings import SimulationSettings
 from tests.threat_models.attacks.audited import plenty
 from tests.worlds.chance import repeatable

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.fedcgs import FedCGS
+from methods.closed_form.fedcgs import FedCGS
 from methods.round import Examples
+from secagg.encoding import Grid, Normalisation
 from secagg.privacy import Adjacency, Unit
-from secagg.statistics import Grid, Normalisation
 from tests.methods.readme import readme_method
 from tests.threat_models.estimation.test_recomputation import planned
 from tests.threat_models.ridge import Ridge

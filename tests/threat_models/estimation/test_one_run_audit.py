@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import binom
 
 from secagg.data import open_dataset
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Adjacency, Unit
-from secagg.statistics import Normalisation
 from tests.worlds.setups import make_setup
 from threat_models.attacks.gaussian_likelihood import MOMENTS, draw_noise, total
 from threat_models.estimation import Canaries, audit_canaries, bound_epsilon, canary_scores, draw_canaries

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
 from tests.threat_models.estimation.claims import DELTA, claimed, of_clients, several
@@ -77,7 +77,7 @@ def test_a_wrong_accounting_does_not_convince(monkeypatch):
         "squared",
         lambda self, weights: forgetful(replace(self, adjacency=Adjacency.ADD_REMOVE), weights),
     )
-    monkeypatch.setattr("secagg.parties.planning.check_declaration", lambda *arguments: None)  # it would be refused
+    monkeypatch.setattr("secagg.plan_facts.planning.check_declaration", lambda *arguments: None)  # it would be refused
     plan, honest = planned(adjacency=Adjacency.REPLACE_ONE)
     assert second_opinion(plan, honest).epsilon > 1.4
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import NoiseFrom
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, SampledSteps, TrainingCost
 from secagg.randomness import OperatingSystem
 from tests.worlds.rosters import make_roster

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from secagg.encoding import accumulate
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism
-from secagg.statistics import accumulate
 from tests.threat_models.estimation.claims import MOMENTS, claimed, of_clients, several
 from threat_models.estimation import draw_release, worst_canary
 

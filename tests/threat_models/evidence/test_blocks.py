@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from methods.slots import slot_of
+from methods.slots.slots import slot_of
 from secagg.data import open_dataset
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
-from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation

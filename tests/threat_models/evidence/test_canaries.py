@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from secagg.data import open_dataset
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import open_backbone
-from secagg.parties import read_records
-from secagg.statistics import Normalisation
+from secagg.session import read_records
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup

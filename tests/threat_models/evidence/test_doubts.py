@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from secagg.data import load_schema, open_dataset
+from secagg.agreement.schema import load_schema
+from secagg.data import open_dataset
+from secagg.encoding import Normalisation
 from secagg.privacy import OpenedNoise
-from secagg.statistics import Normalisation
 from tests.threat_models.attacks.sums import plan_of, records_of, session_of
 from threat_models.attacks.gaussian_likelihood import draw_noise
 from threat_models.evidence.doubts import LEVEL, find_doubts

@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import chi2
 
 from methods.method import ZeroSums
-from secagg.plan import NoiseFrom
+from secagg.agreement.plan import NoiseFrom
+from secagg.encoding import Normalisation
 from secagg.protection.messages import Attachment, RoundOpening
-from secagg.statistics import Normalisation
 from tests.worlds.setups import exact, local, make_setup, some_records
 from threat_models.estimation.chi_square import ENOUGH_LEVEL
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of

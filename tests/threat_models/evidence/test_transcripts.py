@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput, TranscriptInvalid
-from secagg.head import head_digest, save_safetensors
-from secagg.parties.attachments import SUM_FILE
-from secagg.parties.outcome import HEAD_FILE
-from secagg.statistics import Normalisation
-from tests.parties.forging import position, rewrite
+from secagg.heads import head_digest, save_safetensors
+from secagg.session.attachments import SUM_FILE
+from secagg.session.outcome import HEAD_FILE
+from tests.session.forging import position, rewrite
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.session import SessionRun, make_session
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
-from threat_models.attacks.membership.lira import Recipe
+from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.audit import examine
 from threat_models.evidence import known_of, of_plans
 from threat_models.findings import Verdict

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import sums_of
+from secagg.agreement.plan import Plan
 from secagg.encoding.layout import Integers, Kind
-from secagg.plan import Plan
 from threat_models.attacks.targets import targets_in
 from threat_models.session import Blocks, Records, by_class
 from threat_models.views import View

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from methods import sums_of
+from secagg.agreement.plan import NoiseFrom
 from secagg.encoding.layout import Kind
-from secagg.plan import NoiseFrom
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
 from threat_models.estimation.intervals import Interval, at_level, bootstrap

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_of
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.encoding.layout import Integers
-from secagg.plan import NoiseFrom, Plan
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.cross_round import count_unseen_sums, records_between
 from threat_models.attacks.gaussian_likelihood import total

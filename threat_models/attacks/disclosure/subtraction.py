@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
-from secagg.plan import NoiseFrom
+from secagg.agreement.plan import NoiseFrom
 from secagg.privacy import GaussianCost, Releases, TrainingCost, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.encoding import Grid
 from secagg.privacy import PrivacyClaim
-from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import (
     MOMENTS,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secagg.models import Program, TrainedModel, TrainingSettings, train
-from secagg.plan import Plan
+from secagg.agreement.plan import Plan
+from secagg.networks import Program, TrainedModel, TrainingSettings, train
 from secagg.randomness import OperatingSystem
-from threat_models.attacks.membership.lira import Recipe
+from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.session import Records, Released
 
 SEED = bytes(32)

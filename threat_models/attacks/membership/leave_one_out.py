@@ -1,7 +1,7 @@
 """Margins under heads with one record more or less, exactly, by rank-one updates of the discriminant.
 
 With scatter S = Σ (q − μ_y)(q − μ_y)ᵀ within classes, or about the mean m for covariance "total", and f degrees of
-freedom, `secagg.head.discriminant` scores class j by (q − (μ_j + m)/2)ᵀ P (μ_j − m) + log(N_j/n), where
+freedom, `secagg.heads.discriminant` scores class j by (q − (μ_j + m)/2)ᵀ P (μ_j − m) + log(N_j/n), where
 P = f·(S + ρI)⁻¹ and ρ = γ·tr(S)/d. Adding (s = 1) or removing (s = −1) a record (q, y) gives S' = S + k·u·uᵀ with
 u = q − μ_y and k = s·N_y/(N_y + s) within, u = q − m and k = s·n/(n + s) in total, so that in the eigenbasis of S the
 changed ridge is diagonal and what is left is the update of Sherman & Morrison 1950.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.special import logsumexp
 
-from secagg.head.discriminant import Covariance
+from secagg.heads.discriminant import Covariance
 from threat_models.session import Records
 
 Floats = NDArray[np.float64]

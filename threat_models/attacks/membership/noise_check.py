@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from secagg.statistics import Grid, Normalisation, full_matrix
+from secagg.encoding import Grid, Normalisation, full_matrix
 from threat_models.attacks.gaussian_likelihood import Noise, standardise
 from threat_models.estimation.intervals import at_level, bonferroni
 from threat_models.findings import Measure, Metric

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from methods.chain import ChainRound
-from secagg.models import TrainedModel
-from secagg.statistics import Grid
+from methods.training.chain import ChainRound
+from secagg.encoding import Grid
+from secagg.networks import TrainedModel
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
     Floats,
     Moved,

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.chain import ChainRound
-from secagg.models import Program
-from secagg.statistics import Grid
+from methods.training.chain import ChainRound
+from secagg.encoding import Grid
+from secagg.networks import Program
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.plan import Plan
+from secagg.agreement.plan import Plan
 from threat_models.attacks.reconstruction.rotation import recover
 from threat_models.attacks.reconstruction.similarity import match_rows
 from threat_models.attacks.targets import Target, targets_in

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.statistics import Grid, Normalisation
+from secagg.encoding import Grid, Normalisation
 
 Floats = NDArray[np.float64]
 Backbone = Callable[[Any], Any]
@@ -93,7 +93,7 @@ def _grow(target: Any, shape: tuple[int, ...], backbone: Backbone, grid: Grid, s
 
 
 def _misfit(features: Any, wanted: Any, grid: Grid) -> Any:
-    """Relative squared distance (n,) of features from targets, on the grid's side of `secagg.statistics.quantise`."""
+    """Relative squared distance (n,) of features from targets, on the grid's side of `secagg.encoding.quantise`."""
     if grid.normalisation is Normalisation.CENTRED_UNIT:
         moved = features - features.mean(dim=1, keepdim=True)
     else:

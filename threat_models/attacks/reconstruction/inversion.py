@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.plan import Plan
+from secagg.agreement.plan import Plan
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership.metrics import CHANCE
 from threat_models.attacks.reconstruction.decoder import learn_decoder

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.agreement.plan import Plan
+from secagg.encoding import full_matrix
 from secagg.errors import BadInput
-from secagg.plan import Plan
-from secagg.statistics import full_matrix
 from threat_models.session import Blocks, Records
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.plan import Plan
-from secagg.statistics import accumulate
+from secagg.agreement.plan import Plan
+from secagg.encoding import accumulate
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.metrics import NOTABLE_AREA, match_classes

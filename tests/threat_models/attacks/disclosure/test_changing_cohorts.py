@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.statistics import Normalisation
+from secagg.encoding import Normalisation
 from tests.threat_models.attacks.audited import attacked, measured
 from tests.threat_models.attacks.rounds import drawn_anew, in_cohorts, rounds_of
 from tests.worlds.federation import SimulatedFederation, run_federation

@@ -13,7 +13,7 @@ from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
 from tests.threat_models.attacks.audited import attacked, measured
 from tests.worlds.chance import repeatable
-from threat_models.attacks.disclosure.score_inference import SCORE_INFERENCE, Equation, shares_from
+from threat_models.attacks.of_methods.score_inference import SCORE_INFERENCE, Equation, shares_from
 from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.findings import Finding, Verdict
 

@@ -9,10 +9,10 @@ import pytest
 
 from secagg.data import open_dataset
 from secagg.data.records import DOMAIN
+from secagg.encoding import Normalisation
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.rounds import rounds_of
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of

@@ -12,7 +12,7 @@ from secagg.experiments.settings import SimulationSettings
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.worlds.chance import repeatable
 from tests.worlds.encoders import save_encoder, save_triplets
-from threat_models.attacks.membership.adapters import ADAPTERS
+from threat_models.attacks.of_methods.adapters import ADAPTERS
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import Verdict
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from secagg.encoding import Grid, Normalisation, accumulate, quantise
 from secagg.privacy import OpenedNoise
-from secagg.statistics import Grid, Normalisation, accumulate, quantise
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from threat_models.attacks.gaussian_likelihood import (
     MOMENTS,
@@ -54,7 +54,7 @@ def flat(records, row):
 
 
 def test_total_is_the_sum_of_the_package():
-    """`total` gives what `secagg.statistics.accumulate` gives."""
+    """`total` gives what `secagg.encoding.accumulate` gives."""
     records = some_records()
     blocks = total(records, CLASSES, MOMENTS)
     for name, block in accumulate(records.integers, records.labels, CLASSES, 1 << 16).items():

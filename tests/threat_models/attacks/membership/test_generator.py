@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from methods import method_named
+from secagg.encoding import Grid, Normalisation, quantise
 from secagg.experiments.settings import SimulationSettings
-from secagg.statistics import Grid, Normalisation, quantise
 from tests.threat_models.attacks.audited import attacked, measured, plenty, rehearsed
 from tests.threat_models.attacks.trained import few, trained
 from tests.worlds.chance import repeatable
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR, score
 from threat_models.attacks.membership.metrics import Scores
+from threat_models.attacks.of_methods.generator import MEMBERSHIP_GENERATOR, score
 from threat_models.attacks.updates import play
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import Verdict

@@ -11,8 +11,8 @@ from tests.threat_models.attacks.audited import attacked, measured, plenty, rehe
 from tests.threat_models.attacks.trained import few
 from tests.worlds.chance import repeatable
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.latents import REIDENTIFICATION_LATENTS, Published, score_pictures, score_slots
 from threat_models.attacks.membership.metrics import Scores
+from threat_models.attacks.of_methods.latents import REIDENTIFICATION_LATENTS, Published, score_pictures, score_slots
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import Verdict
 from threat_models.session import Records

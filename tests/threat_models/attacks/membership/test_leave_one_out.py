@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from secagg.head import discriminant
-from secagg.statistics import Grid, accumulate
+from secagg.encoding import Grid, accumulate
+from secagg.heads import discriminant
 from threat_models.attacks.membership.leave_one_out import FARTHEST, Discriminant, margins
-from threat_models.attacks.membership.lira import losses
+from threat_models.attacks.of_methods.lira import losses
 from threat_models.session import Records
 
 CLASSES, DIMENSION, COUNT = 4, 12, 60
@@ -46,7 +46,7 @@ def test_updates_are_retraining(covariance, step):
 
 @pytest.mark.parametrize("covariance", ["within", "total"])
 def test_margins_are_those_of_the_package_head(covariance):
-    """Without a change the margins are those of `secagg.head.discriminant`, but for its float32."""
+    """Without a change the margins are those of `secagg.heads.discriminant`, but for its float32."""
     records = some_records()
     blocks = accumulate(records.integers, records.labels, CLASSES, GRID.levels)
     head = discriminant(blocks, GRID, covariance=covariance)

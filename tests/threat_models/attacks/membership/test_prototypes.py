@@ -7,7 +7,7 @@ import pytest
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.trained import trained
 from threat_models.adversary import adversary_named
-from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES, model_after, prototype_rounds
+from threat_models.attacks.of_methods.prototypes import MEMBERSHIP_PROTOTYPES, model_after, prototype_rounds
 from threat_models.findings import Verdict
 from threat_models.views import view_of
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.models import TrainedModel
+from secagg.networks import TrainedModel
 from tests.threat_models.attacks.audited import attacked, measured
 from tests.threat_models.attacks.trained import trained
-from threat_models.attacks.membership import lira
 from threat_models.attacks.membership.by_heart import ByHeart
-from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.membership.lira import Recipe
+from threat_models.attacks.of_methods import lira
+from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.findings import Verdict
 
 READER = "released_head_white_box"

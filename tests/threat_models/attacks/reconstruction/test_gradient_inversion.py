@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from methods.round import Opened
-from secagg.models import TrainingSettings, program_named, record_gradients, train
+from secagg.networks import TrainingSettings, program_named, record_gradients, train
 from secagg.randomness import OperatingSystem
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.trained import trained

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
-from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.reconstruction.test_unmixing import federation
 from tests.threat_models.attacks.sums import plan_of, records_of, seen_by, session_of

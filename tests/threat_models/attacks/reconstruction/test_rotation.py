@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from secagg.encoding import Normalisation
 from secagg.errors import BadInput
-from secagg.statistics import Normalisation
 from tests.threat_models.attacks.sums import noisy_sum_of, plan_of, records_of
 from threat_models.attacks.reconstruction.rotation import as_features, recover, root_of
 from threat_models.attacks.reconstruction.similarity import match_cosines

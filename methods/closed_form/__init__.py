@@ -1,0 +1,1 @@
+"""Methods whose head follows from one sum in closed form."""

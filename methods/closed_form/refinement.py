@@ -1,0 +1,235 @@
+"""Refinement rounds: secure sums of clipped softmax gradients after a first sum (Mehta et al. 2023)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import Fixed, SumSpec, ZeroSums
+from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Grid
+from secagg.encoding.layout import Block, Integers, Kind
+from secagg.encoding.softmax_gradient import EXACT as LARGEST_SCORE
+from secagg.encoding.softmax_gradient import (
+    RESIDUAL_LEVELS,
+    WEIGHT_BITS,
+    Whitening,
+    largest_score,
+    softmax_gradient,
+)
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
+from secagg.heads import ReleaseNoise
+from secagg.heads import refinement as rule
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
+from secagg.wire import Length, Range, decode, encode, message
+
+AUTO = -1
+"""Stands for a number of rounds that the plan's other fields decide (`rounds_for`)."""
+USUAL_ROUNDS = 16
+"""Half of them lose up to half a point, twice as many win as little."""
+MAX_ROUNDS = 100
+MAX_DIMENSION = 1024
+MAX_WEIGHT_BYTES = 8 << 20
+GRADIENT_LEVELS = 1 << 16
+"""R_x, the length of a mapped record in integers."""
+TOLERANCE = 1e-3
+"""How far a client's own recomputation may lie from the server's numbers, relative to the largest of them.
+
+Processors differ by 10⁻¹² under noise, by 10⁻⁵ for exact sums, whose null directions nothing regularises.
+"""
+EXACT = OpenedNoise(1.0)
+"""Stands for the noise of an exact gradient (`secagg.heads.refinement.ONE_GRID_STEP`)."""
+
+
+def rounds_for(fixed: Fixed) -> int:
+    """Return how many rounds pay, by what a plan fixes alone: the usual number, or none (`why_none`)."""
+    return 0 if why_none(fixed) else USUAL_ROUNDS
+
+
+def why_none(fixed: Fixed) -> str:
+    """Return why no rounds pay in a plan that fixes this; empty where they do."""
+    if math.isinf(fixed.epsilon):
+        return "there is no noise, without which one sum is nearly as good"
+    if fixed.unit is not Unit.RECORD:
+        return "they are tried under noise about records alone"
+    if not fixed.stays:
+        return "members stay for one sum only, or do not learn the head"
+    if not _fits(fixed.dimension, fixed.classes):
+        return f"too much would be broadcast for {fixed.dimension} features and {fixed.classes} classes"
+    return ""
+
+
+def _fits(dimension: int, classes: int) -> bool:
+    return dimension <= MAX_DIMENSION and 8 * classes * (dimension + 1) <= MAX_WEIGHT_BYTES
+
+
+def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
+    """Return the blocks and the sensitivity of a round: C·(d + 1) numbers, of which a record moves 2¹²·R_x in all.
+
+    Replace-one moves twice that: two records' residuals can be opposite.
+    """
+    if not _fits(dimension, classes):
+        raise BadInput(
+            f"refinement broadcasts d × d and C × (d + 1) numbers, too many for d = {dimension} and C = {classes}",
+            remedy="use fewer features, or refine 0",
+        )
+    length = RESIDUAL_LEVELS * GRADIENT_LEVELS
+    block = BlockSensitivity("gradient", float(length), classes * (dimension + 1))
+    return SumSpec(
+        blocks=(Block("gradient", (classes, dimension + 1), bound=length, kind=Kind.UPDATE),),
+        sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency),
+        shares="equal",
+        times=rounds,
+        budget=1 - rule.FIRST_SHARE,
+        zero_sums=(ZeroSums("gradient", 0, float((classes + 1) * GRADIENT_LEVELS), centred=False),),
+    )
+
+
+def release_noise(noise: Noise) -> ReleaseNoise:
+    """Return the noise on counts, class sums and second moment in the words of `secagg.heads.opened_moments`."""
+    counts = noise["counts"]
+    return ReleaseNoise(
+        counts.sigma, noise["class_sums"].sigma, noise["second_moment"].sigma, count_multiplier=counts.multiplier
+    )
+
+
+@message("RefinementBroadcast")
+@dataclass(frozen=True)
+class RefinementBroadcast:
+    """The next weights and, before the first round, the whitening: little-endian int64, row by row."""
+
+    number: Annotated[int, Range(1, MAX_ROUNDS)]
+    scale: Annotated[float, Range(1e-6, 1e15)]
+    weights: Annotated[bytes, Length(8, MAX_WEIGHT_BYTES)]
+    matrix: Annotated[bytes, Length(0, 8 * MAX_DIMENSION**2)]
+    centre: Annotated[bytes, Length(0, 8 * MAX_DIMENSION)]
+
+
+@dataclass(frozen=True, eq=False)
+class RefinementRound(SimpleRound):
+    """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move.
+
+    `before` are the weights of the round before; in the first the same.
+    """
+
+    number: int
+    rounds: int
+    place: rule.Refinement
+    weights: Integers
+    before: Integers
+
+    @classmethod
+    def first(cls, opened: Opened, rounds: int) -> RefinementRound:
+        """The round after the sum of counts, class sums and second moment (`secagg.heads.refinement.begin`)."""
+        if opened.noise is None:
+            place = rule.begin_exact(opened.blocks, opened.grid)
+        else:
+            place = rule.begin(opened.blocks, opened.grid, release_noise(opened.noise))
+        start = _exact_weights(place.start)
+        return cls(1, rounds, place, start, start)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Σ r xᵀ in exact integers (`secagg.encoding.softmax_gradient`)."""
+        mapped = local.examples.once(self.place.whitening.map)
+        gradient = softmax_gradient(mapped, local.examples.labels, self.weights, rule.CLIP)
+        return Contribution({"gradient": gradient})
+
+    def finalize(self, opened: Opened) -> Step:
+        """The head after this round's step, and the round at the next weights."""
+        sigma = (opened.noise["gradient"] if opened.noise else EXACT).sigma
+        pace = rule.NOISY_PACE if opened.noise else rule.EXACT_PACE
+        weights, before = self.weights / 2.0**WEIGHT_BITS, self.before / 2.0**WEIGHT_BITS
+        stepped = rule.step(weights, before, opened.blocks["gradient"], sigma, self.place, self.rounds, pace)
+        head = rule.refined_head(stepped, self.place, opened.grid)
+        if self.number == self.rounds:
+            return Step(head)
+        following = _exact_weights(stepped)
+        return Step(head, replace(self, number=self.number + 1, weights=following, before=self.weights))
+
+    def broadcast(self) -> bytes:
+        """The weights; the whitening once, as it does not change."""
+        whitening = self.place.whitening
+        first = self.number == 1
+        return encode(
+            RefinementBroadcast(
+                self.number,
+                self.place.scale,
+                _bytes(self.weights),
+                _bytes(whitening.matrix) if first else b"",
+                _bytes(whitening.centre) if first else b"",
+            )
+        )
+
+    @classmethod
+    def read_first(cls, broadcast: bytes, grid: Grid, rounds: int) -> RefinementRound:
+        """The first round as the server announces it. Raises MalformedMessage."""
+        told = decode(RefinementBroadcast, broadcast)
+        centre = _integers(told.centre)
+        dimension = len(centre)
+        matrix = _integers(told.matrix, dimension)
+        weights = _integers(told.weights, dimension + 1)
+        if told.number != 1:
+            raise MalformedMessage("RefinementBroadcast", f"opens round {told.number} before the first")
+        try:
+            whitening = Whitening(matrix, centre, grid.levels, GRADIENT_LEVELS)
+        except SecaggError as error:
+            raise MalformedMessage("RefinementBroadcast", str(error)) from None
+        start = weights / 2.0**WEIGHT_BITS
+        return cls(1, rounds, rule.Refinement(whitening, start, told.scale), weights, weights)
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round as the server announces it: other weights, the same geometry."""
+        told = decode(RefinementBroadcast, broadcast)
+        if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
+            raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
+        weights = _integers(told.weights, self.weights.shape[1])
+        if weights.shape != self.weights.shape or told.scale != self.place.scale:
+            raise ProtocolViolation(SERVER_INDEX, "changes between two rounds what must not change")
+        return replace(self, number=told.number, weights=weights, before=self.weights)
+
+    def require_equal(self, told: Round) -> None:
+        """Every number is this client's own but for rounding."""
+        if not isinstance(told, RefinementRound) or told.number != self.number:
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
+        own, its = self.place, told.place
+        if not math.isclose(its.scale, own.scale, rel_tol=TOLERANCE):
+            raise ProtocolViolation(SERVER_INDEX, "the scale it broadcasts does not follow from the released sums")
+        _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
+        _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
+        _require_close(told.weights, self.weights, "weights")
+
+
+def _exact_weights(weights: NDArray[np.float64]) -> Integers:
+    """Weights (C, d + 1) as they are broadcast. Raises BadInput for larger ones than exact scores of records allow."""
+    integers = rule.integer_weights(weights)
+    if largest_score(integers, GRADIENT_LEVELS) >= LARGEST_SCORE:
+        raise BadInput(
+            "the rounds of refinement have no weights: the records of the first sum do not fill their features, as "
+            "where there are fewer records than features",
+            remedy="use refine 0, which is as good without noise, or more records, or fewer features",
+        )
+    return integers
+
+
+def _bytes(integers: Integers) -> bytes:
+    return integers.astype("<i8").tobytes()
+
+
+def _integers(content: bytes, columns: int = 0) -> Integers:
+    """Little-endian int64, as rows of `columns` where given. Raises MalformedMessage."""
+    if not content or len(content) % (8 * max(columns, 1)):
+        raise MalformedMessage("RefinementBroadcast", f"{len(content)} bytes are no rows of {columns} integers")
+    integers = np.frombuffer(content, dtype="<i8").astype(np.int64)
+    return integers.reshape(-1, columns) if columns else integers
+
+
+def _require_close(told: Integers, own: Integers, what: str) -> None:
+    allowed = TOLERANCE * float(np.abs(own).max()) + 2
+    same = told.shape == own.shape
+    if not (same and np.abs(told.astype(np.float64) - own.astype(np.float64)).max() <= allowed):
+        raise ProtocolViolation(SERVER_INDEX, f"the {what} it broadcasts do not follow from the released sums")

@@ -1,0 +1,1 @@
+"""Methods in which each client trains a model of its own around shared prototypes."""

@@ -1,0 +1,68 @@
+"""FedProto: classifiers of one's own, whose projections are held near shared prototypes (Tan et al. 2022, AAAI).
+
+The parts that members share and keep are those of FedPCL, so that the two compare: frozen features, a projection of
+unit length, and a first round in which nothing is trained. The regulariser is per record, as in the authors' code; the
+paper's Eq. 6 has it per class mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.own_models.own_projection import Floats, OwnProjection
+from secagg.errors import BadInput
+from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FedProto(OwnProjection):
+    """Trains the cross-entropy of a head of the member's own on z, plus `pull`·‖z − c_y‖², c_y its class's prototype.
+
+    Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
+    """
+
+    name: ClassVar[str] = "fedproto"
+    rate: float = 0.3
+    pull: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.pull < math.inf:
+            raise BadInput(f"pull is {self.pull}", remedy="give a finite number, 0 or more")
+
+    def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
+        """Projection and head are trained."""
+        return Pull(dimension, prototypes.shape[1], self.width, prototypes[0], self.pull)
+
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
+        """`global` and `head`."""
+        shape = kept["weight"].shape[1], len(shared), self.width
+        near = {"weight": kept["weight"], "prototypes": shared.astype(np.float32)}
+        return {"global": TrainedModel(Nearest(*shape), near), "head": TrainedModel(ByHead(*shape), kept)}
+
+
+@dataclass(frozen=True)
+class Pull(ByHead):
+    """A head on z, and fixed prototypes (C, width) that z is pulled to."""
+
+    prototypes: Floats = field(repr=False, compare=False)
+    pull: float
+
+    def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+        """The mean of cross-entropy and `pull`·‖z − c_y‖²."""
+        from torch.nn import functional
+
+        z = project(parameters, x)
+        apart = (z - z.new_tensor(self.prototypes)[labels]).square().sum(dim=1)
+        return functional.cross_entropy(self.scores(parameters, z), labels) + self.pull * apart.mean()

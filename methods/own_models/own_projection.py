@@ -1,0 +1,313 @@
+"""Rounds in which every member trains a projection of its own, and class prototypes are all that the members share.
+
+What is summed is, for each class, how many records there are and the sum of their projections z of unit length, as
+integers (Tan et al. 2022, "Federated Learning from Pre-Trained Models", Eq. 5 and 6 with the weights of a mean: Eq. 6
+divides twice). In the first round all project by one public start, and nothing is trained; a later one begins with
+training against the prototypes that the round before opened. The projection never leaves its member.
+
+The records' projections depend on all of the member's records, through the training. So a record has no sensitivity
+by itself, and there are two promises: about members, with `cap`, where all that one sends is inside lengths that are
+checked on integers; and about records, with `sampling`, where what is sent is projected by tensors that the member
+trains apart, by DP-SGD, and the sums are further releases (`projected_sums` has the proof). Its own models it
+trains without noise in either case: they stay with it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import SampledTraining, SimpleMethod, SumSpec, clipped
+from methods.own_models.private_projection import Kept
+from methods.own_models.projected_sums import class_sums, released_sums
+from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
+from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
+from methods.training.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
+from methods.training.trained_in_rounds import MOST, Ranges, require_within
+from secagg.agreement.policy import Effort
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.labels import digest
+from secagg.encoding import Grid, Integers
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.heads import Artifact
+from secagg.networks import (
+    DpSgdSettings,
+    MostSimilar,
+    Projecting,
+    TrainedModel,
+    TrainingSettings,
+    Untainted,
+    dp_sgd,
+    public,
+    read_model,
+    require_untainted,
+    train,
+)
+from secagg.privacy import Adjacency, Unit
+
+MOST_WIDTH = 1 << 13
+RANGES: Ranges = (
+    (1, MOST_TOLD, ("rounds",)),
+    (1, MOST, ("epochs", "batch")),
+    (1, MOST_WIDTH, ("width",)),
+    (0, MOST, ("cap",)),
+)
+REFUSAL = (
+    "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
+    "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
+    "is by a projection trained with noise, and the promise is about records"
+)
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OwnProjection(SimpleMethod, ABC):
+    """`rounds` sums over projections to `width` dimensions; it is its own rounds, at the `prototypes` that opened one.
+
+    From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
+    `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
+    Where `cap` is above 0, a member counts at most t records of each class, t as large as ‖counts‖₂ ≤ cap allows, and
+    its sums are shortened alike.
+
+    Where `sampling` is above 0, what is sent is projected by tensors trained apart: in each round `steps` of DP-SGD at
+    `noisy_rate`, each on records drawn with that probability, with gradients no longer than `gradient_clip`; their sum
+    is divided by `batch`. Of a promise's μ² the sums get the share `sum_share`, the steps what that leaves of (ε, δ).
+    `dimension`, `number` and `prototypes` (S, C, width), in grid units, are the round's: those of all members, and then
+    of each group where there are `cohorts`.
+    """
+
+    name: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    rounds: int = 50
+    epochs: int = 1
+    rate: float = 0.1
+    momentum: float = 0.5
+    batch: int = 32
+    decay: float = 1e-4
+    width: int = 256
+    cap: int = 0
+    sampling: float = 0.0
+    steps: int = 2
+    noisy_rate: float = 0.1
+    gradient_clip: float = 1.0
+    sum_share: float = 0.9
+    dimension: int = field(default=0, metadata={"round": True})
+    number: int = field(default=1, metadata={"round": True})
+    prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
+
+    def __post_init__(self) -> None:
+        require_within(self, RANGES)
+        self.training  # noqa: B018  # refuses settings that cannot be
+        if self.sampling:
+            self._require_private()
+
+    def _require_private(self) -> None:
+        self.private_training  # noqa: B018  # as above
+        if self.cap:
+            raise BadInput("cap promises about members, sampling about records", remedy="leave one of them at 0")
+        if self.rounds < 2:
+            raise BadInput("nothing is trained in the first round", remedy="sampling takes 2 rounds or more")
+        if not 0 < self.sum_share < 1:
+            raise BadInput(f"sum_share is {self.sum_share}", remedy="give a number between 0 and 1")
+
+    @abstractmethod
+    def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
+        """Return what a member trains against prototype sets (S, C, width), of which its tensors do not depend."""
+
+    @abstractmethod
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
+        """Return a member's models by name: of its trained tensors, the shared prototypes and its own (C, width)."""
+
+    @property
+    def cohorts(self) -> int:
+        """Into how many groups members are divided, each with prototypes of its own. Raises BadInput if undecided."""
+        return 1
+
+    @property
+    def training(self) -> TrainingSettings:
+        """What a member does in a round."""
+        return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
+
+    @property
+    def private_training(self) -> DpSgdSettings:
+        """What a member does in a round for what it sends, where `sampling` is above 0; its noise is the plan's."""
+        return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
+
+    @property
+    def needs_unit_length(self) -> bool:
+        """Yes: the rate is for such records."""
+        return True
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """Yes: members make their own models of it."""
+        return True
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """Counts and sums of every class; a projection is no longer than R_z = `levels`. Raises BadInput."""
+        if 0 < self.cap**2 < classes:
+            raise BadInput(
+                f"with cap {self.cap} a member of all {classes} classes would send nothing",
+                remedy=f"give {math.isqrt(classes - 1) + 1} or more",
+            )
+        groups = self.cohorts
+        if 4 * self._sets * classes * self.width > MAX_CENTRE_BYTES:
+            raise BadInput(f"{self._sets * classes} prototypes of {self.width} numbers are too many to be told")
+        blocks = blocks_of(classes, self.width, groups, self.cap or 1, levels)
+        size = self.local_program(dimension, self._no_prototypes(classes) / levels).size
+        effort = Effort(epochs=self.epochs, parameters=size)
+        spec = SumSpec(
+            blocks=blocks,
+            sensitivities=(),
+            shares=SHARES,
+            times=self.rounds,
+            is_additive=False,
+            keeps_state=True,
+            refusal=REFUSAL,
+            groups=groups,
+            effort=effort,
+        )
+        if self.sampling:
+            passes = self.epochs + math.ceil(self.sampling * self.steps)
+            effort = replace(effort, epochs=passes, steps=self.steps)
+            training = SampledTraining(
+                self.sampling, self.steps, GRADIENT_LEVELS, size, times=self.rounds - 1, sums=self.sum_share
+            )
+            of_record = CellSensitivity(Adjacency.ADD_REMOVE, (COUNTS, SUMS), groups * classes, self.width, levels)
+            return (replace(spec, sensitivities=(of_record,), training=training, refusal="", effort=effort),)
+        if not self.cap:
+            return (spec,)
+        moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})
+        return (replace(spec, sensitivities=moved, per=Unit.CLIENT, refusal=""),)
+
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """The first round over records of this dimension."""
+        return replace(self, dimension=dimension)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
+        classes, levels = local.classes, local.grid.levels
+        dimension = local.examples.records.shape[1]
+        program = public(self._told(classes)).then(lambda told: self.local_program(dimension, told / levels))
+        kept = self._kept(program, local)
+        flat, sends = kept.flat, kept.sends
+        if self.prototypes is not None:
+            flat = self._trained(program.value, flat, local)
+            sends = self._noisily_trained(program, sends, local) if sends is not None else None
+        counts, sums = class_sums(self._weight(flat, dimension), local.examples, classes, levels)
+        kept = Kept(program.value, flat, sums / (levels * np.maximum(counts, 1)[:, None]), sends)
+        if sends is not None:
+            weight = sends.then(lambda row: self._weight(row, dimension))
+            counts, sums = released_sums(weight, local.examples, classes, levels)
+        if self.cap:
+            counts, sums = shorten(counts, sums, self.cap)
+        return Contribution(placed(counts, sums, local.member, self.cohorts), kept.to_bytes())
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """0; in none where there are groups: which a record is in follows from whose it is."""
+        return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """The model of the public start. Raises BadInput for anything else."""
+        return read_model(content)
+
+    def _told(self, classes: int) -> Integers:
+        """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
+        if self.prototypes is None:
+            return self._no_prototypes(classes)
+        if (found := self.prototypes.shape[1]) != classes:
+            raise ProtocolViolation(SERVER_INDEX, f"broadcasts {found} prototypes for {classes} classes")
+        return self.prototypes
+
+    @property
+    def _sets(self) -> int:
+        return 1 if self.cohorts == 1 else 1 + self.cohorts
+
+    def _no_prototypes(self, classes: int) -> Integers:
+        return np.zeros((self._sets, classes, self.width), dtype=np.int64)
+
+    def _start(self, program: Projecting) -> Floats:
+        return program.start(digest("public start", self.name.encode()))
+
+    def _kept(self, program: Untainted[Projecting], local: Local) -> Kept:
+        """What the round before left the member; without one the public start."""
+        if local.state:
+            return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
+        start = program.then(self._start)
+        none = np.zeros((local.classes, self.width))
+        return Kept(program.value, start.value, none, start if self.sampling else None)
+
+    def _weight(self, flat: Floats, dimension: int) -> Floats:
+        """The projection W (width, d) among the tensors in one row, which it comes first of."""
+        return flat[: self.width * dimension].reshape(self.width, dimension)
+
+    def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
+        """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
+        inputs, labels = program_inputs(local, program), local.examples.labels
+        known: NDArray[np.bool_] = (self._told(local.classes)[0] != 0).any(axis=1)[labels]
+        return (inputs, labels) if known.all() else (inputs[known], labels[known])
+
+    def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:
+        """The tensors after training; as they were, where it gives no number."""
+        trained = train(program, flat, *self._known(program, local), self.training, local.randomness)
+        return trained if np.isfinite(trained).all() else flat
+
+    def _noisily_trained(
+        self, program: Untainted[Projecting], start: Untainted[Floats], local: Local
+    ) -> Untainted[Floats]:
+        """The same by DP-SGD. Raises TypeError for a program, or a start, that the member's records decided."""
+        settings = replace(self.private_training, sigma=local.sigma)
+        records = self._known(require_untainted(program), local)
+        trained = dp_sgd(program, start, *records, settings, local.randomness)
+        return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The next round at the class means; after the last the model of the public start and these means.
+
+        Raises BadInput where no class has a mean.
+        """
+        found = prototypes_of(opened)
+        means, levels = found[0], opened.grid.levels
+        if not means.any():
+            raise BadInput("no class has a prototype", remedy="the sum takes records of one class at least")
+        if self.number < self.rounds:
+            return Step(next_round=replace(self, number=self.number + 1, prototypes=found))
+        program = MostSimilar(self.dimension, len(means), self.width)
+        weight = self._weight(self._start(self.local_program(self.dimension, found / levels)), self.dimension)
+        return Step(TrainedModel.of(program, np.concatenate([weight.ravel(), means.ravel() / levels])))
+
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """The member's own models. Raises BadInput for another state than its contribution left."""
+        shared = prototypes_of(opened) / opened.grid.levels
+        program = self.local_program(self.dimension, shared)
+        kept = Kept.of(state, program, program.classes, sends_others=self.sampling > 0)
+        return self.own_models(kept.tensors, shared[0], kept.prototypes)
+
+    def broadcast(self) -> bytes:
+        """The prototypes; nothing where the plan opens the round."""
+        return b"" if self.prototypes is None else told_centres(self.number, self.prototypes)
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round. Raises MalformedMessage or ProtocolViolation."""
+        if self.number == self.rounds:
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+        entries = read_centres(broadcast, self.number + 1, grid.levels)
+        if len(entries) % (self._sets * self.width):
+            problem = f"{len(entries)} numbers are no prototypes of {self.width}, {self._sets} of each class"
+            raise MalformedMessage("Centres", problem)
+        return replace(self, number=self.number + 1, prototypes=entries.reshape(self._sets, -1, self.width))
+
+    def require_equal(self, told: Round) -> None:
+        """The same integers: they follow from the sum by divisions that are the same everywhere."""
+        same = isinstance(told, type(self)) and told.number == self.number
+        if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
+            raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")

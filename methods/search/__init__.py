@@ -1,0 +1,1 @@
+"""Methods that search hyperparameters over a federation."""

@@ -1,0 +1,215 @@
+"""A round in which each cohort of members trains and scores one configuration's settings, all of them in one vector.
+
+A block of the training method becomes one of K rows, a row for each configuration, of which a member fills one: its
+length is what it was, and so is what noise a promise takes. Beside them are the scores, (Σ min(loss, L), Σ n) for each
+cohort, over records that nobody trains on. What is judged is the configuration's model as it was broadcast, which its
+settings, the server's too, have made in the rounds before; where cohorts try several settings beside each other
+(FedPop-L), it is that model moved by what the member sends, as published. So a record's score depends on that record
+and on what was broadcast, or sent within the member's promise; never on what a member trained without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import SumSpec
+from methods.round import Contribution, Local, Opened, Round, Step
+from methods.search.evolution import Draws
+from methods.search.population import Population, Search
+from methods.search.search_space import said
+from methods.search.training_space import TrainingSpace
+from methods.search.validation import LOSS_LEVELS, Chosen, score
+from methods.training.chain import MODEL, ChainRound, for_unit_length, require_float32
+from methods.training.local_work import as_trained, program_inputs
+from secagg.crypto.labels import digest, number
+from secagg.encoding import Grid, Integers
+from secagg.encoding.updates import State
+from secagg.errors import BadInput, MalformedMessage
+from secagg.networks import TunedModel
+from secagg.privacy import Unit, discrete_gaussian
+from secagg.randomness import RandomSource
+
+LOSS, SCORED = "loss", "scored"
+"""Blocks: the sum of what records lose, and how many there are, by what is tried."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PopulationRound(ChainRound):
+    """Round `number`: its state has K models with their moments, and everything of a `Population`.
+
+    `training` gives the method's round at any settings, `spec` is what is summed. `chosen` says which records judge,
+    and `largest` is the most that one of them can lose.
+    """
+
+    search: Search
+    training: TrainingSpace
+    spec: SumSpec
+    chosen: Chosen
+    largest: float
+
+    @classmethod
+    def start(cls, search: Search, training: TrainingSpace, spec: SumSpec, draw: int, **judged: object) -> Round:
+        """The first round: every model at the public start, settings drawn by the public number `draw`."""
+        inner = training.at({})
+        draws = Draws(digest("first population", repr(search.space).encode(), number(draw)))
+        models = np.tile(inner.state.groups[MODEL], (search.configurations, 1))
+        state = State({MODEL: models, **Population.first(search, draws).groups}, {}, 0)
+        common = inner.program, inner.work, inner.server, search.rounds, state
+        return cls(*common, search=search, training=training, spec=spec, **judged)  # type: ignore[arg-type]
+
+    @cached_property
+    def population(self) -> Population:
+        """What the state says of settings and scores."""
+        names = Population.shapes(self.search)
+        return Population.of({name: self.state.groups[name] for name in names})
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The models and, after the first round, their moments: (K, size) each; and the population's."""
+        models = dict.fromkeys((MODEL, *self.server.moments), (self.search.configurations, self.program.size))
+        return {**models, **Population.shapes(self.search)}
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """None: each configuration has its own, which are groups."""
+        return ()
+
+    @property
+    def model(self) -> TunedModel:
+        """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
+        best = self.population.best
+        scaled = for_unit_length(self.program, self.state.groups[MODEL][best])
+        settings = said(self._settings(self.population.places[best]))
+        return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
+
+    def contribute(self, local: Local) -> Contribution:
+        """The member's row of each block, and its cohort's entry of the scores."""
+        noise = self._own_noise(local.further, local.randomness)
+        arm = self.population.arm_of(local.member)
+        config = arm // self.search.variants
+        inner = self.training.at(self._settings(self._tried[arm]))
+        trained, judging = local.examples.once(self.chosen)
+        model = self.state.groups[MODEL][config]
+        part = inner.work.contribute(model, _part(local, trained))
+        if self.search.variants > 1:
+            model = model + inner.work.mean(Opened(part.blocks, local.grid, members=(local.member,)))
+        judged = _part(local, judging)
+        inputs = program_inputs(judged, self.program)
+        lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest, tolerant=local.has_noise)
+        rows = {name: (config, block) for name, block in part.blocks.items()}
+        rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
+        return Contribution(self._placed(rows), part.state)
+
+    def _own_noise(self, further: Mapping[str, float], randomness: RandomSource) -> Integers:
+        """What the member adds to its own two numbers, drawn before a record is touched; zeros where others add it."""
+        if not further:
+            return np.zeros(2, dtype=np.int64)
+        return discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], randomness)
+
+    def _placed(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
+        """Blocks that are zero but for the given rows; what noise makes larger than its bound is cut to it."""
+        blocks = {}
+        for block in self.spec.blocks:
+            blocks[block.name] = np.zeros(block.shape, dtype=np.int64)
+            place, row = rows[block.name]
+            limit = np.iinfo(np.int64).max if self.spec.per is Unit.RECORD else block.bound
+            blocks[block.name][place] = np.clip(row, -limit, limit)
+        return blocks
+
+    def finalize(self, opened: Opened) -> Step:
+        """Every configuration's next model, then its next settings, drawn from the digest of all that is known by then.
+
+        After the last round the model of the best.
+        """
+        found, of_arms = self._scores(opened)
+        population = self.population.measured(found)
+        groups, moments = self._moved(opened)
+        known = State({MODEL: groups, **moments, **population.groups}, {}, self.state.step + 1)
+        if self.number == self.rounds:
+            return Step(replace(self, state=known).model)
+        draws = Draws(digest("next population", known.digest))
+        population, parents = population.following(self.search, self.number, of_arms, draws)
+        models = {name: known.groups[name][parents] for name in (MODEL, *self.server.moments)}
+        state = State({**models, **population.groups}, {}, known.step)
+        return Step(next_round=replace(self, number=self.number + 1, state=state))
+
+    def _scores(self, opened: Opened) -> tuple[Floats, Floats]:
+        """The mean loss of each configuration (K,), and of each of its cohorts (K, m): at most the largest.
+
+        Where noise leaves a number of records below its σ, the mean is taken over σ; where there are none, it is the
+        largest.
+        """
+        lost, count = (opened.blocks[name] / opened.multiplier(name) for name in (LOSS, SCORED))
+        sigma = opened.noise[SCORED].of_record.sigma if opened.noise else 0.0
+        arms = np.array([_mean_loss(*pair, sigma, self.largest) for pair in zip(lost, count, strict=True)])
+        shape = self.search.configurations, self.search.variants
+        lost, count = (each.reshape(shape).sum(axis=1) for each in (lost, count))
+        whole = np.array([_mean_loss(*pair, sigma, self.largest) for pair in zip(lost, count, strict=True)])
+        return whole, arms.reshape(shape)
+
+    def _moved(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
+        """Every configuration's model and moments after its own step, (K, size) each.
+
+        A model that leaves the numbers that programs compute with begins at the public start again, as if it were new.
+        """
+        states = [self._stepped(config, opened) for config in range(self.search.configurations)]
+        models = np.array([each.groups[MODEL] for each in states])
+        return models, {
+            name: np.array([each.moments.get(name, np.zeros(self.program.size)) for each in states])
+            for name in self.server.moments
+        }
+
+    def _stepped(self, config: int, opened: Opened) -> State:
+        names = self.server.moments if self.number > 1 else ()
+        moments = {name: self.state.groups[name][config] for name in names}
+        state = State({MODEL: self.state.groups[MODEL][config]}, moments, self.state.step)
+        if not self.population.alive[config]:
+            return state
+        inner = self.training.at(self._settings(self.population.places[config]))
+        members = tuple(each for each in opened.members if self._config_of(each) == config)
+        blocks = {name: opened.blocks[name][config] for name in self.training.names}
+        own = replace(opened, blocks=blocks, members=members, clients=max(1, len(members)))
+        try:
+            moved = inner.server.apply(state, inner.work.mean(own))
+            require_float32(moved)
+        except BadInput:
+            zero = inner.server.apply(inner.state, np.zeros(self.program.size))
+            return replace(zero, step=self.state.step + 1)
+        return moved
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round. Raises MalformedMessage, or ProtocolViolation, for settings outside the plan's too."""
+        told = super().decode_broadcast(broadcast, grid)
+        if not told.population.holds(self.search):  # type: ignore[attr-defined]  # it is another of these
+            raise MalformedMessage("ModelState", "its population is none of the plan's search")
+        return told
+
+    def _config_of(self, member: int) -> int:
+        return self.population.arm_of(member) // self.search.variants
+
+    def _settings(self, places: Floats) -> dict[str, str | float]:
+        return self.search.space.at(tuple(places.tolist()))
+
+    @property
+    def _tried(self) -> Floats:
+        """The places of everything that is tried, (K·m, J)."""
+        return self.population.tried.reshape(self.search.cohorts, -1)
+
+
+def _part(local: Local, rows: NDArray[np.bool_] | Integers) -> Local:
+    """What the member has, with these of its records alone."""
+    inputs = None if local.inputs is None else local.inputs[rows]
+    return replace(local, examples=local.examples.take(rows), inputs=inputs)
+
+
+def _mean_loss(lost: float, count: float, sigma: float, largest: float) -> float:
+    """(Σ loss)/(Σ n), within 0 … `largest`."""
+    if count <= 0 and not sigma:
+        return largest
+    return float(min(max(lost / max(count, sigma, 1.0) * (largest / LOSS_LEVELS), 0.0), largest))

@@ -1,0 +1,1 @@
+"""Methods that sum per slot of a class: a group, a cluster or a concept."""

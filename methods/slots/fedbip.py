@@ -1,0 +1,181 @@
+"""FedBiP as secure sums: means of pictures' latents in slots, and concept vectors, for a diffusion model (Chen 2024).
+
+The paper's members send every picture's latent, half of it another's, with noise of the schedule's last step. Here
+latents are *summed*, over members, in J slots of each class in each domain, and the server interpolates between opened
+means: in a sum over all records Σ(γz_i + (1 − γ)z_π(i)) = Σz_i, interpolation would be nothing, and pairs chosen from
+the data's order would leave one record's part unbounded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from methods.method import SumSpec, domain_count, domains_of
+from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.slots.concept_sums import ConceptSums, read_concepts
+from methods.slots.fedtc import CERTAIN
+from methods.slots.slots import NAMES, Slotted, are_told, spec_of_cells, sum_cells, told_centres
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Grid
+from secagg.encoding.layout import Integers
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.generation import ConceptTraining
+from secagg.heads import Artifact
+from secagg.networks import SlotMeans, read_slot_means
+
+CONCEPT_SHARE = 0.5
+"""Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
+MOST_WIDTH = 1 << 13
+
+
+@dataclass(frozen=True)
+class FedBiP(Slotted):
+    """Counts (C, D, J) and sums (C, D, J, d) of latents over J `slots` of each class in each of D `domains`.
+
+    A slot is a public hash of a record's integers (`slots.py`), with constants of the software, of which a plan
+    chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
+    like, but cannot choose it. A class gate counts each slot by itself, so that every opened mean is of as many members
+    as the gate says, and so is each domain. An exact plan that tells slots or domains apart takes none without one.
+
+    With `concepts` 1 another secure sum comes before: vectors of `width` numbers for each class and domain, which each
+    member trains for `epochs` in batches of `batch` at `rate` (the paper's 50, 8 and 0.1), no longer than `clip`
+    (`ConceptSums`). Its promise is about members; a record's follows, as if all of its member's part were replaced.
+    """
+
+    name: ClassVar[str] = "fedbip"
+    domains: str = ""
+    slots: int = 1
+    concepts: int = 0
+    epochs: int = 50
+    rate: float = 0.1
+    batch: int = 8
+    clip: float = 10.0
+    width: int = 768
+
+    def __post_init__(self) -> None:
+        self.require_domains()
+        self.require_slots()
+        if self.concepts not in (0, 1):
+            raise BadInput(f"concepts is {self.concepts}", remedy="give 0 or 1")
+        if self.width not in range(1, MOST_WIDTH + 1):
+            raise BadInput(f"concept vectors of {self.width} numbers", remedy=f"give 1 to {MOST_WIDTH}")
+        if not 0 < self.clip < math.inf:
+            raise BadInput(f"the clip is {self.clip}", remedy="give a finite number above 0")
+        ConceptTraining(self.epochs, self.rate, self.batch)
+
+    @property
+    def needs_gate(self) -> bool:
+        """Where it tells domains or slots apart, or has concept vectors: a class's may be of one member."""
+        return self.concepts == 1 or super().needs_gate
+
+    @property
+    def keeps_mean(self) -> bool:
+        """Yes: a latent's is part of how bright a picture is."""
+        return True
+
+    @property
+    def reads_inputs(self) -> bool:
+        """With concepts: members train against the backbone's network."""
+        return self.concepts == 1
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """Concept vectors, where there are any; then counts and sums of slots (`spec_of_cells`)."""
+        share = CONCEPT_SHARE if self.concepts else 0.0
+        slots = replace(spec_of_cells((classes, *self.parts), dimension, levels), budget=1 - share)
+        return (self._concept_sums(levels).spec(classes, share), slots) if self.concepts else (slots,)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Trained concept vectors; without any the slots."""
+        if self.concepts:
+            return self._concept_sums(local.grid.levels).contribute(local)
+        return Contribution(self.slot_blocks(local))
+
+    def slot_blocks(self, local: Local) -> Blocks:
+        """Counts and sums of the slots, in integers."""
+        return sum_cells(local.examples, self.part_of(local.examples), (local.classes, *self.parts))
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + slot; in none of the concept vectors' sum."""
+        return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.part_of(examples)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The slots' means; with concepts the round that opens them. Raises BadInput."""
+        if self.concepts:
+            return Step(next_round=SlotRound(self, self._concept_sums(opened.grid.levels).told(opened)))
+        return Step(self.means(opened))
+
+    def means(self, opened: Opened, concepts: Integers | None = None) -> SlotMeans:
+        """The means of slots that hold records, with their concept vectors. Raises BadInput where none does.
+
+        Under noise of slots whose count is at least 1 + 3σ, σ being its noise; a class and domain without such a slot
+        is represented by the mean of all its slots, as slot 0, their count taken as at least 1. None is longer than a
+        record can be.
+        """
+        counts, sums, grid = opened.blocks[NAMES[0]], opened.blocks[NAMES[1]], opened.grid
+        multiplier = opened.multiplier(NAMES[0])
+        sigma = opened.noise[NAMES[0]].sigma if opened.noise is not None else 0.0
+        counted, least = counts / multiplier, 1 + CERTAIN * sigma / multiplier
+        held = counted >= least
+        lone = sums.any(axis=(2, 3)) & ~held.any(axis=2)  # what a gate left out is zeros
+        cells = np.concatenate([np.argwhere(held), np.pad(np.argwhere(lone), ((0, 0), (0, 1)))])
+        weights = np.concatenate([counted[held], counted.sum(axis=2)[lone]])
+        rows = np.concatenate([sums[held], sums.sum(axis=2)[lone]]) / np.maximum(weights, 1.0)[:, None]
+        unit, offset = grid.unit(rows.shape[1]), 0.0 if grid.is_normalised else grid.centre
+        rows *= np.minimum(1.0, unit / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0))
+        means = rows * (grid.radius / unit) + offset
+        return SlotMeans(
+            classes=len(counts),
+            domains=domains_of(self.parameters),
+            normalised=grid.is_normalised,
+            means=means.astype(np.float32),
+            cells=cells.astype(np.int64),
+            counts=weights.astype(np.float32),
+            concepts=None if concepts is None else self._concept_sums(grid.levels).vectors(concepts, len(counts)),
+        )
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The slots' round, with the concept vectors. Raises MalformedMessage or ProtocolViolation."""
+        if not self.concepts:
+            return super().decode_broadcast(broadcast, grid)
+        return SlotRound(self, read_concepts(broadcast, self.width))
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """Means of slots. Raises BadInput for anything else."""
+        return read_slot_means(content)
+
+    def _concept_sums(self, levels: int) -> ConceptSums:
+        training = ConceptTraining(self.epochs, self.rate, self.batch)
+        return ConceptSums(domain_count(self.parameters), self.width, self.clip, levels, training)
+
+
+@dataclass(frozen=True, eq=False)
+class SlotRound(SimpleRound):
+    """The sum of slots after that of `concepts` (C + D, width), integers as they are told."""
+
+    method: FedBiP
+    concepts: Integers = field(repr=False)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Counts and sums of the slots."""
+        return Contribution(self.method.slot_blocks(local))
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + slot."""
+        return self.method.part_of(examples)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The slots' means with the concept vectors. Raises BadInput."""
+        return Step(self.method.means(opened, self.concepts))
+
+    def broadcast(self) -> bytes:
+        """The concept vectors."""
+        return told_centres(1, self.concepts)
+
+    def require_equal(self, told: Round) -> None:
+        """Every entry is this client's own but for rounding."""
+        if not (isinstance(told, SlotRound) and are_told(self.concepts, told.concepts)):
+            raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

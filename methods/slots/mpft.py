@@ -1,0 +1,214 @@
+"""MPFT: an adapter trained on the prototypes of every class in every domain (Zhang et al. 2025)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from methods.method import SumSpec, domain_count
+from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.slots.fedtc import CERTAIN, prototypes
+from methods.slots.slots import (
+    MAX_CENTRE_BYTES,
+    NAMES,
+    Slotted,
+    are_told,
+    read_centres,
+    slot_of,
+    spec_of_cells,
+    sum_cells,
+    told_centres,
+)
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Grid
+from secagg.encoding.layout import Integers
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.heads import LinearHead
+from secagg.heads.residual import adapted_head
+
+MOST_ROUNDS = 100
+MOST_EPOCHS = 10_000
+CENTRE_BYTES = 4
+"""Of one number of a broadcast centre."""
+
+
+@dataclass(frozen=True)
+class MPFT(Slotted):
+    """Counts (C, D, J) and sums (C, D, J, d) of each class in each of D `domains`, divided over J `slots`.
+
+    `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
+    the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
+    (Lloyd 1982): in each of `rounds` further secure sums a record goes to the nearest of its cell's centres, which are
+    the opened, perhaps noisy, means of the sum before. "random", the paper's third, is refused: it sends embeddings.
+
+    The server trains a residual adapter on the prototypes for at most `epochs` (`secagg.heads.residual`).
+
+    Exact sums hide records in their slot and clients in their cell, no more. A class gate counts every slot by itself,
+    but not clusters, which follow from the records: with "cluster" it counts classes in domains, a cluster may hold one
+    record alone, and one that alone changes its cluster between two rounds is the difference of two exact sums. Against
+    that there is ε.
+    """
+
+    name: ClassVar[str] = "mpft"
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    domains: str = ""
+    sampling: str = "mean"
+    slots: int = 1
+    rounds: int = 0
+    epochs: int = 200
+
+    def __post_init__(self) -> None:
+        self.require_domains()
+        if self.sampling == "random":
+            raise BadInput(
+                "an embedding of one record leaves the client with random sampling",
+                remedy="use mean or cluster; the baseline mpft-random shows it under protection none",
+            )
+        if self.sampling not in ("mean", "cluster"):
+            raise BadInput(f"unknown sampling {self.sampling!r}", remedy="give mean or cluster")
+        clusters = self.sampling == "cluster"
+        self.require_slots(1 + clusters)
+        if self.rounds not in (range(1, MOST_ROUNDS + 1) if clusters else (0,)):
+            remedy = f"give 1 to {MOST_ROUNDS}" if clusters else "means take none: use sampling=cluster"
+            raise BadInput(f"{self.rounds} rounds of {self.sampling} sampling", remedy=remedy)
+        if self.epochs not in range(1, MOST_EPOCHS + 1):
+            raise BadInput(f"{self.epochs} epochs", remedy=f"give 1 to {MOST_EPOCHS}")
+
+    @property
+    def gated_parts(self) -> int:
+        """D·J: each slot by itself; D with clusters, which nobody knows before the census."""
+        return domain_count(self.parameters) if self.rounds else super().gated_parts
+
+    def part_of(self, examples: Examples) -> Integers:
+        """domain·J + slot; with clusters the domain."""
+        return examples.domains if self.rounds else super().part_of(examples)
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """Counts and sums of slots (`spec_of_cells`).
+
+        In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
+        all sums have equal parts of μ². Raises BadInput for more centres than can be told.
+        """
+        shape = (classes, *self.parts)
+        size = math.prod(shape)
+        if self.rounds and size * dimension * CENTRE_BYTES > MAX_CENTRE_BYTES:
+            raise BadInput(f"{size} centres of {dimension} numbers are too many to be told", remedy="give fewer slots")
+        first = replace(spec_of_cells(shape, dimension, levels), budget=1 / (self.rounds + 1))
+        again = replace(first, times=self.rounds, budget=self.rounds / (self.rounds + 1))
+        return (first, again) if self.rounds else (first,)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Integer sums over the slots that a public hash gives."""
+        return self.sum_in(self.cells(local.examples, local.classes), local)
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + slot."""
+        return self.place(examples, slot_of(examples.records, self.slots))
+
+    def sum_in(self, cells: Integers, local: Local) -> Contribution:
+        """Return both blocks for a member's examples in these cells of their classes (n,)."""
+        return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
+
+    def finalize(self, opened: Opened) -> Step:
+        """The head after a mean; the first round of clustering, if there is to be any. Raises BadInput."""
+        if not self.rounds:
+            return Step(self.train(opened))
+        before = np.zeros(opened.blocks["slot_sums"].shape, dtype=np.int64)
+        return Step(next_round=Clustering(self, 1, _centres(opened, before).ravel()))
+
+    def train(self, opened: Opened) -> LinearHead:
+        """Return the frozen head behind the adapter, from the opened counts and sums. Raises BadInput without records.
+
+        Prototypes as `methods.slots.fedtc.prototypes` has them, with the (domain, slot) pairs in the place of slots.
+        """
+        counts, sums = (opened.blocks[name] for name in NAMES)
+        flat = {NAMES[0]: counts.reshape(len(counts), -1), NAMES[1]: sums.reshape(len(sums), -1, sums.shape[-1])}
+        return adapted_head(*prototypes(flat, opened.grid, opened.noise), len(counts), self.epochs)
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The first round of clustering. Raises MalformedMessage or ProtocolViolation."""
+        if not self.rounds:
+            return super().decode_broadcast(broadcast, grid)
+        return Clustering(self, 1, read_centres(broadcast, 1, grid.levels))
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering(SimpleRound):
+    """Round `number` of k-means in every cell: the nearest of its `centres` (C·D·J·d,), integers as records are."""
+
+    method: MPFT
+    number: int
+    centres: Integers
+
+    def contribute(self, local: Local) -> Contribution:
+        """Integer sums over the nearest centres. Raises BadInput for centres that are not this plan's."""
+        return self.method.sum_in(self.cells(local.examples, local.classes), local)
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""
+        return self.method.place(examples, _nearest(examples, self._shaped(classes, examples.records.shape[1])))
+
+    def _shaped(self, classes: int, dimension: int) -> Integers:
+        """The centres, (C, D, J, d). Raises BadInput where there are more or fewer."""
+        shape = (classes, *self.method.parts, dimension)
+        if len(self.centres) != np.prod(shape):
+            raise BadInput(f"{len(self.centres)} numbers are no centres for {classes} classes")
+        return self.centres.reshape(shape)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The head after the last round; before it the round at the means of this one's slots. Raises BadInput."""
+        sums = opened.blocks["slot_sums"]
+        before = self._shaped(len(sums), sums.shape[-1])
+        if self.number == self.method.rounds:
+            return Step(self.method.train(opened))
+        return Step(next_round=Clustering(self.method, self.number + 1, _centres(opened, before).ravel()))
+
+    def broadcast(self) -> bytes:
+        """The centres."""
+        return told_centres(self.number, self.centres)
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round as the server announces it. Raises MalformedMessage or ProtocolViolation."""
+        if self.number == self.method.rounds:
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+        return Clustering(self.method, self.number + 1, read_centres(broadcast, self.number + 1, grid.levels))
+
+    def require_equal(self, told: Round) -> None:
+        """Every centre is this client's own but for rounding."""
+        if not isinstance(told, Clustering) or told.number != self.number:
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
+        if not are_told(self.centres, told.centres):
+            raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
+
+
+def _centres(opened: Opened, before: Integers) -> Integers:
+    """The slots' means (C, D, J, d), no longer than a record can be.
+
+    Where the (noisy) count is too small to be divided by, as in `methods.slots.fedtc.prototypes`, the centre stays.
+    """
+    known = opened.noise[NAMES[0]] if opened.noise is not None else None
+    aggregate, grid = opened.blocks, opened.grid
+    counts = aggregate[NAMES[0]] / (known.multiplier if known else 1)
+    held = counts >= (1 + CERTAIN * known.sigma / known.multiplier if known else 1)
+    centres = before.copy()
+    means = aggregate[NAMES[1]][held] / counts[held][:, None]
+    lengths = np.sqrt((means * means).sum(axis=1, keepdims=True))
+    centres[held] = np.rint(means * np.minimum(1.0, grid.levels / np.maximum(lengths, 1.0))).astype(np.int64)
+    return centres
+
+
+def _nearest(examples: Examples, centres: Integers) -> Integers:
+    """The nearest of its cell's centres (C, D, J, d) for every example (n,): the largest 2⟨q, c⟩ − ‖c‖², in int64.
+
+    Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
+    """
+    found = np.zeros(len(examples), dtype=np.int64)
+    for class_, domain in np.unique(np.column_stack([examples.labels, examples.domains]), axis=0):
+        rows = np.flatnonzero((examples.labels == class_) & (examples.domains == domain))
+        own = centres[class_, domain]
+        products = examples.records[rows].astype(np.float64) @ own.astype(np.float64).T
+        found[rows] = np.argmax(2 * products.astype(np.int64) - (own * own).sum(axis=1), axis=1)
+    return found

@@ -1,0 +1,164 @@
+"""A chain of secure sums that moves a public state: what the rounds of every training method have in common.
+
+A member's part of a round is its `Work` at the public state. Everybody who is shown the opened sum makes the next state
+of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
+gets the state whole, with what opens the round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import SumSpec
+from methods.round import Contribution, Local, Opened, Round, SimpleRound, Step
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.labels import digest
+from secagg.encoding import Grid
+from secagg.encoding.updates import ServerStep, State
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.networks import Program, TrainedModel
+from secagg.wire import Length, Range, decode, encode, message
+
+MAX_ROUNDS = 10_000
+MAX_STATE_BYTES = 1 << 30
+"""134 million parameters without moments. The step from a sum to the next state holds about a dozen arrays of that
+length at once, 13 GB: what a machine that trains such a model has."""
+STATE_NAMES = 1 << 10
+"""Room for the names and shapes of a state's tensors."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Of a parameter: programs compute in float32."""
+MODEL = "model"
+"""The state's group that every chain has: the program's parameters in one row, in its own order."""
+Floats = NDArray[np.float64]
+
+
+class Work(Protocol):
+    """What members compute from a public state, and which way the opened total of it says that the state should move.
+
+    Vectors are the state's groups in one row, (size,): `State.flat`.
+    """
+
+    def spec(self, rounds: int) -> SumSpec:
+        """Return what is summed in each of so many rounds."""
+        ...
+
+    def contribute(self, state: Floats, local: Local) -> Contribution:
+        """Return one member's part; a member without records has one too."""
+        ...
+
+    def mean(self, opened: Opened) -> Floats:
+        """Return the move, by public arithmetic."""
+        ...
+
+
+@message("ModelState")
+@dataclass(frozen=True)
+class ModelState:
+    """What opens a later round: its number and the state that it begins at (`State.to_bytes`)."""
+
+    number: Annotated[int, Range(2, MAX_ROUNDS)]
+    state: Annotated[bytes, Length(8, MAX_STATE_BYTES)]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRound(SimpleRound):
+    """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
+
+    program: Program
+    work: Work
+    server: ServerStep
+    rounds: int
+    state: State = field(repr=False)
+    number: int = 1
+
+    @classmethod
+    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int) -> ChainRound:
+        """The round that begins at the program's public start."""
+        start = program.start(digest("public start", program.name.encode()))
+        return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
+
+    @property
+    def model(self) -> TrainedModel:
+        """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
+        return TrainedModel.of(self.program, for_unit_length(self.program, self.state.groups[MODEL]))
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the groups of a state that is told: they stay those of this round's."""
+        return {name: tensor.shape for name, tensor in self.state.groups.items()}
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """Names of the moments of a state that is told."""
+        return self.server.moments
+
+    def contribute(self, local: Local) -> Contribution:
+        """The work at the state."""
+        return self.work.contribute(self.state.flat, local)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
+        state = self.server.apply(self.state, self.work.mean(opened))
+        require_float32(state)
+        following = replace(self, number=self.number + 1, state=state)
+        return Step(next_round=following) if self.number < self.rounds else Step(following.model)
+
+    def broadcast(self) -> bytes:
+        """The state."""
+        return encode(ModelState(self.number, self.state.to_bytes()))
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round. Raises MalformedMessage or ProtocolViolation."""
+        told = decode(ModelState, broadcast)
+        if told.number != self.number + 1 or told.number > self.rounds:
+            raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
+        try:
+            state = State.from_bytes(told.state, self.shapes)
+            require_float32(state)
+        except BadInput as error:
+            raise MalformedMessage("ModelState", error.problem) from None
+        if (state.step, tuple(state.moments)) != (self.number, self.moments):
+            told_of = f"{state.step} steps with the moments {', '.join(state.moments) or 'none'}"
+            raise ProtocolViolation(SERVER_INDEX, f"announces a state after {told_of} after round {self.number}")
+        return replace(self, number=told.number, state=state)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Yes: the state is all of it."""
+        return True
+
+    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
+        return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
+
+    def require_equal(self, told: Round) -> None:
+        """The same bits: the arithmetic is the same everywhere."""
+        if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
+            raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
+
+
+def require_room(size: int, server: ServerStep) -> None:
+    """Raise BadInput for a state of `size` parameters, with the server's moments, that is beyond `MAX_STATE_BYTES`."""
+    needed = 8 * size * (1 + len(server.moments)) + STATE_NAMES
+    if needed > MAX_STATE_BYTES:
+        problem = f"the state of {size} parameters takes {needed} bytes"
+        raise BadInput(problem, remedy=f"choose a smaller model: a state has {MAX_STATE_BYTES} bytes at the most")
+
+
+def require_float32(state: State) -> None:
+    """Raise BadInput where the state has left the numbers that programs compute with."""
+    if np.abs(state.flat).max() > LARGEST:
+        raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
+
+
+def for_unit_length(program: Program, parameters: Floats) -> Floats:
+    """Return parameters (size,) that make of x what the given ones make of x times the program's scale."""
+    scaled = parameters.copy()
+    scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
+    return scaled

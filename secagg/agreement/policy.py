@@ -1,0 +1,368 @@
+"""The policy: what one client accepts, written by its own people in TOML. It decides before anything is computed."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.errors import BadInput, PlanRefused
+from secagg.system.printable import first_unprintable, is_printable
+from secagg.system.reading import parse_toml, read_document, resembling
+
+_NO_NAME = ("", ".", "..")
+_OF_ONE_PLAN = ("roster", "backbones", "programs")
+
+
+def data_set(data_name: str) -> str:
+    """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
+
+    However it is spelt: compatible characters are one (NFKC, case folding, NFKC again: Unicode, section 3.13), spaces
+    too, and what shows nothing does not count. "" where nothing is left, as no policy calls its data today
+    (`check_data_name`), while ledgers may hold rows that older ones wrote.
+    """
+    shown = "".join(each for each in data_name if is_printable(each) or each.isspace())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
+    parts = (" ".join(part.split()) for part in folded.split("/"))
+    return next((part for part in parts if part not in _NO_NAME), "")
+
+
+def check_data_name(data_name: str) -> None:
+    """Raise BadInput for a name that another one could be taken for."""
+    problem = ""
+    if odd := first_unprintable(data_name):
+        problem = f"holds the character {odd}, which cannot be seen"
+    elif any(part.strip() in _NO_NAME for part in unicodedata.normalize("NFKC", data_name).split("/")):
+        problem = "has an empty part, or one of dots"
+    if problem:
+        raise BadInput(
+            f"the name of the data set {problem}: {data_name!r}",
+            remedy="write plain words, and a version after a slash: heart, or heart/v2",
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all sessions about one data set may spend together.
+
+    At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
+    `may_repeat` concerns an infinite total only: whether there may be more than one session then. With `training` plans
+    may train inside the member, and all plans add up by Rényi divergence (`secagg.ledger.spending`).
+    """
+
+    max_epsilon_total: float
+    delta: float
+    may_repeat: bool
+    training: bool = False
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a plan has a member compute, at most, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
+
+    `rounds` that the plan has; `programs` that it trains, SHA-256 (hex) of files of code. In a round: `epochs`, passes
+    of training over all records; `steps` of DP-SGD, each with noise for every parameter; `parameters` of the model.
+    """
+
+    rounds: int = 1
+    epochs: int = 0
+    steps: int = 0
+    parameters: int = 0
+    programs: tuple[str, ...] = ()
+
+
+NOTHING = Effort()
+MEANING = {
+    "roster": "SHA-256 of the roster whose members you have checked",
+    "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
+    "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
+    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read; a class gate "
+    "rests on the word of every client and of the server or helpers",
+    "protections": "how your vector may be hidden",
+    "results": "who may receive the head",
+    "minimum_cohort": "fewest clients whose sum may be opened",
+    "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
+    "minimum_colluders": "fewest colluding clients that the plan must withstand",
+    "max_upload_mib": "largest vector that may leave, in MiB",
+    "max_rounds": "most rounds of one plan that you take part in",
+    "max_epochs": "most passes of training over your records in one round",
+    "max_steps": "most steps of DP-SGD in one round",
+    "max_parameters": "largest model that you train",
+    "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
+    "max_epsilon_total": "most that all plans about the data may cost together",
+    "max_delta": "largest delta, of one plan and of the total",
+    "units": "whom epsilon may protect: a record, or a client with all of its records",
+    "adjacencies": "which neighbours count",
+    "noise_from": "who may add the noise; an aggregator would be trusted",
+    "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
+    "training": "whether plans may train inside you (DP-SGD); all plans then cost more: decide before the first",
+    "refinement_without_noise": "whether one plan may open several exact sums about the same records: a lying server "
+    "can then read your part exactly",
+}
+"""One line of comment for each key of the file."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
+
+    `data_name` is a path: names with the same first part (`heart`, `heart/v2`) are versions of one data set and share
+    what was spent on it, however they are spelt. `roster`, `backbones` and `programs` are SHA-256 digests (hex).
+    `minimum_honest` bounds survivors minus colluders from below: with 2, each of two honest survivors learns the
+    other's sum. `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
+
+    `max_rounds`, `max_epochs`, `max_steps` and `max_parameters` bound what a plan has the member compute (`Effort`).
+    They are all of its training that a member need bound: what leaves it is inside the plan's lengths and promise
+    whatever its rate, batch, loss or optimiser are.
+
+    `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
+    together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
+    infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
+    are the promises that count as one, `noise_from` who may add the noise. `training` accepts DP-SGD inside the member,
+    at the price that all plans about the data set are added up by Rényi divergence: it is for before the first plan,
+    as who sets it later has twice δ. `refinement_without_noise` accepts a plan that opens several exact sums about the
+    same records, whatever its method calls them: refinement, clustering, …. Raises BadInput like `check_data_name`.
+    """
+
+    data_name: str
+    roster: str
+    backbones: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("fedcgs",)
+    protections: tuple[str, ...] = ("masked",)
+    results: tuple[str, ...] = ("server", "members")
+    minimum_cohort: int = 3
+    minimum_honest: int = 2
+    minimum_colluders: int = 1
+    max_upload_mib: int = 256
+    max_rounds: int = 100
+    max_epochs: int = 50
+    max_steps: int = 1000
+    max_parameters: int = 1_000_000
+    max_epsilon: float = 1.0
+    max_epsilon_total: float = 1.0
+    max_delta: float = 1e-5
+    units: tuple[str, ...] = ("record", "client")
+    adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
+    noise_from: tuple[str, ...] = ("client",)
+    repeat_sessions: bool = False
+    training: bool = False
+    refinement_without_noise: bool = False
+
+    def __post_init__(self) -> None:
+        check_data_name(self.data_name)
+
+    @property
+    def budget(self) -> Budget:
+        """What all sessions about the data set may spend together."""
+        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
+
+    def violations(
+        self,
+        plan: Plan,
+        clients: int,
+        survivors: int,
+        upload_bytes: int,
+        record_sums: int,
+        effort: Effort = NOTHING,
+    ) -> tuple[str, ...]:
+        """Every line of the policy that the plan breaks, as one sentence each.
+
+        `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
+        `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens,
+        `effort` what it has the client compute.
+        """
+        honest = survivors - plan.colluders
+        exact = math.isinf(plan.epsilon)
+        further = record_sums - 1 if exact else 0
+        checks = {
+            f"roster: the plan is for the roster {plan.roster.hex()}, this policy accepts {self.roster[:12]}…: compare "
+            "the new roster with the authority, then secagg plan policy --limits OLD-POLICY "
+            "--out NEW-POLICY": plan.roster.hex() == self.roster,
+            f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
+            f"methods: {plan.method}": plan.method in self.methods,
+            f"protections: {plan.protection}": plan.protection in self.protections,
+            f"results: the head would go to {plan.result}": plan.result in self.results,
+            f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened, fewer than "
+            f"{self.minimum_cohort}": survivors >= self.minimum_cohort,
+            f"minimum_honest: {honest} honest clients could be alone in the sum, fewer than "
+            f"{self.minimum_honest}": honest >= self.minimum_honest,
+            f"minimum_colluders: the plan withstands {plan.colluders}, fewer than "
+            f"{self.minimum_colluders}": plan.colluders >= self.minimum_colluders,
+            f"max_upload_mib: {upload_bytes} bytes would leave, more than {self.max_upload_mib} MiB": upload_bytes
+            <= self.max_upload_mib << 20,
+            **self._bounds_of(effort),
+            f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
+            <= self.max_epsilon,
+            f"max_epsilon_total: the plan alone spends {plan.epsilon}, more than {self.max_epsilon_total}": plan.epsilon
+            <= self.max_epsilon_total,
+            f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
+            f"units: the plan protects one {plan.unit}": plan.unit in self.units,
+            f"noise_from: the noise would come from the {plan.noise}": exact
+            or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
+            "training: the plan trains on the records, with noise of the member's own": not plan.has_training_noise
+            or self.training,
+            f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
+            f"refinement_without_noise: {further} more exact {'sum' if further == 1 else 'sums'} about the same "
+            "records would be opened, which a finite epsilon would cover together": further < 1
+            or self.refinement_without_noise,
+        }
+        return tuple(sentence for sentence, holds in checks.items() if not holds)
+
+    def _bounds_of(self, effort: Effort) -> dict[str, bool]:
+        """Sentences that say how a plan has the client compute too much, each with whether it does not."""
+        return {
+            **dict.fromkeys(self._unlisted(effort.programs), False),
+            f"max_rounds: a member can be in {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
+            <= self.max_rounds,
+            f"max_epochs: a round trains for {effort.epochs} epochs, more than {self.max_epochs}": effort.epochs
+            <= self.max_epochs,
+            f"max_steps: a round trains for {effort.steps} steps of DP-SGD, more than {self.max_steps}": effort.steps
+            <= self.max_steps,
+            f"max_parameters: the model has {effort.parameters} parameters, more than "
+            f"{self.max_parameters}": effort.parameters <= self.max_parameters,
+        }
+
+    def require_listed(self, programs: Sequence[str]) -> None:
+        """Raise PlanRefused unless these files of code, by SHA-256 (hex), are listed: before any of them is parsed."""
+        if unlisted := self._unlisted(programs):
+            raise PlanRefused(unlisted)
+
+    def require_method(self, method: str) -> None:
+        """Raise PlanRefused unless this method is listed: code of others before any of it runs."""
+        if method not in self.methods:
+            raise PlanRefused((f"methods: the plan runs code of others, {method}",))
+
+    def _unlisted(self, programs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"programs: the plan trains {each}" for each in programs if each not in self.programs)
+
+    def check(
+        self,
+        plan: Plan,
+        clients: int,
+        survivors: int,
+        upload_bytes: int,
+        record_sums: int,
+        effort: Effort = NOTHING,
+    ) -> None:
+        """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
+        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums, effort):
+            raise PlanRefused(broken)
+
+    def to_toml(self) -> str:
+        """The policy as a file that a person can edit."""
+        lines = ["[data]", "# what your ledger calls these records; another name has a budget of its own"]
+        lines += [f"name = {_toml(self.data_name)}", "", "[accept]"]
+        for field in fields(self):
+            if field.name != "data_name":
+                lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(getattr(self, field.name))}"]
+        return "\n".join(lines) + "\n"
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy strictly. Raises BadInput naming the file and every unknown, missing or mistyped key."""
+    try:
+        content = parse_toml(read_document(path))
+    except OSError as error:
+        raise BadInput(
+            f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
+        ) from None
+    except ValueError as error:
+        raise BadInput(
+            f"{path} is not TOML: {error}", remedy="mend that line, or write a policy with plan policy"
+        ) from None
+    try:
+        return _parse(content)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
+def _parse(content: Mapping[str, Any]) -> Policy:
+    data, accept = content.get("data", {}), content.get("accept", {})
+    tables = isinstance(data, dict) and isinstance(accept, dict)
+    if set(content) - {"data", "accept"} or not tables or set(data) != {"name"}:
+        raise BadInput("a policy has the tables [data] (with name) and [accept]", remedy="write one with plan policy")
+    values: dict[str, Any] = {**accept, "data_name": data["name"]}
+    types = {field.name: str(field.type) for field in fields(Policy)}
+    if unknown := sorted((set(values) - set(types)) | (set(accept) & {"data_name"})):
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
+    if missing := sorted({"roster", "backbones"} - set(values)):
+        raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
+    return Policy(**{name: _read_typed(name, types[name], value) for name, value in values.items()})
+
+
+def limits_text() -> str:
+    """A file of limits as a consortium may hand them out: every key that is no fact of one plan, at its default."""
+    lines = [
+        "# What members of this consortium accept at the most: a starting point for each one's own policy.",
+        "[accept]",
+    ]
+    for field in fields(Policy):
+        if field.name in MEANING and field.default is not MISSING and field.name not in _OF_ONE_PLAN:
+            lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(field.default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def parse_limits(text: str) -> Mapping[str, Any]:
+    """The limits in a text: keys of a policy's [accept] table, as many as there are, but for its roster.
+
+    A whole policy will do. Raises BadInput naming every unknown or mistyped key.
+    """
+    try:
+        content = parse_toml(text)
+    except ValueError as error:
+        raise BadInput(
+            f"these limits are not TOML: {error}", remedy="mend that line, or write limits with plan limits"
+        ) from None
+    accept = content.get("accept", {})
+    if set(content) - {"data", "accept"} or not isinstance(accept, dict):
+        raise BadInput("limits have the table [accept]", remedy="write them with plan limits")
+    types = {field.name: str(field.type) for field in fields(Policy) if field.name != "data_name"}
+    if unknown := sorted(set(accept) - set(types)):
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
+    return {name: _read_typed(name, types[name], value) for name, value in accept.items() if name != "roster"}
+
+
+def read_limits(path: Path) -> Mapping[str, Any]:
+    """Read a file of limits, or a policy as such. Raises BadInput naming the file."""
+    try:
+        return parse_limits(read_document(path))
+    except OSError as error:
+        raise BadInput(
+            f"cannot read the limits {path} ({error.strerror})", remedy="write them with plan limits"
+        ) from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not TOML: it is no UTF-8", remedy="save it as UTF-8") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
+def _read_typed(name: str, expected: str, value: Any) -> Any:
+    if expected == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if expected == "float" and value == "inf":
+        return math.inf
+    if expected == "float" and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    if expected == type(value).__name__ == "int" and value >= 0:
+        return value
+    if expected == type(value).__name__ and expected in ("str", "bool"):
+        return value
+    raise BadInput(f"{name} cannot be {value!r}", remedy="see plan limits for a value of each key")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, float) and math.isinf(value):
+        return '"inf"'
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has no surrogate pairs
+    return repr(value)

@@ -1,0 +1,173 @@
+"""Records as integers: the grid, and the rule that turns one feature vector into one integer vector.
+
+These integers *are* the record for everything that follows; the rule looks at one record only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput, BadRecord
+
+MAX_LEVELS = 1 << 26
+"""R_q² of one record stays below 2⁵³, so that float64 products of records are exact."""
+ROWS = 8192
+FLAT = 1e-9
+"""A vector whose entries differ by less than this part of the largest has no direction."""
+MEND = "mend or remove the record"
+RAISE = f"raise the public radius, or {MEND}"
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Which row of which file each record is, so that a refusal can name it.
+
+    `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
+    """
+
+    files: tuple[str, ...]
+    file: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
+        """Origin of records that all come from one file."""
+        return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
+
+    def take(self, indices: NDArray[np.int64]) -> Origin:
+        """Origin of the records at `indices`, in that order."""
+        return Origin(self.files, self.file[indices], self.row[indices])
+
+    def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
+        """Return (not raise) the error that names the file and row of record `index`."""
+        return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
+
+
+class Normalisation(StrEnum):
+    """What is done to a feature vector f before it becomes integers."""
+
+    NONE = "none"
+    """g = f − c keeps its length; a record beyond the public radius is refused."""
+    UNIT = "unit"
+    """g = (f − c)/‖f − c‖₂ with the public constant c: every record has length 1."""
+    CENTRED_UNIT = "centred-unit"
+    """g = (f − f̄)/‖f − f̄‖₂ with the record's own mean f̄: needs no constant, whatever the features' scale."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """R = `radius` > 0 (feature units) is `levels` = R_q steps, 1 ≤ R_q ≤ 2²⁶; `centre` c is public.
+
+    Without normalisation a record is q = trunc((f − c)/step); with it R = 1 and q = round(g·(R_q − √d/2)), which
+    rounding by at most ½ in each of d entries cannot make longer than R_q. Either way ‖q‖₂ ≤ R_q.
+    """
+
+    radius: float
+    levels: int = 1 << 16
+    centre: float = 0.0
+    normalisation: Normalisation = Normalisation.NONE
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels <= MAX_LEVELS:
+            raise BadInput(f"the grid has {self.levels} levels", remedy=f"give 1 to {MAX_LEVELS}")
+        if not (math.isfinite(self.radius) and self.step > 0):
+            raise BadInput(f"the radius is {self.radius}", remedy="give a finite number above 0")
+        if not math.isfinite(self.centre):
+            raise BadInput(f"the centre is {self.centre}", remedy="give a finite number")
+        if self.is_normalised and self.radius != 1.0:
+            raise BadInput(f"normalised records have length 1, not {self.radius:g}", remedy="leave the radius out")
+        if self.normalisation is Normalisation.CENTRED_UNIT and self.centre:
+            raise BadInput(
+                "centred-unit records take their own mean as centre", remedy="leave the centre out, or use unit"
+            )
+
+    @property
+    def step(self) -> float:
+        """Width of one grid unit of a record that keeps its length, in feature units."""
+        return self.radius / self.levels
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether every record that counts has length 1."""
+        return self.normalisation is not Normalisation.NONE
+
+    def unit(self, dimension: int) -> float:
+        """Length in grid units of a record (d,) of length `radius`. Raises BadInput for too few levels."""
+        unit = self.levels - (math.sqrt(dimension) / 2 if self.is_normalised else 0.0)
+        if unit < self.levels / 2:
+            raise BadInput(f"{self.levels} levels cannot hold {dimension} features", remedy="give more levels")
+        return unit
+
+
+def quantise(features: NDArray[np.float64], grid: Grid, origin: Origin | None = None) -> NDArray[np.int64]:
+    """Return q (n, d) int64 for features (n, d), by the rule of `Grid`; ‖q‖₂ ≤ R_q is checked in integers.
+
+    Every step is elementwise or within one row: batches do not matter. Without normalisation a record with NaN or
+    infinite entries or ‖q‖₂ > R_q raises BadRecord (naming the row by `origin`). With it no record is refused: one
+    without a direction (NaN, infinite, all entries alike) is q = 0, which may not count, and no other record is.
+    """
+    integers = np.empty(features.shape, dtype=np.int64)
+    for start in range(0, len(features), ROWS):
+        rows = np.ascontiguousarray(features[start : start + ROWS])  # sums along a row must not depend on the layout
+        if grid.is_normalised:
+            integers[start : start + ROWS] = _directions(rows, grid)
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled = np.trunc((rows - grid.centre) / grid.step)
+            inside: NDArray[np.bool_] = np.all(np.abs(scaled) <= grid.levels, axis=1)
+        _refuse_unless(inside, features, start, grid, origin)
+        block = scaled.astype(np.int64)
+        _refuse_unless(_short(block, grid.levels), features, start, grid, origin)
+        integers[start : start + ROWS] = block
+    return integers
+
+
+def inputs_of(features: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:
+    """Return what a head made on this grid takes (n, d): the features, or normalised ones as they were summed."""
+    if not grid.is_normalised:
+        return features
+    return quantise(features, grid) / grid.unit(features.shape[1])
+
+
+def _directions(features: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
+    """Normalised rows as integers; first divided by their largest entry, so that no square overflows."""
+    with np.errstate(all="ignore"):
+        scale = np.maximum(np.abs(features).max(axis=1, keepdims=True), abs(grid.centre))
+        rows = features / scale
+        own_mean = grid.normalisation is Normalisation.CENTRED_UNIT
+        rows -= rows.mean(axis=1, keepdims=True) if own_mean else grid.centre / scale
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        scaled = np.rint(rows * (grid.unit(features.shape[1]) / lengths))
+    good = np.isfinite(scaled).all(axis=1) & (lengths[:, 0] > FLAT)
+    integers = np.where(good[:, None], scaled, 0.0).astype(np.int64)
+    integers[~_short(integers, grid.levels)] = 0
+    return integers
+
+
+def _short(block: NDArray[np.int64], levels: int) -> NDArray[np.bool_]:
+    """Whether Σ q² ≤ R_q², in int64: entries are ≤ 2²⁶, so 2¹¹ of them cannot overflow; sum in such pieces."""
+    total = np.zeros(len(block), dtype=np.int64)
+    limit = levels * levels
+    for start in range(0, block.shape[1], 1 << 10):
+        piece = block[:, start : start + (1 << 10)]
+        total = np.minimum(total + np.einsum("ij,ij->i", piece, piece), limit + 1)
+    return total <= limit
+
+
+def _refuse_unless(
+    good: NDArray[np.bool_], features: NDArray[np.float64], start: int, grid: Grid, origin: Origin | None
+) -> None:
+    if good.all():
+        return
+    index = start + int(np.argmin(good))
+    problem, remedy = f"the feature vector is longer than the public radius {grid.radius:.6g}", RAISE
+    if not np.isfinite(features[index]).all():
+        problem, remedy = "the feature vector has NaN or infinite entries", MEND
+    if origin is None:
+        raise BadRecord("features", index + 1, problem, remedy=remedy)
+    raise origin.refusal(index, problem, remedy)

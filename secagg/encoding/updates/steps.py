@@ -1,0 +1,258 @@
+"""The public state that rounds of updates move, and the server's steps: public arithmetic, the same bits everywhere.
+
+Steps are written with + − × ÷ √ of float64 alone, one operation at a time, each of which IEEE 754 rounds correctly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.crypto.labels import digest, number
+from secagg.errors import BadInput
+from secagg.system.reading import parse_json
+
+Floats = NDArray[np.float64]
+Tensors = Mapping[str, Floats]
+
+GROUP, MOMENT = "group.", "moment."
+"""What the names of tensors in a file begin with."""
+MOST_STEPS = 1 << 32
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What everybody knows after `step` rounds: `groups` of tensors that updates move, and a server's `moments`.
+
+    All finite float64, copied, read-only and by sorted names. Moments have as many entries as all groups together,
+    (size,). Raises BadInput for other types, shapes, values or steps outside 0 … 2³² − 1.
+    """
+
+    groups: Tensors
+    moments: Tensors
+    step: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.step < MOST_STEPS:
+            raise BadInput(f"a state after {self.step} steps", remedy=f"it counts from 0 to {MOST_STEPS - 1}")
+        object.__setattr__(self, "groups", _kept(self.groups))
+        object.__setattr__(self, "moments", _kept(self.moments))
+        if any(moment.shape != (self.size,) for moment in self.moments.values()):
+            raise BadInput(f"a moment of a state of {self.size} entries has another shape than ({self.size},)")
+
+    @property
+    def size(self) -> int:
+        """Number of entries of all groups."""
+        return sum(tensor.size for tensor in self.groups.values())
+
+    @property
+    def flat(self) -> Floats:
+        """The groups one after another (size,), by sorted names, each row by row."""
+        return np.concatenate([np.empty(0), *(tensor.reshape(-1) for tensor in self.groups.values())])
+
+    def with_flat(self, flat: Floats) -> State:
+        """The state with the entries of its groups replaced by float64 (size,); moments and step stay."""
+        _check_vector("the flat state", flat, self.size)
+        groups: dict[str, Floats] = {}
+        start = 0
+        for name, tensor in self.groups.items():
+            groups[name] = flat[start : start + tensor.size].reshape(tensor.shape)
+            start += tensor.size
+        return replace(self, groups=groups)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256, 32 bytes: of step, number of groups, and of each tensor the name, shape and SHA-256 of its values.
+
+        Values are little-endian float64, row by row; numbers 4 bytes big-endian; all joined as `crypto.labels` does.
+        """
+        parts = [number(self.step), number(len(self.groups))]
+        for name, tensor in (*self.groups.items(), *self.moments.items()):
+            values = hashlib.sha256(tensor.astype("<f8").tobytes()).digest()
+            parts += [name.encode(), b"".join(map(number, tensor.shape)), values]
+        return digest("state", *parts)
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
+        from safetensors.numpy import save
+
+        groups = {GROUP + name: tensor for name, tensor in self.groups.items()}
+        moments = {MOMENT + name: tensor for name, tensor in self.moments.items()}
+        return save(groups | moments, metadata={"step": str(self.step)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> State:
+        """Read what `to_bytes` wrote of a state whose groups have these names and shapes; raises BadInput else.
+
+        Any moments of the right size are read; a server's step refuses those that are not its own.
+        """
+        tensors, step = _parse(content)
+        parts: dict[str, dict[str, Floats]] = {GROUP: {}, MOMENT: {}}
+        for name, tensor in tensors.items():
+            prefix = next((prefix for prefix in parts if name.startswith(prefix)), None)
+            if prefix is None:
+                raise BadInput(f"a state holds no tensor {name!r}")
+            parts[prefix][name.removeprefix(prefix)] = tensor
+        found = {name: tensor.shape for name, tensor in parts[GROUP].items()}
+        if found != dict(shapes):
+            raise BadInput(f"the state has the groups {found}, expected {dict(shapes)}")
+        return cls(parts[GROUP], parts[MOMENT], step)
+
+
+class ServerStep(Protocol):
+    """A rule that moves a state along the mean of the members' updates."""
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """Names of the moments of every state that it has moved."""
+        ...
+
+    def apply(self, state: State, mean_update: Floats) -> State:
+        """The next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
+
+        A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
+        what comes out), or moments that are not this rule's.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Average:
+    """x ← x + rate·Δ: federated averaging for rate 1 (McMahan et al. 2017)."""
+
+    moments: ClassVar[tuple[str, ...]] = ()
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def apply(self, state: State, mean_update: Floats) -> State:
+        """As `ServerStep.apply`."""
+        _moments(state, mean_update, {})
+        with np.errstate(over="ignore"):
+            return _moved(state, self.rate * mean_update, {})
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """m ← β·m + Δ from m = 0, x ← x + rate·m (Hsu, Qi & Brown 2019)."""
+
+    moments: ClassVar[tuple[str, ...]] = ("velocity",)
+    rate: float = 1.0
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        _check_decay(self.beta)
+
+    def apply(self, state: State, mean_update: Floats) -> State:
+        """As `ServerStep.apply`; the moment is called `velocity`."""
+        velocity = _moments(state, mean_update, {"velocity": 0.0})["velocity"]
+        with np.errstate(over="ignore"):
+            velocity = self.beta * velocity + mean_update
+            return _moved(state, self.rate * velocity, {"velocity": velocity})
+
+
+@dataclass(frozen=True)
+class Adam:
+    """FedAdam, Algorithm 2 of Reddi et al. 2021, "Adaptive Federated Optimization"; no correction of the bias.
+
+    m ← β₁·m + (1 − β₁)·Δ from m = 0, v ← β₂·v + (1 − β₂)·Δ² from v = τ², x ← x + rate·m/(√v + τ).
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ("mean", "square")
+    rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for value in (self.rate, self.tau):
+            _check_rate(value)
+        for value in (self.beta1, self.beta2):
+            _check_decay(value)
+
+    def apply(self, state: State, mean_update: Floats) -> State:
+        """As `ServerStep.apply`; the moments are called `mean` and `square`."""
+        moments = _moments(state, mean_update, {"mean": 0.0, "square": self.tau * self.tau})
+        with np.errstate(over="ignore"):
+            mean = self.beta1 * moments["mean"] + (1.0 - self.beta1) * mean_update
+            square = self.beta2 * moments["square"] + (1.0 - self.beta2) * (mean_update * mean_update)
+            change = self.rate * mean / (np.sqrt(square) + self.tau)
+            return _moved(state, change, {"mean": mean, "square": square})
+
+
+SERVER_STEPS: Mapping[str, type[Average | Momentum | Adam]] = MappingProxyType(
+    {
+        "average": Average,
+        "momentum": Momentum,
+        "adam": Adam,
+    }
+)
+"""The server's steps by the names that plans call them."""
+
+
+def _moments(state: State, mean_update: Floats, first: Mapping[str, float]) -> Tensors:
+    """The state's moments, or `first` in every entry where it has none; checks both and the update."""
+    _check_vector("the mean update", mean_update, state.size)
+    if not np.isfinite(mean_update).all():
+        raise BadInput("the mean update has NaN or infinite entries")
+    if not state.moments:
+        return {name: np.full(state.size, value) for name, value in first.items()}
+    if set(state.moments) != set(first):
+        raise BadInput(f"the state has the moments {sorted(state.moments)}, this step's are {sorted(first)}")
+    return state.moments
+
+
+def _moved(state: State, change: Floats, moments: Tensors) -> State:
+    """The state one step on, its entries moved by `change` (size,)."""
+    return replace(state.with_flat(state.flat + change), moments=moments, step=state.step + 1)
+
+
+def _kept(tensors: Tensors) -> Tensors:
+    """Read-only copies by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
+    kept: dict[str, Floats] = {}
+    for name, tensor in sorted(tensors.items()):
+        if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
+            raise BadInput(f"{name} of a state is not finite float64 ({tensor.dtype})")
+        kept[name] = tensor.copy(order="C")
+        kept[name].flags.writeable = False
+    return MappingProxyType(kept)
+
+
+def _parse(content: bytes) -> tuple[dict[str, NDArray[Any]], int]:
+    """The tensors of a file, and its step, written as Python writes an integer. Raises BadInput."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+        metadata = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
+        step = int(metadata["step"])
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"not the file of a state ({error})") from error
+    if metadata != {"step": str(step)}:
+        raise BadInput(f"the metadata of a state is its step alone, not {metadata}")
+    return tensors, step
+
+
+def _check_vector(what: str, vector: Floats, size: int) -> None:
+    if vector.dtype != np.float64 or vector.shape != (size,):
+        raise BadInput(f"{what} has {size} float64 entries, got {vector.dtype} of {vector.shape}")
+
+
+def _check_rate(value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"a step with rate or tau {value}", remedy="give a finite number above 0")
+
+
+def _check_decay(value: float) -> None:
+    if not 0 <= value < 1:
+        raise BadInput(f"a step with beta {value}", remedy="give a number from 0 up to, but not including, 1")

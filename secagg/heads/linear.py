@@ -1,0 +1,196 @@
+"""A classifier head: a linear layer behind what prepares its inputs, its digest and its predictions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.heads.adapter import Adapter
+from secagg.heads.artifact import Artifact
+from secagg.heads.evaluation import Evaluation
+
+ABSENT_BIAS = np.float32(-1e30)
+"""Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
+RECENTRING = ("recentring_matrix", "recentring_centre")
+MEANS = "means"
+"""Names of tensors in files."""
+CLOSE = 1e-3
+"""How far two machines' heads may be apart, relative to each tensor's largest entry."""
+ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Recentring:
+    """Takes a record g (d,) to √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
+
+    matrix: NDArray[np.float32]
+    centre: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        shaped = self.centre.ndim == 1 and self.matrix.shape == 2 * self.centre.shape
+        if not shaped or not (self.matrix.dtype == self.centre.dtype == np.float32):
+            raise BadInput(f"a recentring is float32 (d, d) and (d,), got {self.matrix.shape}, {self.centre.shape}")
+        if not (np.isfinite(self.matrix).all() and np.isfinite(self.centre).all()):
+            raise BadInput("the recentring has NaN or infinite entries")
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of one record before it."""
+        return len(self.centre)
+
+    @property
+    def outputs(self) -> int:
+        """As many behind it."""
+        return len(self.centre)
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.float32], ...]:
+        """Matrix and centre."""
+        return (self.matrix, self.centre)
+
+    def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Map records (n, d); one that meets the centre stays there."""
+        moved = features @ self.matrix.astype(np.float64) - self.centre
+        lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved))[:, None]
+        dimension = len(self.centre)
+        mapped: NDArray[np.float64] = moved / np.where(lengths > 0, lengths, 1.0) * np.sqrt(dimension / (dimension + 1))
+        return mapped
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead:
+    """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
+
+    A class that had no records has zero weights and the bias −10³⁰. A head with something `before` takes features that
+    went through that. `means` (C, inputs), of the classes' records and zero for an absent class, predict nothing: they
+    are for local adaptation (FedCGS Eq. 12).
+    """
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    before: Recentring | Adapter | None = None
+    means: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        good = self.weight.ndim == 2 and self.weight.size and self.bias.shape == self.weight.shape[:1]
+        if not good or self.weight.dtype != np.float32 or self.bias.dtype != np.float32:
+            raise BadInput(f"a head is float32 (C, d) and (C,), got {self.weight.shape} and {self.bias.shape}")
+        if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
+            raise BadInput("the head has NaN or infinite entries", remedy="raise the ridge")
+        if self.before is not None and self.before.outputs != self.weight.shape[1]:
+            raise BadInput("the head and what stands before it are for different features")
+        if self.means is not None:
+            if self.means.shape != (len(self.bias), self.inputs) or self.means.dtype != np.float32:
+                raise BadInput(f"class means are float32 (C, d), got {self.means.shape}")
+            if not np.isfinite(self.means).all():
+                raise BadInput("the class means have NaN or infinite entries")
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of one record that it takes."""
+        return self.before.inputs if self.before is not None else int(self.weight.shape[1])
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.float32], ...]:
+        """Weights, biases, what stands before them, then the means."""
+        before = self.before.arrays if self.before is not None else ()
+        return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
+
+    @property
+    def digest(self) -> str:
+        """`head_digest`."""
+        return head_digest(self)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """None: a file without any holds a head."""
+        return {}
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """`weight`, `bias`, what stands before them (layers by the adapter's kind: "stacked.0.weight"), `means`."""
+        names = ["weight", "bias"]
+        if isinstance(self.before, Recentring):
+            names += RECENTRING
+        elif self.before is not None:
+            layers = range(len(self.before.layers))
+            names += [f"{self.before.kind}.{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+        names += [MEANS] if self.means is not None else []
+        return dict(zip(names, self.arrays, strict=True))
+
+    def require_fit(self, classes: int, dimension: int) -> None:
+        """Raise BadInput unless it tells so many classes apart by so many features."""
+        if (len(self.bias), self.inputs) != (classes, dimension):
+            raise BadInput(f"the head is for {len(self.bias)} classes and {self.inputs} features")
+
+    @property
+    def predicts(self) -> bool:
+        """Yes."""
+        return True
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other has the same tensors but for rounding: `CLOSE`."""
+        own, its = self.tensors, other.tensors
+        return {name: each.shape for name, each in own.items()} == {
+            name: each.shape for name, each in its.items()
+        } and all(
+            np.allclose(its[name], each, rtol=CLOSE, atol=CLOSE * float(np.abs(each).max()))
+            for name, each in own.items()
+        )
+
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The function of this name."""
+        return predict(self, features)
+
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The function of this name."""
+        return scores(self, features)
+
+    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy of `predict`."""
+        return Evaluation.of(self.predict(features), labels)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which classes had records, (C,)."""
+        return self.bias > ABSENT_BIAS
+
+
+def head_digest(head: LinearHead) -> str:
+    """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
+
+    Those of an adapter's layers follow, then class means if it carries any; a recentring is no part of it.
+    """
+    adapter = head.before.arrays if isinstance(head.before, Adapter) else ()
+    arrays = (head.weight, head.bias, *adapter, *(() if head.means is None else (head.means,)))
+    return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in arrays)).hexdigest()
+
+
+def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the class (n,) with the largest score for features (n, d); ties go to the lower class.
+
+    Raises BadInput for another d.
+    """
+    return np.concatenate([np.argmax(block, axis=1) for block in _blocks(head, features)]).astype(np.int64)
+
+
+def scores(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the classes' scores (n, C) for features (n, d). Raises BadInput for another d."""
+    return np.concatenate(list(_blocks(head, features)))
+
+
+def _blocks(head: LinearHead, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Scores of some rows after the others; at least one block, which may be empty."""
+    if features.ndim != 2 or features.shape[1] != head.inputs:
+        problem = f"the head takes {head.inputs} features, got records of shape {features.shape[1:]}"
+        raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")
+    weight, bias = head.weight.T.astype(np.float64), head.bias.astype(np.float64)
+    prepared = head.before.apply if head.before is not None else np.asarray
+    for start in range(0, max(1, len(features)), ROWS):
+        yield prepared(features[start : start + ROWS]) @ weight + bias

@@ -1,0 +1,78 @@
+"""Networks that members train: programs, training on a member's records, trained models as artifacts."""
+
+from secagg.networks.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
+from secagg.networks.adapters import Adapter
+from secagg.networks.artifact import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
+from secagg.networks.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
+from secagg.networks.augmented import Augmented, Distance, OneRecord, Weights
+from secagg.networks.augmented_training import AugmentedSettings, train_augmented, train_privately
+from secagg.networks.code_files import code_warnings
+from secagg.networks.distillation import Distilling, DistillingSettings, distil, distilling
+from secagg.networks.exported import admit, digest_in, files_in, planned_programs
+from secagg.networks.normalised import Normalised
+from secagg.networks.private_training import DpSgdSettings, dp_sgd
+from secagg.networks.programs import Program, tensors_of
+from secagg.networks.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
+from secagg.networks.registry import PROGRAMS, program_named
+from secagg.networks.slot_means import SlotMeans, read_slot_means
+from secagg.networks.taint import Untainted, public, require_untainted
+from secagg.networks.training import TrainingSettings, record_gradients, record_losses, train
+
+__all__ = [
+    "GENERATOR",
+    "HEAD",
+    "OWN",
+    "PROGRAMS",
+    "SHARED",
+    "TRANSFER",
+    "Adapted",
+    "Adapter",
+    "Augmentation",
+    "Augmented",
+    "AugmentedSettings",
+    "ByHead",
+    "Distance",
+    "Distilling",
+    "DistillingSettings",
+    "DpSgdSettings",
+    "Dual",
+    "MostSimilar",
+    "Nearest",
+    "Normalised",
+    "OneRecord",
+    "OverEncoder",
+    "Program",
+    "Projecting",
+    "SharedAdapter",
+    "SlotMeans",
+    "TrainedModel",
+    "TrainingSettings",
+    "TunedModel",
+    "Untainted",
+    "Weights",
+    "WithHead",
+    "admit",
+    "code_warnings",
+    "digest_in",
+    "distil",
+    "distilling",
+    "dp_sgd",
+    "files_in",
+    "parse_artifact",
+    "planned_programs",
+    "program_named",
+    "project",
+    "public",
+    "read_model",
+    "read_slot_means",
+    "read_tuned",
+    "record_gradients",
+    "record_losses",
+    "require_untainted",
+    "similarities",
+    "size_of",
+    "tensors_of",
+    "train",
+    "train_augmented",
+    "train_privately",
+]

@@ -1,0 +1,206 @@
+"""A trained network as a plan's artifact: its digest, its predictions, and the file that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.features import FeatureMap
+from secagg.heads import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
+from secagg.heads.linear import ABSENT_BIAS, CLOSE
+from secagg.networks.adapted import Adapted, OverEncoder, SharedAdapter
+from secagg.networks.programs import Program, tensors_of
+from secagg.networks.registry import program_named
+from secagg.networks.slot_means import SLOT_MEANS, SlotMeans, read_slot_means
+from secagg.system.threads import one_thread
+
+KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
+"""Texts of a file: what it holds, which program, for how many numbers and classes."""
+MODEL = "model"
+SETTINGS, SCORE = "settings", "score"
+"""Texts of a file: the settings that tuning found, and the mean loss on validation records that they gave."""
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-[0-9]+)?")
+COUNT = re.compile(r"[1-9][0-9]{0,8}")
+ROWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A program with its `parameters` by name, finite float32 of the program's shapes. Raises BadInput for others."""
+
+    program: Program
+    parameters: Mapping[str, NDArray[np.float32]]
+
+    def __post_init__(self) -> None:
+        found = {name: array.shape for name, array in self.parameters.items()}
+        if found != dict(self.program.shapes):
+            raise BadInput(f"{self.program.name} has the tensors {dict(self.program.shapes)}, got {found}")
+        if any(array.dtype != np.float32 for array in self.parameters.values()):
+            raise BadInput("a model's tensors are float32")
+        if not all(np.isfinite(array).all() for array in self.parameters.values()):
+            raise BadInput("the model has NaN or infinite entries", remedy="train at a lower rate")
+
+    @classmethod
+    def of(cls, program: Program, flat: NDArray[np.float64]) -> TrainedModel:
+        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        if flat.shape != (program.size,):
+            raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
+        return cls(program, tensors_of(program, flat))
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """The parameters by name, in the program's order."""
+        return {name: self.parameters[name] for name in self.program.shapes}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """That it is a model, and its program's name, inputs and outputs."""
+        program = self.program
+        return {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of one line of JSON, [name, d, C, [[tensor, [sizes]], …]], then the tensors in that order.
+
+        The line is ASCII without spaces and ends with a newline; tensors are little-endian float32, row by row.
+        """
+        program = self.program
+        shapes = [[name, list(shape)] for name, shape in program.shapes.items()]
+        line = json.dumps([program.name, program.dimension, program.classes, shapes], separators=(",", ":")) + "\n"
+        return hashlib.sha256(line.encode() + self._flat.astype("<f4").tobytes()).hexdigest()
+
+    def require_fit(self, classes: int, dimension: int) -> None:
+        """Raise BadInput unless it tells so many classes apart by so many features."""
+        if (self.program.classes, self.program.dimension) != (classes, dimension):
+            raise BadInput(f"the model is for {self.program.classes} classes and {self.program.dimension} features")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it tells classes apart by itself; a shared adapter does not, as heads are the members' own."""
+        return not isinstance(self.program, SharedAdapter)
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it takes an encoder's prepared records, through `over`, and not features."""
+        return isinstance(self.program, Adapted | OverEncoder)
+
+    def over(self, feature_map: FeatureMap) -> TrainedModel:
+        """The same in the encoder of a feature map; itself where it takes features.
+
+        Raises BadInput for an encoder that it does not fit.
+        """
+        if not isinstance(self.program, Adapted):
+            return self
+        return TrainedModel(self.program.over(feature_map.encoder), self.parameters)
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other is of the same program, and no tensor differs by more than heads may: `CLOSE`."""
+        return (
+            isinstance(other, TrainedModel)
+            and (other.program.name, other.program.shapes) == (self.program.name, self.program.shapes)
+            and all(
+                np.allclose(other.parameters[name], own, rtol=CLOSE, atol=CLOSE * float(np.abs(own).max()))
+                for name, own in self.parameters.items()
+            )
+        )
+
+    def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
+        """The same for `classes` classes, its own being those at `rows`: the others have zeros, and no such bias."""
+        program = program_named(self.program.name, self.program.dimension, classes)
+        parameters = dict(self.parameters)
+        for name, shape in program.shapes.items():
+            if shape != self.program.shapes[name]:
+                parameters[name] = np.full(shape, ABSENT_BIAS if name.endswith("bias") else 0, dtype=np.float32)
+                parameters[name][rows] = self.parameters[name]
+        return TrainedModel(program, parameters)
+
+    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy of `predict`."""
+        return Evaluation.of(self.predict(features), labels)
+
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""
+        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
+        return predicted
+
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the classes' scores (n, C) for features (n, d), computed in float32. Raises BadInput for another d."""
+        if features.ndim != 2 or features.shape[1] != self.program.dimension:
+            raise BadInput(f"the model takes {self.program.dimension} features, got records {features.shape[1:]}")
+        empty = np.zeros((0, self.program.classes))
+        return np.concatenate([empty, *self._blocks(features)])
+
+    def _blocks(self, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+        """Scores of some rows after the others."""
+        import torch
+
+        with one_thread(), torch.inference_mode():
+            parameters = {name: torch.tensor(array) for name, array in self.parameters.items()}
+            for start in range(0, len(features), ROWS):
+                rows = torch.tensor(features[start : start + ROWS], dtype=torch.float32)
+                yield self.program.logits(parameters, rows).numpy().astype(np.float64)
+
+    @property
+    def _flat(self) -> NDArray[np.float32]:
+        return np.concatenate([array.reshape(-1) for array in self.tensors.values()])
+
+
+def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
+    """The model and all texts of a file that `to_safetensors` made of one. Raises BadInput for any other."""
+    tensors, texts = parse_tensors(content)
+    if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
+        raise BadInput("the file does not say which program its tensors are of")
+    program = program_named(texts.get(NAME, ""), int(texts[INPUTS]), int(texts[OUTPUTS]))
+    return TrainedModel(program, tensors), texts
+
+
+def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
+    """The model, the means or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
+    kind = parse_tensors(content)[1].get(KIND)
+    if kind == SLOT_MEANS:
+        return read_slot_means(content)
+    return read_model(content) if kind == MODEL else parse_safetensors(content)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedModel(TrainedModel):
+    """A trained program, the `settings` that were found for its training ("epochs=2 rate=0.05"), and their `score`."""
+
+    settings: str
+    score: float
+
+    @classmethod
+    def tuned(cls, program: Program, flat: NDArray[np.float64], settings: str, score: float) -> TunedModel:
+        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        return cls(program, TrainedModel.of(program, flat).parameters, settings, score)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """A model's, the settings, and the score as Python writes it."""
+        return {**super().texts, SETTINGS: self.settings, SCORE: repr(self.score)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the model's digest, the settings and the score, a line each, of ASCII."""
+        return hashlib.sha256(f"{super().digest}\n{self.settings}\n{self.score!r}\n".encode()).hexdigest()
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other is close as a model, and has the same settings and score."""
+        same = isinstance(other, TunedModel) and (other.settings, other.score) == (self.settings, self.score)
+        return same and super().is_close_to(other)
+
+
+def read_tuned(content: bytes) -> tuple[TunedModel, dict[str, str]]:
+    """The model of a file that names its settings, and all its texts. Raises BadInput for any other."""
+    model, texts = read_model(content)
+    if SETTINGS not in texts or not NUMBER.fullmatch(texts.get(SCORE, "")):
+        raise BadInput("the model's file does not say which settings were found for it")
+    return TunedModel(model.program, model.parameters, texts[SETTINGS], float(texts[SCORE])), texts

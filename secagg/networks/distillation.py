@@ -1,0 +1,214 @@
+"""Training of a shared adapter, a member's own and its head on the member's records (Chen et al. 2024, "FedDAT").
+
+The dual-adapter teacher is the mean of the member's own adapter A_c and a frozen copy Â_s of the shared one as the
+round began. It and the shared adapter A_s learn the answers, and each learns from the other (mutual distillation):
+
+    L_s   = CE(z_s) + α·T²·KL(softmax(z_t/T) ‖ softmax(z_s/T))        the teacher's z_t detached
+    L_DAT = CE(z_t) + α·T²·KL(softmax(z_s/T) ‖ softmax(z_t/T))        the student's z_s detached
+
+The paper prints the arguments of KL the other way round and leaves out softmax and the sign of CE; its authors' code
+is as here. α grows as exp(−5(1 − t/T₀)) over the whole training, or is 1 throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.networks.adapted import OWN, SHARED, Dual, OverEncoder
+from secagg.networks.programs import named_parameters
+from secagg.networks.training import TrainingSettings, require_records, shuffled
+from secagg.randomness import RandomSource
+from secagg.system.threads import one_thread
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+TEACHER = "teacher"
+"""What the names of the frozen copy's tensors begin with."""
+BETAS, DECAY = (0.9, 0.98), 0.01
+"""AdamW's, the authors'."""
+WARM_UP = 0.1
+RELEASED_EPOCHS = 15
+"""What the authors' schedule of rates is made for, whatever a round trains."""
+RAMPS = ("training", "round", "off")
+
+
+@dataclass(frozen=True)
+class DistillingSettings(TrainingSettings):
+    """AdamW at `rate`, warmed up over a tenth of the round's steps and brought to 0 in a line; `momentum` is its own.
+
+    `distils` false trains the shared adapter and the head alone. `ramp`: over what α grows ("off": it is 1).
+    `as_released`: the authors' code, which has binary cross-entropies over all answers, α = 1, half the losses, and a
+    schedule for 15 epochs that moves twice a batch.
+    """
+
+    temperature: float = 3.0
+    ramp: str = "training"
+    distils: bool = True
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.temperature < math.inf:
+            raise BadInput(f"the temperature is {self.temperature}", remedy="give a finite number above 0")
+        if self.ramp not in RAMPS:
+            raise BadInput(f"there is no ramp {self.ramp!r}", remedy=f"choose one of {', '.join(RAMPS)}")
+
+    def alpha(self, done: float, number: int, rounds: int) -> float:
+        """α after the share `done` of round `number`."""
+        if self.as_released or self.ramp == "off":
+            return 1.0
+        share = done if self.ramp == "round" else (number - 1 + done) / rounds
+        return math.exp(-5 * (1 - share))
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """What the rate is multiplied by at a batch, of so many in the round."""
+        if self.as_released:
+            step, steps = 2 * step, steps * RELEASED_EPOCHS // self.epochs
+        warm = max(1, math.ceil(WARM_UP * steps))
+        return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
+
+
+@dataclass(frozen=True)
+class Distilling(OverEncoder):
+    """Both losses of a record as one (`Dual` in an encoder), for per-record gradients: α·T² is `pull`.
+
+    What is detached is so in both, and the frozen copy `reference` is what the round began at: so the gradient of A_s
+    is L_s's, that of A_c is L_DAT's, the head's is of both, and clipping sees them as one vector.
+    """
+
+    reference: Mapping[str, Tensor] = field(repr=False, default_factory=dict)
+    temperature: float = 3.0
+    pull: float = 9.0
+
+    def student(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """z_s (n, C): the shared adapter alone."""
+        return self.by(parameters, x, {SHARED: 1.0})
+
+    def teacher(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """z_t (n, C): the mean of the frozen copy and the member's own."""
+        return self.by({**parameters, **self.reference}, x, {TEACHER: 0.5, OWN: 0.5})
+
+    def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+        """The mean over records of L_s + L_DAT."""
+        from torch.nn import functional
+
+        z_s, z_t = self.student(parameters, x), self.teacher(parameters, x)
+        both = functional.cross_entropy(z_s, labels) + functional.cross_entropy(z_t, labels)
+        return both + self.pull * (self.divergence(z_t.detach(), z_s) + self.divergence(z_s.detach(), z_t))
+
+    def divergence(self, teaching: Tensor, learning: Tensor) -> Tensor:
+        """The mean KL(softmax(teaching/T) ‖ softmax(learning/T))."""
+        from torch.nn import functional
+
+        learnt, taught = (functional.log_softmax(z / self.temperature, dim=1) for z in (learning, teaching))
+        return functional.kl_div(learnt, taught, reduction="batchmean", log_target=True)
+
+
+def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:
+    """The program of both losses in a `Dual` program's encoder, at the round's shared adapter (size,)."""
+    import torch
+
+    if not isinstance(dual.adapted, Dual):
+        raise BadInput(f"{dual.name} has no adapter of a member's own")
+    row = torch.tensor(shared, dtype=torch.float32)
+    names = dual.adapted.adapter.shapes(TEACHER)
+    parts = torch.split(row, [math.prod(shape) for shape in names.values()])
+    reference = {name: part.view(shape) for (name, shape), part in zip(names.items(), parts, strict=True)}
+    base = dual.dimension, dual.classes, dual.adapted, dual.encoder
+    return Distilling(*base, reference, settings.temperature, pull)
+
+
+def distil(
+    program: OverEncoder,
+    start: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    settings: DistillingSettings,
+    place: tuple[int, int],
+    randomness: RandomSource,
+) -> NDArray[np.float64]:
+    """Return parameters (size,) after a round's training from `start` on prepared records (n, d), n ≥ 0.
+
+    `program` is a `Distilling`, where there is a teacher, or the shared adapter with its head. For each batch, in the
+    paper's order: the shared adapter and the head against the teacher as it is, then the teacher's own adapter and the
+    head against the shared one as it was. `place`: the round's number, and how many there are. Raises BadInput.
+    """
+    require_records(program, start, x, labels)
+    if len(labels) == 0:
+        return start.copy()
+    import torch
+
+    with one_thread():
+        weights = torch.tensor(start, dtype=torch.float32)
+        leaves = {name: part.clone().requires_grad_() for name, part in named_parameters(program, weights).items()}
+        optimiser = torch.optim.AdamW(
+            list(leaves.values()), lr=settings.rate, betas=BETAS, eps=1e-8, weight_decay=DECAY
+        )
+        batches = -(-len(labels) // settings.batch)
+        steps, step = settings.epochs * batches, 0
+        for _ in range(settings.epochs):
+            order = shuffled(len(labels), randomness)
+            for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
+                some, theirs = torch.from_numpy(x[rows]), torch.from_numpy(labels[rows])
+                optimiser.param_groups[0]["lr"] = settings.rate * settings.rate_at(step, steps)
+                _train_batch(program, leaves, some, theirs, settings, settings.alpha(step / steps, *place), optimiser)
+                step += 1
+        return torch.cat([leaf.detach().reshape(-1) for leaf in leaves.values()]).numpy().astype(np.float64)
+
+
+def _train_batch(
+    program: OverEncoder,
+    leaves: Mapping[str, Tensor],
+    x: Tensor,
+    labels: Tensor,
+    settings: DistillingSettings,
+    alpha: float,
+    optimiser: torch.optim.Optimizer,
+) -> None:
+    """Both steps of a batch, or the only one."""
+    import torch
+
+    answered = _binary if settings.as_released else torch.nn.functional.cross_entropy
+    if not isinstance(program, Distilling):
+        _step(optimiser, lambda: answered(program.logits(leaves, x), labels))
+        return
+    pull, share = alpha * settings.temperature**2, 0.5 if settings.as_released else 1.0
+    with torch.no_grad():
+        taught = program.teacher(leaves, x)
+    told: list[Tensor] = []
+
+    def of_student() -> Tensor:
+        z = program.student(leaves, x)
+        told.append(z.detach())
+        return share * (answered(z, labels) + pull * program.divergence(taught, z))
+
+    def of_teacher() -> Tensor:
+        z = program.teacher(leaves, x)
+        return share * (answered(z, labels) + pull * program.divergence(told[0], z))
+
+    _step(optimiser, of_student)
+    _step(optimiser, of_teacher)
+
+
+def _step(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> None:
+    """One step on what the loss has a gradient for; the rest stays as it is."""
+    optimiser.zero_grad(set_to_none=True)
+    loss().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
+def _binary(scores: Tensor, labels: Tensor) -> Tensor:
+    """The authors' loss: the mean binary cross-entropy times the number of answers."""
+    from torch.nn import functional
+
+    wanted = functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
+    return functional.binary_cross_entropy_with_logits(scores, wanted) * scores.shape[1]

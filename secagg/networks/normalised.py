@@ -1,0 +1,131 @@
+"""The perceptron and the small CNN with normalised layers: by groups of a record's channels, or by batch.
+
+Groups (Wu & He 2018) are of one record alone, so that a record's gradient is its own. Batch normalisation (Ioffe &
+Szegedy 2015) sees a batch in training, and elsewhere running statistics, which are tensors of the program. Gains and
+variances are kept less 1: every tensor of the normalisation starts at 0.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from secagg.networks.programs import Convolutional, Embedding, Perceptron
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHANNELS_OF_A_GROUP = 4
+EPSILON = 1e-5
+MOMENTUM = 0.1
+"""How much of a batch's statistics goes into the running ones, as `torch.nn.BatchNorm2d` has it."""
+GAIN, SHIFT, MEAN, VARIANCE = "gain", "shift", "mean", "variance"
+
+
+class Normalised(Embedding):
+    """What the two have in common; `by_batch`, or by groups."""
+
+    by_batch: bool
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """By its normalisation."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> Mapping[str, int]:
+        """The normalised layers and their channels."""
+
+    @property
+    def normalisation(self) -> Mapping[str, tuple[int, ...]]:
+        """The normalisation's tensors and their shapes: what FedBN leaves with each member (Li et al. 2021)."""
+        kinds = (GAIN, SHIFT, MEAN, VARIANCE) if self.by_batch else (GAIN, SHIFT)
+        return {f"{layer}.{kind}": (channels,) for layer, channels in self.layers.items() for kind in kinds}
+
+    def learn(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return embeddings (n, width) as training sees them, which moves running statistics by what the batch has."""
+        return self.embed(parameters, x, partial(_normalise, parameters, self.by_batch and len(x) > 1, self.by_batch))
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of records (n, d), each by itself."""
+        normalise = partial(_normalise, parameters, False, self.by_batch)
+        return self.classify(parameters, self.embed(parameters, x, normalise))
+
+
+@dataclass(frozen=True)
+class NormalisedCnn(Normalised, Convolutional):
+    """`Convolutional`: at most 100,000 parameters for 32×32 pictures of up to 200 classes."""
+
+    by_batch: bool = False
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a constant of the plain program
+        """By its normalisation."""
+        return "cnn-batch" if self.by_batch else "cnn-group"
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Both convolutions and the hidden layer."""
+        return {"first": self.FIRST, "second": self.SECOND, "hidden": self.HIDDEN}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The plain program's, then the normalisation's."""
+        return {**super().shapes, **self.normalisation}
+
+
+@dataclass(frozen=True)
+class NormalisedPerceptron(Normalised, Perceptron):
+    """`Perceptron`, its hidden layer normalised."""
+
+    by_batch: bool = False
+
+    @property
+    def name(self) -> str:
+        """By its normalisation and size, such as mlp-group:128."""
+        return f"mlp-{'batch' if self.by_batch else 'group'}:{self.hidden}"
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """The hidden layer."""
+        return {"hidden": self.hidden}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The plain program's, then the normalisation's."""
+        return {**super().shapes, **self.normalisation}
+
+
+def normalise_rows(rows: Tensor, gain: Tensor, shift: Tensor, *, by_batch: bool) -> Tensor:
+    """Return rows (n, c), each normalised over its entries, or each entry over the rows; then times 1 + gain, + shift.
+
+    No running statistics: for networks that are used in training alone.
+    """
+    axis = 0 if by_batch else 1
+    spread = rows.var(dim=axis, keepdim=True, unbiased=False)
+    return (rows - rows.mean(dim=axis, keepdim=True)) / (spread + EPSILON).sqrt() * (1 + gain) + shift
+
+
+def _normalise(parameters: Mapping[str, Tensor], learns: bool, by_batch: bool, layer: str, maps: Tensor) -> Tensor:
+    """Maps (n, channels, …) of a layer, normalised."""
+    from torch.nn import functional
+
+    gain, shift = 1 + parameters[f"{layer}.{GAIN}"], parameters[f"{layer}.{SHIFT}"]
+    if not by_batch:
+        groups = maps.shape[1] // CHANNELS_OF_A_GROUP if maps.ndim > 2 else 1
+        return functional.group_norm(maps, groups, gain, shift, EPSILON)
+    mean, variance = parameters[f"{layer}.{MEAN}"], parameters[f"{layer}.{VARIANCE}"]
+    if not learns:
+        wide = (1, -1) + (1,) * (maps.ndim - 2)
+        spread = (variance + (1 + EPSILON)).clamp(min=EPSILON).sqrt()
+        return (maps - mean.view(wide)) * (gain / spread).view(wide) + shift.view(wide)
+    seen_mean, seen_variance = mean.detach().clone(), variance.detach() + 1
+    normalised = functional.batch_norm(maps, seen_mean, seen_variance, gain, shift, True, MOMENTUM, EPSILON)
+    # By `data`: no gradient goes through them, but their row, which holds weights too, would count as changed.
+    mean.data.copy_(seen_mean)
+    variance.data.copy_(seen_variance - 1)
+    return normalised

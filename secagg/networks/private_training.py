@@ -1,0 +1,104 @@
+"""DP-SGD inside a member (Abadi et al. 2016, Algorithm 1), with integers and exact noise in place of floats.
+
+Every step takes each record with probability q, independently; makes its gradient, cut to the length `clip`, an integer
+vector of length ≤ `levels`; and adds up these vectors and discrete Gaussian noise exactly. So one record moves a step's
+sum by at most `levels` in L2, whatever the rest is, and the rest of the step (division by a public number, the update)
+is computed from that noisy sum alone. Under adding or removing one record, a training is `steps` Poisson-subsampled
+Gaussian releases of sensitivity `levels` and standard deviation √(σ² − 3), which the discrete noise rounds but for a
+factor e^±T of all probabilities (`secagg.privacy.shares`: one share, r² = 3, `steps`·size entries).
+
+How long a training takes depends on how many records were drawn: whoever may see that sees more than is promised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.encoding.updates import sum_of_records
+from secagg.errors import BadInput
+from secagg.networks.programs import Program
+from secagg.networks.taint import Untainted, require_untainted
+from secagg.networks.training import record_gradients, require_records
+from secagg.privacy import discrete_gaussian
+from secagg.randomness import RandomSource
+
+MOST_LEVELS = 1 << 26
+"""Squares of such integer vectors stay below 2⁵³: float64 holds them exactly."""
+LEAST_SAMPLING = 2.0**-30
+SMALLEST_SIGMA, LARGEST_SIGMA = 2.0, 1e12
+"""√(σ² − 3) is a standard deviation of 1 or more."""
+
+
+@dataclass(frozen=True)
+class DpSgdSettings:
+    """`steps` ≥ 1, each over records drawn with probability `sampling_rate`, of gradients no longer than `clip` > 0.
+
+    `levels`, from 1 to 2²⁶, are the grid units of `clip`, and `sigma` is the noise in grid units: from 2 to 10¹², or 0
+    for none. A step is w ← w − `rate`·sum/`denominator`, the sum in units of a gradient; the denominator is public,
+    such as the number of records that a plan expects a step to draw. All of it is the plan's, none is a member's own.
+    """
+
+    rate: float
+    steps: int
+    sampling_rate: float
+    clip: float
+    levels: int
+    sigma: float
+    denominator: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not LEAST_SAMPLING <= self.sampling_rate <= 1:
+            problem = f"{self.steps} steps with the sampling rate {self.sampling_rate}"
+            raise BadInput(problem, remedy="1 step or more, a sampling rate from 2^-30 to 1")
+        for name in ("rate", "clip", "denominator"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
+        if not 1 <= self.levels <= MOST_LEVELS:
+            raise BadInput(f"{self.levels} levels", remedy="give 1 to 2^26")
+        if self.sigma != 0 and not SMALLEST_SIGMA <= self.sigma <= LARGEST_SIGMA:
+            raise BadInput(f"sigma is {self.sigma} grid units", remedy="give 2 to 1e12, or 0 for no noise")
+
+
+def dp_sgd(
+    program: Untainted[Program],
+    start: Untainted[NDArray[np.float64]],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    settings: DpSgdSettings,
+    randomness: RandomSource,
+) -> Untainted[NDArray[np.float64]]:
+    """Return parameters (size,) after DP-SGD from `start` on records (n, d) with labels (n,), n ≥ 0.
+
+    A step without records is a noisy step, a record whose gradient is not finite adds nothing, nor, with noise, one on
+    which the program fails, and n appears nowhere.
+    Raises BadInput for other shapes or labels, TypeError for a start, or a program, that is not `Untainted`: a loss may
+    hold more than parameters, such as prototypes. Nothing else of the member's is read.
+    """
+    network, weights = require_untainted(program), require_untainted(start).copy()
+    require_records(network, weights, x, labels)
+    unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
+    for _ in range(settings.steps):
+        # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
+        total = _noise(network.size, settings.sigma, randomness)
+        drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
+        for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
+            total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
+        weights -= unit * total
+    return Untainted(weights)
+
+
+def poisson_sample(count: int, rate: float, randomness: RandomSource) -> NDArray[np.int64]:
+    """Return which of `count` records are drawn, each independently with the probability ⌊2⁶⁴·rate⌋/2⁶⁴.
+
+    That is `rate` itself from 2⁻¹¹ on, and never more: below, a record is drawn less often by under 2⁻⁶⁴.
+    """
+    words = np.frombuffer(randomness.bytes(8 * count), dtype="<u8")
+    return np.flatnonzero(words <= np.uint64(int(rate * 2**64) - 1)).astype(np.int64)
+
+
+def _noise(size: int, sigma: float, randomness: RandomSource) -> NDArray[np.int64]:
+    return discrete_gaussian([(sigma, size)], randomness) if sigma else np.zeros(size, dtype=np.int64)

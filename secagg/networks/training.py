@@ -1,0 +1,229 @@
+"""Training of a program on one member's records: plain SGD, and what single records' gradients are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.networks.programs import Program, Shaped, named_parameters
+from secagg.randomness import RandomSource
+from secagg.system.threads import one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHUNK = 1 << 20
+"""Numbers of gradients that are held at once: 4 MiB, which a core's cache can hold."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """`epochs` ≥ 1 over all records in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
+
+    The loss of a batch is the program's, plus µ/2·‖w − start‖² with µ = `proximal` (FedProx, Li et al. 2020),
+    plus `decay`/2·‖w‖². Velocity v ← `momentum`·v + gradient, then w ← w − `rate`·v, as `torch.optim.SGD` has it.
+    """
+
+    epochs: int
+    rate: float
+    batch: int
+    momentum: float = 0.0
+    proximal: float = 0.0
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1:
+            raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy="both are 1 or more")
+        if not (0 < self.rate < math.inf and 0 <= self.momentum < 1):
+            problem = f"a rate of {self.rate} and a momentum of {self.momentum}"
+            raise BadInput(problem, remedy="the rate is above 0, the momentum from 0 to below 1")
+        if not (0 <= self.proximal < math.inf and 0 <= self.decay < math.inf):
+            raise BadInput(f"a proximal term of {self.proximal} and a decay of {self.decay}", remedy="0 or more")
+
+
+def train(
+    program: Program,
+    start: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    settings: TrainingSettings,
+    randomness: RandomSource,
+    *,
+    tolerant: bool = False,
+) -> NDArray[np.float64]:
+    """Return parameters (size,) after training from `start` (size,) on records (n, d) with `labels` (n,).
+
+    Computed in float32 on one thread; the order of records comes from `randomness` and decides the rest. No records
+    give `start`. Training that leaves the finite numbers returns what it got: look before you use it. Records on which
+    the program fails are refused, or with `tolerant` left out where a batch meets them. Raises BadInput for those, and
+    for other shapes or labels.
+    """
+    require_records(program, start, x, labels)
+    if len(labels) == 0:
+        return start.copy()
+    import torch
+
+    with one_thread():
+        weights, first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
+        velocity = torch.zeros_like(weights)
+        parameters = leaves_on(program, weights, velocity)
+        inputs, targets = torch.empty(x.shape, dtype=torch.float32), torch.empty(len(labels), dtype=torch.int64)
+        for _ in range(settings.epochs):
+            order = shuffled(len(labels), randomness)
+            np.take(x, order, axis=0, out=inputs.numpy(), mode="clip")  # the other modes copy twice
+            np.take(labels, order, out=targets.numpy(), mode="clip")
+            for some, theirs in zip(*(torch.split(each, settings.batch) for each in (inputs, targets)), strict=True):
+                velocity.mul_(settings.momentum) if settings.momentum else velocity.zero_()
+                _add_batch(program, parameters, some, theirs, tolerant=tolerant)
+                if settings.proximal or settings.decay:
+                    velocity.add_(weights, alpha=settings.proximal + settings.decay)
+                    velocity.sub_(first, alpha=settings.proximal)
+                weights.sub_(velocity, alpha=settings.rate)
+        return weights.numpy().astype(np.float64)
+
+
+def record_gradients(
+    program: Program,
+    parameters: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    tolerant: bool = False,
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the gradients of the records' losses at `parameters` (size,), some rows (…, size) at a time.
+
+    Each record is computed alone, at the same place in memory: its gradient depends on it and on the parameters, bit
+    for bit, and not on who else is there. `torch.func.vmap` would take half the time, but its products round by how
+    many records they get: with one more record all others' gradients, hence their integers, could change. A record
+    on which the program fails is refused, or with `tolerant` has a zero gradient. Raises BadInput for it, and for other
+    shapes or labels.
+    """
+    require_records(program, parameters, x, labels)
+    import torch
+
+    rows = max(1, CHUNK // program.size)
+    with one_thread():
+        weights = torch.tensor(parameters, dtype=torch.float32)
+        gradient = torch.zeros_like(weights)
+        leaves = leaves_on(program, weights, gradient)
+        one, its_label = torch.empty((1, program.dimension), dtype=torch.float32), torch.empty(1, dtype=torch.int64)
+        for begin in range(0, len(labels), rows):
+            chunk = np.empty((min(rows, len(labels) - begin), program.size), dtype=np.float32)
+            for row in range(len(chunk)):
+                one.numpy()[0], its_label.numpy()[0] = x[begin + row], labels[begin + row]
+                gradient.zero_()
+                try:
+                    _add_gradient(program, leaves, one, its_label)
+                except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+                    _refuse_unless(program, error, tolerant=tolerant)
+                    gradient.zero_()
+                chunk[row] = gradient.numpy()
+            yield chunk
+
+
+def record_losses(
+    program: Program,
+    parameters: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    tolerant: bool = False,
+) -> NDArray[np.float32]:
+    """Return the losses (n,) of records (n, d) at `parameters` (size,), each computed alone as in `record_gradients`.
+
+    A record on which the program fails is refused, or with `tolerant` has an infinite loss. Raises BadInput for it, and
+    for other shapes or labels.
+    """
+    require_records(program, parameters, x, labels)
+    import torch
+
+    losses = np.empty(len(labels), dtype=np.float32)
+    with one_thread(), torch.inference_mode():
+        leaves = named_parameters(program, torch.tensor(parameters, dtype=torch.float32))
+        one, its_label = torch.empty((1, x.shape[1])), torch.empty(1, dtype=torch.int64)
+        for row in range(len(labels)):
+            one.numpy()[0], its_label.numpy()[0] = x[row], labels[row]
+            try:
+                losses[row] = program.loss(leaves, one, its_label)
+            except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+                _refuse_unless(program, error, tolerant=tolerant)
+                losses[row] = np.inf
+    return losses
+
+
+def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
+    """Return a random order of 0 … count − 1: that of as many words of 8 bytes.
+
+    Two of them are equal with probability below count²/2⁶⁵; so far is it from uniform.
+    """
+    words = np.frombuffer(randomness.bytes(8 * count), dtype="<u8")
+    return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def require_records(
+    program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    """Raise BadInput unless parameters (size,), float32 records (n, d) and labels (n,) are what the program takes."""
+    if parameters.shape != (program.size,) or parameters.dtype != np.float64:
+        raise BadInput(f"{program.name} has {program.size} parameters, got {parameters.shape} of {parameters.dtype}")
+    if x.ndim != 2 or x.shape != (len(labels), program.dimension) or x.dtype != np.float32:
+        problem = f"{program.name} takes float32 records (n, {program.dimension}), got {x.shape} of {x.dtype}"
+        raise BadInput(f"{problem} with {len(labels)} labels")
+    if labels.ndim != 1 or labels.dtype != np.int64 or not ((labels >= 0) & (labels < program.classes)).all():
+        raise BadInput(f"labels are int64 from 0 to {program.classes - 1}")
+
+
+def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+    """Return the parameters by name, on `weights` (size,), with gradients that are added to `gradient` (size,)."""
+    leaves = {name: part.detach().requires_grad_() for name, part in named_parameters(program, weights).items()}
+    for name, place in named_parameters(program, gradient).items():
+        leaves[name].grad = place
+    return leaves
+
+
+def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor, *, tolerant: bool) -> None:
+    """Add the gradient of a batch; where the program fails on it, that of the records which have a loss alone.
+
+    A batch whose records all have one, and which fails all the same, adds nothing.
+    """
+    import torch
+
+    before = {name: leaf.grad.clone() for name, leaf in leaves.items() if tolerant and leaf.grad is not None}
+    try:
+        _add_gradient(program, leaves, x, labels)
+    except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+        _refuse_unless(program, error, tolerant=tolerant)
+        for name, grad in before.items():
+            leaves[name].grad.copy_(grad)  # type: ignore[union-attr]
+        with torch.no_grad():
+            works = [_works(program, leaves, x[row : row + 1], labels[row : row + 1]) for row in range(len(labels))]
+        kept = torch.tensor(works)
+        if 0 < int(kept.sum()) < len(works):
+            _add_batch(program, leaves, x[kept], labels[kept], tolerant=tolerant)
+
+
+def _works(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> bool:
+    """Whether the program gives a loss of one record (1, d)."""
+    try:
+        program.loss(leaves, x, labels)
+    except Exception:  # noqa: BLE001  # of a program that somebody brought
+        return False
+    return True
+
+
+def _refuse_unless(program: Program, error: Exception, *, tolerant: bool) -> None:
+    """Raise BadInput for a failing program unless `tolerant`; what it says could quote a record, so its kind alone."""
+    if not tolerant:
+        problem = f"{program.name} fails on a record ({type(error).__name__})"
+        raise BadInput(problem, remedy="mend or remove the record, or mend the model") from error
+
+
+def _add_gradient(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> None:
+    """Add the gradient of the program's loss on records (n, d), n ≥ 1, where the leaves' gradients lie."""
+    program.loss(leaves, x, labels).backward()  # type: ignore[no-untyped-call]

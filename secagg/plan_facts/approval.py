@@ -1,0 +1,81 @@
+"""A member countersigns a plan: a small file, by its identity, that it has read this plan and will run it.
+
+The plan's digest covers its roster, so that an approval counts for this plan, among these members, with these keys. It
+moves nothing by itself: each member's policy and ledger still decide when it takes part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.agreement.plan import Plan
+from secagg.agreement.roster import SERVER_INDEX, Roster
+from secagg.crypto.signatures import SigningKey, is_signed
+from secagg.errors import BadInput
+from secagg.system.reading import each_field_once, parse_json, read_limited
+
+APPROVAL_VERSION = 1
+SUFFIX = ".approval"
+_MOST_BYTES = 4096
+
+
+def approve(plan: Plan, name: str, identity: SigningKey) -> str:
+    """The text of a member's approval."""
+    signature = identity.sign("plan approval", plan.digest, name.encode())
+    content = {"version": APPROVAL_VERSION, "plan": plan.digest.hex(), "name": name, "signature": signature.hex()}
+    return json.dumps(content, indent=1) + "\n"
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """Who has approved a plan and who has not, in the roster's order; and which files do not count, with why."""
+
+    given: tuple[str, ...]
+    missing: tuple[str, ...]
+    refused: Mapping[str, str]
+
+    def lines(self) -> list[str]:
+        """What a log says of it."""
+        given = f"the plan is approved by {', '.join(self.given) or 'nobody'}"
+        said = f"{given}; not by {', '.join(self.missing)}" if self.missing else f"{given}: by all"
+        return [said, *(f"warning: {name} does not count: {why}" for name, why in self.refused.items())]
+
+
+def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:
+    """Read every *.approval in a folder. Raises BadInput where there is no folder; a bad file alone does not count."""
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {folder}", remedy="put the members' .approval files into one")
+    given, refused = set[str](), dict[str, str]()
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            given.add(_approver(plan, roster, path))
+        except BadInput as error:
+            refused[path.name] = str(error)
+    names = [member.name for index, member in enumerate(roster.members) if index != SERVER_INDEX]
+    missing = tuple(name for name in names if name not in given)
+    return Approvals(tuple(name for name in names if name in given), missing, refused)
+
+
+def _approver(plan: Plan, roster: Roster, path: Path) -> str:
+    """Whose approval of the plan a file is. Raises BadInput."""
+    try:
+        content = parse_json(read_limited(path, _MOST_BYTES), object_pairs_hook=each_field_once)
+        if not isinstance(content, dict) or set(content) != {"version", "plan", "name", "signature"}:
+            raise ValueError("fields missing or unknown")
+        if type(content["version"]) is not int or content["version"] != APPROVAL_VERSION:
+            raise ValueError(f"it is not of version {APPROVAL_VERSION}")
+        digest, name = bytes.fromhex(content["plan"]), content["name"]
+        signature = bytes.fromhex(content["signature"])
+    except OSError as error:
+        raise BadInput(f"it cannot be read ({error.strerror})", remedy="have it sent again") from None
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"it is no approval ({error})", remedy="have it signed again with plan sign") from None
+    if digest != plan.digest:
+        raise BadInput("it is of another plan", remedy="have it signed again with plan sign")
+    index = roster.index(str(name))
+    if not is_signed(roster.identity(index), signature, "plan approval", digest, roster.name(index).encode()):
+        raise BadInput(f"it is not signed by {roster.name(index)}", remedy="have it signed again with plan sign")
+    return roster.name(index)

@@ -1,0 +1,319 @@
+"""A new plan from what people know: the data's public description, the roster, and a few choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from methods import method_named, method_of, planned_method
+from methods.declaration import check_declaration
+from methods.gate import put_gate
+from methods.method import Fixed, SumSpec
+from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
+from secagg.agreement.roster import Roster
+from secagg.agreement.schema import Schema
+from secagg.encoding import Normalisation
+from secagg.errors import BadInput, MalformedMessage
+from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
+from secagg.plan_facts.drowned_scores import refuse_drowned_scores
+from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
+from secagg.plan_facts.setup import FINE_LEVELS, SessionSetup
+from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
+from secagg.privacy import Adjacency, Unit
+from secagg.privacy.claim import refuse_delta
+from secagg.protection import USUAL, protection_named
+from secagg.randomness import RandomSource
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """What may be known of all members' data before anyone looks at a record.
+
+    `bound` is a public L2 bound of one input, None where there is none (features).
+    """
+
+    kind: str
+    input_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    schema: Schema | None
+    bound: float | None
+
+    @classmethod
+    def of_schema(cls, schema: Schema) -> PublicData:
+        """Tables of this schema."""
+        return cls("table", (schema.dimension,), schema.classes, schema, schema.bound)
+
+    @classmethod
+    def of_shape(cls, shape: tuple[int, ...], classes: tuple[str, ...]) -> PublicData:
+        """Images of two or three dimensions with values in [0, 1], or features of one."""
+        if len(shape) == 1:
+            return cls("features", shape, classes, None, None)
+        return cls("images", shape, classes, None, math.sqrt(math.prod(shape)))
+
+
+@dataclass(frozen=True)
+class PlanChoices:
+    """The choices of whoever writes the plan. None means: derive it."""
+
+    purpose: str = ""
+    method: str = "fedcgs"
+    parameters: tuple[tuple[str, Any], ...] = ()
+    class_gate: int = 0
+    backbone: str | None = None
+    expand: int = 0
+    radius: float | None = None
+    centre: float = 0.0
+    levels: int | None = None
+    normalisation: Normalisation | None = None
+    as_under_noise: bool = False
+    epsilon: float = math.inf
+    delta: float | None = None
+    adjacency: Adjacency | None = None
+    unit: Unit = Unit.RECORD
+    noise: NoiseFrom = NoiseFrom.CLIENT
+    shares: str | Mapping[str, float] | None = None
+    max_records: int = 1 << 16
+    at_least: int = 0
+    protection: str = USUAL
+    security: int = 128
+    colluders: int | None = None
+    dropouts: int | None = None
+    minimum_cohort: int = 1
+    cohort: int = 0
+    join_seconds: int = 600
+    step_seconds: int = 60
+    round_seconds: int | None = None
+    result: str = "members"
+
+
+LIKE_NOISE = 1.0
+"""Any finite ε: rules ask whether there is noise, not how much."""
+
+
+def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
+    """A plan for a fresh session.
+
+    Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
+    """
+    if math.isfinite(choices.epsilon) and choices.delta is not None:
+        refuse_delta(choices.delta)
+    try:
+        ruling = LIKE_NOISE if choices.as_under_noise else choices.epsilon
+        plan = _settled(_without_noise(data, roster, choices, randomness), ruling, len(roster.clients))
+        if math.isfinite(choices.epsilon):
+            plan = with_noise(plan, roster, choices)
+        setup = SessionSetup.of(plan, roster)
+        claim = setup.sum_claim
+    except MalformedMessage as error:
+        raise BadInput(f"there can be no such plan: {error.problem}", remedy="choose smaller numbers") from None
+    if claim is not None and not claim.holds_against_members and choices.colluders is None:
+        raise BadInput(
+            f"a head for the server from {len(roster.clients)} clients, none of which may collude, has noise that "
+            "would not hold against the members: each knows its own share",
+            remedy="ask for that with --colluders 0, or let the result go to members",
+        )
+    refuse_drowned_scores(setup)
+    method = method_of(plan)
+    check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
+    return plan
+
+
+def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
+    spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
+    features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
+    clients = choices.cohort or len(roster.clients)
+    colluders, dropouts = _find_tolerated(clients, choices)
+    normalised = normalisation_for(choices)
+    return Plan(
+        version=PLAN_VERSION,
+        session=randomness.bytes(32),
+        purpose=choices.purpose,
+        method=planned_method(choices.method),
+        parameters=_parameters(clients, colluders, dropouts, choices),
+        data_kind=data.kind,
+        schema=data.schema.to_json() if data.schema else "",
+        classes=data.classes,
+        backbone=planned_name(spec),
+        backbone_digest=bytes.fromhex(features.backbone.digest),
+        input_shape=data.input_shape,
+        expand=choices.expand,
+        dimension=features.dimension,
+        radius=1.0 if normalised is not Normalisation.NONE else _radius(data, features, choices),
+        levels=choices.levels or FINE_LEVELS,
+        centre=float(choices.centre),
+        max_records=choices.max_records,
+        at_least=choices.at_least,
+        protection=choices.protection,
+        colluders=colluders,
+        dropouts=dropouts,
+        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if choices.class_gate else 1),
+        epsilon=math.inf,
+        delta=0.0,
+        adjacency="",
+        unit=choices.unit.value,
+        roster=roster.digest,
+        result=choices.result,
+        normalisation=normalised.value,
+        noise="",
+        noises=(),
+        security=choices.security,
+        **_pace(choices),
+    )
+
+
+def _pace(choices: PlanChoices) -> dict[str, int]:
+    """How many are drawn for a round; how long members are waited for: at first, at a step, and in later rounds."""
+    step = choices.step_seconds
+    return {
+        "cohort": choices.cohort,
+        "join_seconds": choices.join_seconds,
+        "step_seconds": step,
+        "round_seconds": choices.round_seconds or step,
+    }
+
+
+def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
+    """Return the plan with the least noise for the chosen promise, on the coarsest grid that noise still dominates.
+
+    Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened. Noise
+    of members' own training hides no rounding: there the grid is a fine one.
+    """
+    if choices.delta is None or choices.adjacency is None:
+        raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
+    survivors = max(plan.minimum_cohort, (plan.cohort or len(roster.clients)) - plan.dropouts)
+    if choices.noise is NoiseFrom.MEMBER:
+        sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
+        promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
+        noises = training_noise(sums, *promise)
+    else:
+        noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
+        levels, noises = _least_noise(plan, roster, noisers, choices, choices.adjacency, choices.delta)
+    return replace(
+        plan,
+        levels=levels,
+        minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
+        epsilon=float(choices.epsilon),
+        delta=float(choices.delta),
+        adjacency=choices.adjacency.value,
+        noise=choices.noise.value,
+        noises=noises,
+    )
+
+
+def _least_noise(
+    plan: Plan, roster: Roster, noisers: NoiseParties, choices: PlanChoices, adjacency: Adjacency, delta: float
+) -> tuple[int, tuple[PlannedNoise, ...]]:
+    """The levels of the grid, and the noise. Raises BadInput where none keeps the promise, or others add it."""
+    levels = choices.levels or coarsest_levels(plan.dimension)
+    while True:
+        sums = _sums(plan, roster, levels, choices)
+        refuse_training_alone(sums)
+        moved = sensitivities(sums, choices.unit, adjacency, plan.max_records)
+        try:
+            return levels, noises_for(sums, moved, noisers, choices.epsilon, delta)
+        except BadInput:
+            if choices.levels is not None or levels >= FINE_LEVELS:
+                raise
+            levels *= 2
+
+
+def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
+    """The sums that a member is charged for; the chosen shares of μ² replace those of the first after a census."""
+    sums = list(method_of(plan).sums(plan.dimension, len(plan.classes), levels))
+    first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
+    sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
+    return charged(plan, sums, len(roster.clients))
+
+
+def coarsest_levels(dimension: int) -> int:
+    """R_q for normalised records: a power of two of at least 2¹⁰ and 16·√d.
+
+    A typical entry then is 16 grid units or more, so that rounding moves a record by at most 2 % of its length, at
+    random; the sum's noise is tens of whole records at any ε of use.
+    """
+    return int(1 << max(10, math.ceil(math.log2(16 * math.sqrt(dimension)))))
+
+
+def normalisation_for(choices: PlanChoices) -> Normalisation:
+    """The chosen one; with noise or refinement, the one that needs no constant, or the one with the chosen centre.
+
+    Raises BadInput where there is a radius too.
+    """
+    method = method_named(choices.method, dict(choices.parameters))
+    if choices.normalisation is not None:
+        chosen = choices.normalisation
+    elif math.isinf(choices.epsilon) and not choices.as_under_noise and not method.needs_unit_length:
+        chosen = Normalisation.NONE
+    else:
+        by_unit = choices.centre or method.keeps_mean
+        chosen = Normalisation.UNIT if by_unit else Normalisation.CENTRED_UNIT
+    if chosen is Normalisation.NONE and math.isfinite(choices.epsilon):
+        raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
+    if chosen is not Normalisation.NONE and choices.radius not in (None, 1.0):
+        raise BadInput("normalised records all have length 1", remedy="leave the radius out")
+    return chosen
+
+
+def usual_colluders(clients: int) -> int:
+    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    return int(clients >= 3)
+
+
+def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
+    """The chosen numbers of colluders and dropouts.
+
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
+    """
+    colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
+    if choices.dropouts is not None:
+        return colluders, choices.dropouts
+    usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
+    return colluders, max(0, min(usual, clients - choices.minimum_cohort))
+
+
+def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
+    """The method's parameters, with the class gate's threshold, as the plan's JSON.
+
+    Of the clients that hold a class in the census, `dropouts` may be missing later (every sum has all the others) and
+    `colluders` are not honest: the threshold leaves `class_gate` honest ones in every sum. Raises BadInput.
+    """
+    honest = choices.class_gate
+    threshold = honest + dropouts + colluders if honest else 0
+    if honest < 0 or threshold > clients:
+        raise BadInput(
+            f"a class gate of {honest}, beyond {dropouts} dropouts and {colluders} colluders, lets no class of "
+            f"{clients} clients pass",
+            remedy="lower the class gate, dropouts or colluders",
+        )
+    return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
+
+
+def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
+    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields.
+
+    Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
+    """
+    method = method_of(plan).settle(fixed_by(plan, epsilon, clients))
+    plan = replace(plan, parameters=canonical_json(method.parameters))
+    if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
+        return plan
+    return replace(plan, minimum_cohort=max(plan.minimum_cohort, clients - plan.dropouts))
+
+
+def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
+    """What a plan with this promise for so many clients fixes before anyone looks at a record."""
+    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    tolerated = clients, plan.colluders, plan.dropouts
+    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
+
+
+def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:
+    """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
+    if choices.radius is not None:
+        return float(choices.radius)
+    bound = features.bound(data.bound)
+    if bound is None:
+        raise BadInput("these features have no public bound", remedy="give a radius, a length that no record exceeds")
+    return round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))

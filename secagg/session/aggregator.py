@@ -1,0 +1,168 @@
+"""What a second party that takes uploads does on its own: collect them at its endpoint, then work on what it keeps.
+
+An upload is on the disk before it is in the transcript, and in the transcript before its receipt leaves. A restart
+feeds the transcript's uploads through the same state again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection import LocalParty
+from secagg.protection.interface import CollectingState, Transition, WorkingState
+from secagg.session.contribution import opening_noise_of
+from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.session.staging import Staging, read_vector
+from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+
+_log = logging.getLogger("secagg.aggregator")
+
+
+class AggregatorWork:
+    """One session's uploads at one aggregator, and its work on them. Clients are not waited for while they are `gone`.
+
+    Raises BadInput for a party that the plan's protection has take no uploads.
+    """
+
+    def __init__(
+        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
+    ) -> None:
+        parts = {part.receiver: part for part in setup.protection.deliveries(setup.context)}
+        if setup.protection.handover is None or me.member not in parts:
+            raise BadInput(f"a {setup.plan.protection} sum has no aggregators", remedy="stop this aggregator")
+        self._setup = setup
+        self._context = setup.context
+        self._handover = setup.protection.handover
+        self._size = parts[me.member].size
+        self._me = me
+        self._folder = folder
+        self._journal = journal
+        self._gone = gone
+        self._staging = Staging(folder)
+        self._collecting: CollectingState | None = None
+        self._is_closed = False
+        self._digests: dict[int, bytes] = {}
+        self._receipts: dict[int, bytes] = {}
+        self._complete = asyncio.Event()
+        for body, upload, _ in self._uploads():
+            self._digests[body.sender] = self._digest(upload, body.sender)
+        for record in journal.records():
+            if record.kind != "sent":
+                continue
+            body = peek(record.content)
+            self._is_closed |= body.step == self._handover.closed_by.__name__
+            if body.step == self._handover.receipt.__name__:
+                self._receipts[body.receiver] = record.content
+
+    async def work(self, state: Any) -> Transition:
+        """Do what the state waits for. Raises SessionAborted when too few clients have uploaded."""
+        if isinstance(state, CollectingState):
+            return await self._collect(state)
+        if isinstance(state, WorkingState):
+            self._is_closed = True
+            return await asyncio.to_thread(self._end, state)
+        raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+        """Take a client's part; return the frame with its receipt, the same each time.
+
+        Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
+        have not begun, SessionAborted once they are closed.
+        """
+        body = open_frame(frame, self._setup.roster, self._context.round_digest, member, self._me.member)
+        upload = payload_of(body, self._handover.upload)
+        name, head = self._setup.roster.name(member), chain(body.head, "sent", frame)
+        if (known := self._receipts.get(member)) and peek(known).seen == head:
+            return known  # even after the close: whoever lost its receipt is in the set all the same
+        self._open_for_uploads()
+        digest = self._digest(upload, member)
+        async with self._staging.receive(member, name, self._size, digest, parts) as part:
+            content = await asyncio.to_thread(part.read_bytes)
+            # Nothing is awaited from here on: another upload or the close cannot come between.
+            following = self._open_for_uploads().accept(self._context, self._me, upload, content)
+            if member not in self._receipts:
+                self._staging.keep(member, part)
+                self._digests[member] = digest
+                self._journal.append("received", frame)
+                receipt = following.receipt(self._context, self._me, member)
+                self._receipts[member] = self._answer(member, frame, receipt)
+                _log.info("an upload from %s", name)
+            self._collecting = following
+            self._look()
+        return self._receipts[member]
+
+    def _open_for_uploads(self) -> CollectingState:
+        if self._is_closed:
+            raise SessionAborted("this aggregator has closed its collection: the upload comes too late")
+        if self._collecting is None:
+            raise NotNow("this aggregator does not take uploads of this session yet")
+        return self._collecting
+
+    def _answer(self, member: int, frame: bytes, receipt: Any) -> bytes:
+        seen = chain(peek(frame).head, "sent", frame)
+        body = make_body(self._context.round_digest, self._me.member, member, self._journal.head, seen, receipt)
+        answer = sign_frame(self._me.identity, body)
+        self._journal.append("sent", answer)
+        return answer
+
+    async def _collect(self, state: CollectingState) -> Transition:
+        """Wait for all clients, or until the plan's time is over."""
+        state = self._relive(state)
+        self._collecting = state
+        self._look()
+        slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
+        clock = asyncio.get_running_loop().time
+        deadline = Deadline(self._folder, type(state).__name__, self._setup.join_seconds, slack, clock)
+        while not self._complete.is_set():
+            left = deadline.left(self._staging.longest_wait)
+            if left <= 0:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._complete.wait(), min(left, LOOK_SECONDS))
+        closing, self._collecting, self._is_closed = self._collecting, None, True
+        self._staging.end_all()
+        return self._end(closing)
+
+    def _relive(self, state: CollectingState) -> CollectingState:
+        """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""
+        for body, upload, frame in list(self._uploads()):
+            state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
+            if body.sender not in self._receipts:
+                receipt = state.receipt(self._context, self._me, body.sender)
+                self._receipts[body.sender] = self._answer(body.sender, frame, receipt)
+        return state
+
+    def _look(self) -> None:
+        """Whether everybody who may still come has come."""
+        if self._collecting is not None and set(self._context.clients) <= set(self._receipts) | self._gone:
+            self._complete.set()
+
+    def _end(self, state: WorkingState) -> Transition:
+        """What the state makes of the uploads that are kept, and of this party's own noise where the plan says so."""
+        return state.work(self._context, self._me, self._read_kept, opening_noise_of(self._setup, self._me.randomness))
+
+    def _digest(self, upload: Any, client: int) -> bytes:
+        """SHA-256 of the part of a client's upload that is for this party. Raises ProtocolViolation if unsigned."""
+        digest = self._handover.kept(self._context, upload, client, self._me.member)
+        if digest is None:
+            raise ProtocolViolation(client, "uploads what it did not sign as its own for this session's aggregators")
+        return digest
+
+    def _read_kept(self, client: int) -> bytes:
+        """A client's part, from this party's folder. Raises BadInput where it is not there as it was signed."""
+        return read_vector(self._folder, self._setup.roster.name(client), client, self._digests[client])
+
+    def _uploads(self) -> Iterator[tuple[FrameBody, Any, bytes]]:
+        """The transcript's frames with uploads, and what they hold."""
+        for record in self._journal.records():
+            if record.kind == "received" and (body := peek(record.content)).step == self._handover.upload.__name__:
+                yield body, payload_of(body, self._handover.upload), record.content

@@ -1,0 +1,375 @@
+"""One party's session with the server: state machine, transcript, memory and connections brought together.
+
+A client, an aggregator and a key holder differ in their states alone. The order at every step is: the server's frame
+is in the transcript; the next state and the frames that answer are remembered (bytes that go with them before); the
+answer is in the transcript; then, and only then, it leaves. A restart therefore sends the same bytes again, and never
+others; and what the server said first at a step is what counts.
+
+Only what the server signed for this session ends it, or what this party itself finds wrong in that. Anything else that
+comes instead of an answer is a hiccup of whoever carried it: it is asked again, and at last NotNow, with all kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.encoding import Integers
+from secagg.errors import (
+    COUNTS,
+    BadInput,
+    ImpossibleSum,
+    LeftBehind,
+    MalformedMessage,
+    NotNow,
+    ProtocolViolation,
+    SecaggError,
+    ServerAway,
+    SessionAborted,
+)
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection import Delivery, LocalParty, Script
+from secagg.protection.draw import Draw
+from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
+from secagg.protection.messages import Abort, Outcome, Receipt
+from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
+from secagg.session.hearing import Connection, Hearing
+from secagg.session.member_transcript import MemberTranscript
+from secagg.session.outcome import HEAD_FILE
+from secagg.session.rounds import acknowledgement_of, opening_after
+from secagg.session.sealed_state import Memory
+from secagg.session.told import Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.system.files import write_synced
+from secagg.transcript import Journal, payload_of, peek
+
+VECTOR_FILE = "protected.bin"
+_GRACE_SECONDS = 60.0
+_LEAVING_SECONDS = 10.0
+
+
+async def _never(state: Any) -> Transition:
+    raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a session asks of its surroundings.
+
+    `progress` is told what happens. `vector` computes a client's flat vector when it is needed; `before_upload` runs
+    when its bytes are fixed and before the first of them leaves. `work` does what a second party does on its own.
+    """
+
+    progress: Callable[[str], None]
+    vector: Callable[[], Integers] | None = None
+    before_upload: Callable[[], None] = lambda: None
+    work: Callable[[Any], Awaitable[Transition]] = field(default=_never)
+
+
+class MemberSession:
+    """Drives one party through one session; safe to run again after a crash at any point.
+
+    `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only when it comes
+    back.
+    """
+
+    def __init__(
+        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, hooks: Hooks, stays: bool = True
+    ) -> None:
+        self._setup = setup
+        self._context = setup.context
+        self._me = me
+        self._script = _script(setup, me)
+        self._folder = folder
+        self._vector_file = folder / VECTOR_FILE
+        self._transcript = MemberTranscript(setup, me, journal, self._script.announcement)
+        self._hooks = hooks
+        self._hearing = Hearing(setup, me.member, hooks.progress)
+        self._stays = stays
+        self._memory = Memory(folder, self._script.states, me.randomness)
+        try:
+            self._transcript.relive()
+        except SessionAborted:
+            self._forget()  # a crash may have come between the end and the erasure
+            raise
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once the transcript holds it."""
+        return self._transcript.outcome
+
+    @property
+    def draw(self) -> Draw | None:
+        """The draw, in a session that is one and has come so far."""
+        return next(iter(self._transcript.payloads(Draw)), None) if self._setup.is_draw else None
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether a client's vector is fixed: the same bytes leave again, and it is not computed again."""
+        _, frames = self._memory.recall() or (None, ())
+        return self._transcript.has_announced or any(self._transcript.announces(peek(frame)) for frame in frames)
+
+    async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
+        """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
+
+        None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
+        without one (for ever), NotNow when it may go on later.
+        """
+        try:
+            outcome = self._checked() or await self._steps({**(others or {}), SERVER_INDEX: server})
+            if outcome is None:
+                return None
+            if self._is_client and self._me.member not in outcome.members:
+                raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
+            if not self._transcript.acknowledgement:  # written down when all was there and checked
+                await self._complete(server, outcome)
+                self._transcript.sent(self._transcript.sign(acknowledgement_of(self._setup, outcome)))
+            self._forget()
+            await self._acknowledge(server)
+            return outcome
+        except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
+            self._setup.roster.name_culprit(error)
+            await self._leave(server, error)
+            opened = self.outcome is not None and not self._setup.is_draw
+            raise SessionAborted(f"this party leaves: {error}{f'; a sum was opened: {COUNTS}' * opened}") from None
+        except SessionAborted as error:
+            self._end(error)
+            raise
+
+    def _checked(self) -> Outcome | None:
+        """The outcome that an earlier life wrote down, checked by the state that awaited it; None without one.
+
+        That life may have ended before the check. Raises what `advance` raises, LeftBehind where the state is gone.
+        """
+        outcome = self.outcome
+        if outcome is None or self._transcript.acknowledgement:
+            return outcome
+        recalled = self._recall()
+        state: Any = recalled[0] if recalled is not None else self._script.begin(self._context, self._me).state
+        while state.awaits is not Outcome:  # a step that sends nothing is not remembered
+            (heard,) = self._transcript.payloads(state.awaits)
+            state = state.advance(self._context, self._me, heard).state
+        state.advance(self._context, self._me, outcome)
+        return outcome
+
+    async def _complete(self, server: Connection, outcome: Outcome) -> None:
+        """Have all that the outcome names, and check it: what follows from the sum here is made here, not asked for.
+
+        Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
+        ImpossibleSum.
+        """
+        setup, round_digest = self._setup, self._context.round_digest
+        require_shape(setup, outcome)
+        files = Files(setup, outcome, self._folder)
+        if outcome.release:
+            await read_attached(self._hearing, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
+            own = await asyncio.to_thread(lambda: files.own)
+            if own is not None and setup.known_round is not None:
+                require_lengths(setup, outcome, own)
+        if outcome.head and not files.head:
+            await read_attached(self._hearing, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
+        opening, state = opening_after(setup, outcome), self._folder.parent
+        if opening is not None and not files.broadcast:
+            await read_opening_of(self._hearing, server, opening, state)
+        told = files.told
+        if told is None:
+            raise BadInput(f"files are gone from {self._folder}", remedy="start again")
+        await asyncio.to_thread(check_outcome, setup, told, files.own)
+        require_possible(files.own)
+        if told.head:
+            write_synced(self._folder / HEAD_FILE, told.head)
+        if opening is not None:
+            keep_opening(state, opening, told.broadcast)
+
+    @property
+    def _is_client(self) -> bool:
+        return self._me.member in self._context.identities
+
+    async def _steps(self, connections: Mapping[int, Connection]) -> Outcome | None:
+        state, frames = self._recall() or self._keep(self._script.begin(self._context, self._me))
+        while True:
+            self._transcript.sent(frames)
+            await self._send_all(connections, state, frames)
+            if isinstance(state, WorkingState):
+                incoming = None
+                await self._begun(connections[SERVER_INDEX], state)
+            else:
+                try:
+                    incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
+                except SessionAborted as error:
+                    raise await self._explain(connections[SERVER_INDEX], state, error) from None
+                if incoming is None:
+                    return None
+            transition = await self._own_step(connections[SERVER_INDEX], state, incoming)
+            if self.outcome is not None:
+                return self.outcome
+            state, frames = self._keep(transition)
+
+    def _recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
+        """The last state and its frames; None for a party that has sent nothing. Raises LeftBehind where it is gone."""
+        recalled = self._memory.recall()
+        if recalled is None and self._transcript.has_sent:
+            raise LeftBehind("what this party remembered of the session is lost; it has dropped out")
+        return recalled
+
+    async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
+        """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
+        try:
+            if isinstance(state, WorkingState):
+                return await self._hooks.work(state)
+            following: Transition = state.advance(self._context, self._me, incoming)
+            return following
+        except SessionAborted as error:
+            await self._leave(connection, error)
+            raise
+
+    def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
+        """Remember the next state and the frames that leave from it; the bytes that go with them first."""
+        if isinstance(transition.state, ReadyState) and self._hooks.vector is not None:
+            self._hooks.progress("protecting the statistics")
+            residues = self._context.ring.encode(self._hooks.vector())
+            transition = transition.state.protect(self._context, self._me, residues)
+        if transition.vector is not None:
+            write_synced(self._vector_file, transition.vector)
+            self._hooks.before_upload()
+        if transition.outgoing is None:
+            return transition.state, ()
+        frames = self._transcript.sign(transition.outgoing, tuple(self._deliveries(type(transition.outgoing))))
+        self._memory.keep(transition.state, frames)
+        return transition.state, frames
+
+    def _deliveries(self, message: type) -> dict[int, Delivery]:
+        """Who gets a message, and which bytes of the vector go with it."""
+        if self._is_client and message is self._script.announcement:
+            return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
+        return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
+
+    async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
+        """Send what leaves from a state. A second party that is gone is no matter once there is an outcome."""
+        try:
+            for frame in frames:
+                await self._send(connections, state, frame)
+        except ServerAway:
+            if not isinstance(state, ReceiptState):
+                raise
+            with contextlib.suppress(SecaggError):
+                if await connections[SERVER_INDEX].fetch(self._context.round_digest, Outcome.__name__, 0.0):
+                    return
+            raise
+
+    async def _begun(self, connection: Connection, state: WorkingState) -> None:
+        """Wait for the server's word that opens a party's own work, where there is one."""
+        if state.opened_by is not None:
+            await self._receive(connection, state.opened_by)
+
+    async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
+        body = peek(frame)
+        connection = connections[body.receiver]
+        if not self._transcript.announces(body):
+            await connection.submit(frame)
+        elif body.receiver not in self._transcript.receipts:
+            self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
+            if not self._vector_file.exists():
+                raise LeftBehind("the protected bytes are lost and no others are ever made; it has dropped out")
+            part = self._deliveries(self._script.announcement)[body.receiver]
+            upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
+            if body.receiver == SERVER_INDEX:
+                await upload()
+            else:
+                reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
+                state.check_receipt(self._context, payload_of(answer, state.receipt))
+                self._transcript.received(reply)
+
+    async def _receive(self, connection: Connection, expected: type) -> Any:
+        """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
+        if (heard := self._transcript.heard) is not None and heard.step == expected.__name__:
+            return payload_of(heard, expected)
+        waits = self._stays or expected is not Outcome
+        self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
+        plan = self._setup.plan
+        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
+
+        async def ask() -> bytes:
+            data = await connection.fetch(self._context.round_digest, expected.__name__, seconds)
+            if not data:
+                raise _NothingYet
+            return data
+
+        try:
+            data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+        except _NothingYet:
+            if waits:
+                raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
+            return None
+        if body.step != Abort.__name__:
+            payload_of(body, expected)
+        self._transcript.received(data)
+        return payload_of(body, expected)
+
+    async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
+        """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
+        if not isinstance(state, ReceiptState):
+            return error
+        with contextlib.suppress(SecaggError):
+            data = await connection.fetch(self._context.round_digest, state.evidence.__name__, 0.0)
+            evidence = payload_of(self._transcript.open_servers(data), state.evidence)
+            self._transcript.received(data)
+            if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):
+                return SessionAborted(
+                    f"{', '.join(liars)} signed a receipt for this upload and left it out; the transcript is the proof"
+                )
+        return error
+
+    async def _acknowledge(self, connection: Connection) -> None:
+        """Countersign the server's transcript and have one's own countersigned."""
+        transcript = self._transcript
+        if transcript.is_countersigned:
+            return
+        expected_head = transcript.head
+        try:
+            ask = partial(connection.submit, transcript.acknowledgement)
+            receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
+        except ServerAway as error:
+            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
+            return
+        payload_of(body, Receipt)
+        if body.seen != expected_head:
+            raise ProtocolViolation(SERVER_INDEX, "countersigned another transcript than this one")
+        transcript.received(receipt)
+
+    async def _leave(self, connection: Connection, error: SecaggError) -> None:
+        """Say why, if the server still listens, and never come back to this session."""
+        self._end(error)
+        with contextlib.suppress(SecaggError, TimeoutError):
+            (frame,) = self._transcript.sign(Abort(str(error)[:2000]))
+            self._transcript.sent((frame,))
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                await connection.submit(frame)
+
+    def _end(self, error: SecaggError) -> None:
+        reason = error.reason if isinstance(error, SessionAborted) else str(error)
+        self._transcript.ended(reason)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._vector_file.unlink(missing_ok=True)
+        self._memory.erase()
+
+
+class _NothingYet(Exception):
+    """The server has no frame of the step."""
+
+
+def _script(setup: SessionSetup, me: LocalParty) -> Script:
+    """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
+    protection = setup.protocol
+    if me.member in setup.context.identities:
+        return protection.client
+    if me.member in setup.context.seconds and protection.second is not None:
+        return protection.second
+    raise SessionAborted(f"member {me.member} has no part in a {setup.plan.protection} sum")

@@ -1,0 +1,195 @@
+"""What comes of the opened sum: the blocks, the head, their digests, and the files that hold them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from methods.round import Opened, Round
+from secagg.agreement.plan import Plan
+from secagg.crypto.labels import digest
+from secagg.encoding import Integers, sanity_failures, sum_digest
+from secagg.errors import COUNTS, BadInput, SessionAborted
+from secagg.heads import Artifact, to_safetensors
+from secagg.networks import TrainedModel
+from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.sum_bounds import broken_bounds
+from secagg.protection import SumToOpen
+from secagg.protection.messages import Announcement, Attachment, Outcome
+from secagg.session.attachments import SUM_FILE, keep_opening
+from secagg.session.pipeline import Pipeline
+from secagg.session.rounds import opening_after
+from secagg.session.staging import add_up
+from secagg.system.files import write_synced
+
+HEAD_FILE = "head.safetensors"
+RESULT_FILE = "result.json"
+"""What a server says at the end of a plan, in the folder of its last session."""
+PERSONAL_FILE = "personal-{}.safetensors"
+"""A model that is a member's own, by its name."""
+TORCH_FILE = "head.pt"
+AGGREGATE_FILE = "aggregate.npz"
+NO_ARTIFACT = bytes(32)
+"""Stands for the digest of an artifact where there is none."""
+
+
+@dataclass(frozen=True)
+class SumResult:
+    """The opened sum and the artifact built from it, None where another sum must come first.
+
+    `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
+    of `sum_bounds`: whoever is shown the sum refuses that.
+    """
+
+    members: tuple[int, ...]
+    vector: Integers = field(repr=False)
+    blocks: Mapping[str, Integers] = field(repr=False)
+    artifact: Artifact | None
+    doubts: tuple[str, ...]
+    following: Round | None = field(default=None, repr=False)
+    impossible: tuple[str, ...] = ()
+
+    @cached_property
+    def aggregate_sha256(self) -> bytes:
+        """SHA-256 of the opened blocks as little-endian int64 in layout order."""
+        return sum_digest(self.vector)
+
+    @cached_property
+    def broadcast(self) -> bytes:
+        """What opens the next round; empty after the last."""
+        return self.following.broadcast() if self.following is not None else b""
+
+    @property
+    def opens(self) -> Attachment | None:
+        """What names the broadcast; None after the last."""
+        return Attachment.of(self.broadcast) if self.broadcast else None
+
+    @property
+    def artifact_sha256(self) -> bytes:
+        """The artifact's digest (`Artifact.digest`); zero bytes where there is none."""
+        return bytes.fromhex(self.artifact.digest) if self.artifact is not None else NO_ARTIFACT
+
+    def require_artifact(self) -> Artifact:
+        """The artifact. Raises BadInput after a sum that gives none, which no last one is."""
+        if self.artifact is None:
+            raise BadInput("this sum gives no head", remedy="open the sums that follow it")
+        return self.artifact
+
+
+def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
+    """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
+
+    There is no step where the session's round is not known. `seed` is the step's public randomness, by default what
+    plan and sum decide.
+    """
+    blocks = setup.layout.split(vector)
+    impossible = broken_bounds(setup, len(members), blocks)
+    if setup.known_round is None:
+        return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
+    step = setup.round.finalize(_opened(setup, members, vector, seed))
+    doubts = tuple(dict.fromkeys((*impossible, *_doubts(setup, blocks))))
+    return SumResult(members, vector, blocks, step.artifact, doubts, step.next_round, impossible)
+
+
+def personal_models(
+    setup: SessionSetup, members: tuple[int, ...], vector: Integers, state: bytes
+) -> Mapping[str, TrainedModel]:
+    """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
+
+    Raises BadInput for a state that is not that round's.
+    """
+    return setup.round.personal(state, _opened(setup, members, vector))
+
+
+def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+    noise = setup.opened_noise(len(members))
+    seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
+    return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
+
+
+def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+    """List the blocks of an exact sum that do not belong together, as in no honest sum."""
+    if setup.calibration is not None:
+        return ()
+    grid = setup.plan.grid
+    return (*sanity_failures(setup.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
+
+
+def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
+    """Add the vectors in the session's folder up, open their sum, and build the head.
+
+    Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
+    no head.
+    """
+    total = add_up(folder, {member: uploads[member] for member in ready.vectors}, setup.context)
+    try:
+        return conclude(setup, ready.members, ready.open(setup.context, total))
+    except BadInput as error:
+        raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
+
+
+def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:
+    """Write the sum, the head if any, and what opens the next round, if any; return what the members are told.
+
+    After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
+    """
+    release, opening = pack_sum(setup, result.vector), opening_after(setup, result)
+    write_synced(folder / SUM_FILE, release)
+    if opening is not None:
+        keep_opening(folder.parent, opening, result.broadcast)
+    if setup.is_last or not setup.shows_sum:
+        blocks = io.BytesIO()
+        np.savez(blocks, allow_pickle=False, **dict(result.blocks))
+        write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
+    head = head_file(setup, result)
+    if head:
+        write_synced(folder / HEAD_FILE, head)
+    return Outcome(
+        result.members,
+        result.aggregate_sha256,
+        result.artifact_sha256,
+        (Attachment.of(head),) if head and setup.plan.result == "members" else (),
+        (result.opens,) if result.opens is not None else (),
+        (Attachment.of(release),) if setup.shows_sum else (),
+    )
+
+
+def pack_sum(setup: SessionSetup, vector: Integers) -> bytes:
+    """An opened sum in ring width. Raises CapacityExceeded for one that the ring does not hold."""
+    return setup.context.ring.pack(setup.context.ring.encode(vector))
+
+
+def unpack_sum(setup: SessionSetup, packed: bytes) -> Integers:
+    """Undo `pack_sum`. Raises MalformedMessage for another length than the plan's."""
+    return setup.context.ring.decode(setup.context.ring.unpack(packed, setup.context.length))
+
+
+def head_file(setup: SessionSetup, result: SumResult) -> bytes:
+    """The head's file, with all that `predict` needs to know; empty where the sum gives no head."""
+    return to_safetensors(result.artifact, metadata_of(setup.plan)) if result.artifact is not None else b""
+
+
+def metadata_of(plan: Plan) -> dict[str, str]:
+    """What the head's file says of where it belongs."""
+    return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
+
+
+def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
+    """Write the models that the plan leaves a member for itself, from its private `state`; return where, by name.
+
+    They are trained on its records and for nobody else. `outcome` is the last one's, and checked; what it names lies in
+    the session's `folder`. Raises BadInput for a state that is not that round's.
+    """
+    if not outcome.release:
+        return {}
+    paths = {}
+    total = unpack_sum(setup, (folder / SUM_FILE).read_bytes())
+    for name, model in personal_models(setup, outcome.members, total, state).items():
+        paths[name] = folder / PERSONAL_FILE.format(name)
+        write_synced(paths[name], to_safetensors(model, metadata_of(setup.plan)))
+    return paths

@@ -1,0 +1,107 @@
+"""The end of what finished sessions leave: vectors, and all sums and states but a plan's newest.
+
+Transcripts, with the signed digests of all of these, and heads stay. Until then a party keeps them for `verify` and
+`audit`. Whoever later breaks the key agreement opens every single vector with them and a transcript: they are kept no
+longer than somebody means to check them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from methods import method_of
+from secagg.agreement.plan import Plan
+from secagg.errors import BadInput
+from secagg.protection.messages import Outcome
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
+from secagg.session.member_session import VECTOR_FILE
+from secagg.session.staging import vector_path
+from secagg.session.transcripts import outcome_of, round_of
+from secagg.system.files import sync_folder
+from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, peek
+from secagg.wire import decode
+
+
+def session_folders(state: Path) -> tuple[Path, ...]:
+    """The folders of a party's sessions, by name. Raises BadInput for a folder that is none of a party's."""
+    found = tuple(sorted(path.parent for path in state.glob(f"*/{FILE_NAME}")))
+    if not found:
+        raise BadInput(f"there are no sessions in {state}", remedy="give the --state folder of a party")
+    return found
+
+
+def purge(folder: Path) -> int | None:
+    """Delete the vectors in a session's folder; return how many there were. None: the session is not over, they stay.
+
+    Raises BadInput while another process is at work in the folder, or when the disk refuses, TranscriptInvalid for a
+    transcript that does not say whether the session is over.
+    """
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        if not any(map(_is_end, journal.records())):
+            return None
+        uploads = vector_path(folder, 0).parent
+        vectors = [*uploads.glob("*"), *folder.glob(VECTOR_FILE)]
+        try:
+            for path in vectors:
+                path.unlink()
+            if uploads.exists():
+                shutil.rmtree(uploads)
+            sync_folder(folder)
+        except OSError as error:
+            raise BadInput(f"cannot delete the vectors in {folder} ({error.strerror})") from None
+        return len(vectors)
+
+
+def purge_sum(folder: Path) -> int:
+    """Delete the opened sum in a session's folder, and what opened the session; return how many files there were.
+
+    To be asked of `earlier_sessions` alone. Raises what `purge` raises.
+    """
+    with closing(Journal(folder / FILE_NAME)):
+        found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE) if path.exists()]
+        try:
+            for path in found:
+                path.unlink()
+            sync_folder(folder)
+        except OSError as error:
+            raise BadInput(f"cannot delete the sum in {folder} ({error.strerror})") from None
+        return len(found)
+
+
+def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
+    """Those of the folders whose session is over, and followed by another one of its plan that is over too.
+
+    Nobody needs their sums to go on; the latest's some member may not have yet. While a plan has rounds to come, only
+    where what opens a round is all of it: else a party that starts again goes through the sums before.
+    """
+    over: dict[bytes, list[tuple[int, Path, Outcome | None]]] = {}
+    for folder in folders:
+        records = tuple(iterate_transcript(folder / FILE_NAME, torn_tail_allowed=True))
+        plans = [record.content for record in records if record.kind == "plan"]
+        if plans and any(map(_is_end, records)):
+            over.setdefault(plans[0], []).append((round_of(folder / FILE_NAME), folder, outcome_of(records)))
+    found = set[Path]()
+    for plan, sessions in over.items():
+        *earlier, (_, _, outcome) = sorted(sessions, key=lambda session: session[0])
+        if outcome is None or outcome.opens is None or _opens_alone(decode(Plan, plan)):
+            found.update(folder for _, folder, _ in earlier)
+    return frozenset(found)
+
+
+def _opens_alone(plan: Plan) -> bool:
+    """Whether what opens a round of the plan is all of it; no where its model's file is not at hand."""
+    try:
+        begun = method_of(plan).begin(plan.dimension, len(plan.classes), plan.levels)
+    except BadInput:
+        return False
+    return begun.stands_alone
+
+
+def _is_end(record: Record) -> bool:
+    """Whether a record ends its session: no vector is read after it."""
+    return record.kind == "aborted" or (
+        record.kind in ("sent", "received") and peek(record.content).step == Outcome.__name__
+    )

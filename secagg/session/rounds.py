@@ -1,0 +1,116 @@
+"""The walk through a plan: one session for each round, until an outcome opens none. Whoever walks does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection.draw import Draw
+from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
+
+LAST = bytes(32)
+"""What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
+
+
+class Ended(Protocol):
+    """How a session ended: an `Outcome` as the server tells it, or a `SumResult` where the sum was opened."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The clients in the sum."""
+        ...
+
+    @property
+    def aggregate_sha256(self) -> bytes:
+        """The digest of the opened sum."""
+        ...
+
+    @property
+    def opens(self) -> Attachment | None:
+        """What names the broadcast that opens the next round; None after the last."""
+        ...
+
+
+E = TypeVar("E", bound=Ended)
+
+
+class Rounds(Generic[E]):
+    """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
+
+    `gone` are the clients that were not in the latest sum that they could be in: nobody waits for them, but for those
+    that knock. A new set after each session, which changes while its session is open.
+
+    So it may be taken up again, as by a server that waits for outcomes:
+
+        for setup in rounds:
+            rounds.ended(*carry_out(setup))
+    """
+
+    def __init__(self, first: SessionSetup) -> None:
+        self._due: SessionSetup | None = first
+        self._open = first
+        self.done: list[tuple[SessionSetup, E]] = []
+        self.gone: set[int] = set()
+        self._knocked: set[int] = set()
+
+    def __iter__(self) -> Iterator[SessionSetup]:
+        while (setup := self._due) is not None:
+            self._open, self._due = setup, None
+            yield setup
+
+    def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
+        """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
+
+        With a `draw` it was that of the cohorts. Raises what `SessionSetup.following` raises, or `SessionSetup.drawn`.
+        """
+        self.done.append((self._open, how))
+        knocked, self._knocked = self._knocked, set()
+        self.gone = (self.gone | set(self._open.context.clients)) - set(how.members) - knocked
+        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
+
+    def knock(self, client: int) -> None:
+        """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
+        self._knocked.add(client)
+        self.gone.discard(client)
+
+    def go_on_at(self, setup: SessionSetup) -> None:
+        """The next session is a later one: this party has missed those between."""
+        self._due = setup
+
+    @property
+    def last(self) -> E:
+        """How the latest session ended."""
+        return self.done[-1][1]
+
+
+def opening_after(setup: SessionSetup, how: Ended) -> RoundOpening | None:
+    """What an end tells of the next round; None after the last."""
+    if how.opens is None:
+        return None
+    return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
+
+
+def following_setup(setup: SessionSetup, how: Ended, broadcast: bytes = b"") -> SessionSetup | None:
+    """The session that an end opens; None after the last.
+
+    What it sums is known with the `broadcast` that opens it. Raises what `SessionSetup.following` raises.
+    """
+    opening = opening_after(setup, how)
+    return None if opening is None else setup.following(opening, broadcast)
+
+
+def acknowledgement_of(setup: SessionSetup, how: Outcome) -> Acknowledgement:
+    """What a party signs that has checked a session's end: the sum, and what that opens for it.
+
+    So many clients say so of a round that one that was away may believe them (`secagg.session.returning`).
+    """
+    opening = opening_after(setup, how) or end_after(setup, how)
+    return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
+
+
+def end_after(setup: SessionSetup, outcome: Outcome) -> RoundOpening | None:
+    """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
+    if not setup.seed or not setup.is_last or not outcome.head:
+        return None
+    return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])

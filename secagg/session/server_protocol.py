@@ -1,0 +1,227 @@
+"""The server's protocol without disk, network and clock: frames and decisions in, messages out.
+
+The live server and `secagg verify` run this same object: one as things happen, the other from the transcript.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection import SumToDeclare, SumToOpen
+from secagg.protection.interface import ServerState, VectorState
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
+from secagg.session.rounds import acknowledgement_of
+from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
+
+
+class ServerProtocol:
+    """Where the session stands, who has said what, and which messages are due."""
+
+    def __init__(self, setup: SessionSetup) -> None:
+        self._setup = setup
+        self._step: ServerState | None = setup.protocol.begin_server(setup.context)
+        self._taken: dict[tuple[int, str], bytes] = {}
+        self._past: set[str] = set()
+        self._reasons: dict[int, str] = {}
+        self._own_heads = {NOT_SEEN}
+        self.client_heads: dict[int, bytes] = {}
+        self.uploads: dict[int, Announcement] = {}
+        self.acknowledgements: dict[int, bytes] = {}
+        self._acknowledgement: Acknowledgement | None = None
+        self.due: dict[str, Mapping[int, Any]] = {}
+        self.recipients: dict[str, frozenset[int]] = {}
+        self.sum_to_declare: SumToDeclare | None = None
+        self.sum_to_open: SumToOpen | None = None
+        self.outcome: Outcome | None = None
+        self.failure: str | None = None
+
+    @property
+    def awaits(self) -> str:
+        """Name of the message that the clients owe now; "Acknowledgement" after the last step."""
+        return Acknowledgement.__name__ if self._step is None else self._step.awaits.__name__
+
+    @property
+    def vectors(self) -> VectorState | None:
+        """The present step, if it collects announcements and their bytes."""
+        return self._step if isinstance(self._step, VectorState) else None
+
+    @property
+    def seconds_to_wait(self) -> int:
+        """How long the present step may take, from the plan.
+
+        Where clients speak once, they come back for the outcome in their own time. Second parties may themselves wait
+        as long for the clients before they answer.
+        """
+        plan, setup = self._setup.plan, self._setup
+        if self._step is None:
+            return plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
+        joining = setup.join_seconds if self._step.is_joining else plan.step_seconds
+        return joining + (plan.step_seconds if self._step.expected & set(setup.context.seconds) else 0)
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether parties may still come."""
+        return self._step is not None and self._step.is_joining
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the present step can be closed before its deadline."""
+        return (self._step is not None and self._step.complete) or not self.waiting_for
+
+    @property
+    def is_short(self) -> bool:
+        """Whether too few have answered the present step: closing it now would end the session."""
+        return self._step is not None and self._step.is_short
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Names of those who may still answer the present step: neither heard nor gone."""
+        expected = self._step.expected if self._step is not None else self.recipients.get(Outcome.__name__, ())
+        heard = {member for member, step in self._taken if step in (self.awaits, Abort.__name__)}
+        return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
+
+    @property
+    def heard(self) -> tuple[str, ...]:
+        """Names of those who have answered the present step."""
+        answered = sorted(member for member, step in self._taken if step == self.awaits)
+        return tuple(map(self._setup.roster.name, answered))
+
+    @property
+    def present(self) -> frozenset[int]:
+        """Who has taken part and has not left."""
+        return frozenset(self.client_heads) - frozenset(self._reasons)
+
+    def is_left_out(self, member: int) -> bool:
+        """Whether the session goes on without a client: what it was told last, or others were, is not for it."""
+        clients = set(self._setup.context.clients)
+        told = [who for who in self.recipients.values() if who & clients]
+        return member in clients and bool(told) and member not in told[-1]
+
+    def open(self, member: int, frame: bytes) -> FrameBody:
+        """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
+        body = open_frame(frame, self._setup.roster, self._setup.context.round_digest, member, SERVER_INDEX)
+        if body.seen not in self._own_heads:
+            raise ProtocolViolation(member, "has seen another transcript than this server's")
+        return body
+
+    def is_wanted(self, member: int, frame: bytes, body: FrameBody) -> bool:
+        """Whether the frame belongs to the present step and is new.
+
+        False for an exact repetition and for a message of a step that is over (its sender learns at the next one
+        whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
+        of a step that has not begun.
+        """
+        known = self._taken.get((member, body.step))
+        if known is not None:
+            if known != hashlib.sha256(frame).digest():
+                raise ProtocolViolation(member, f"sent a second, different {body.step}")
+            return False
+        if body.step in self._past:
+            return False
+        if body.step not in (self.awaits, Abort.__name__):
+            raise ProtocolViolation(member, f"sent {body.step} while {self.awaits} is awaited")
+        return True
+
+    def take(self, member: int, frame: bytes, body: FrameBody) -> None:
+        """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
+        step = self._step
+        if body.step == Abort.__name__:
+            self._reasons[member] = payload_of(body, Abort).reason
+        elif step is None:
+            self._check_acknowledgement(member, payload_of(body, Acknowledgement))
+            self.acknowledgements[member] = frame
+        else:
+            payload = payload_of(body, step.awaits)
+            step.accept(member, payload)
+            if isinstance(payload, Announcement):
+                self.uploads[member] = payload
+        self._taken[member, body.step] = hashlib.sha256(frame).digest()
+        self.client_heads[member] = chain(body.head, "sent", frame)
+
+    def relive(self, record: Record) -> None:
+        """Let a record of this server's own transcript act once more. Raises what the parts of the protocol raise."""
+        if record.kind == "received":
+            sender = peek(record.content).sender
+            self.take(sender, record.content, self.open(sender, record.content))
+        elif record.kind == "closed":
+            self.close()
+        elif record.kind == "aborted":
+            self.failure = record.content.decode(errors="replace")
+        elif record.kind == "sent":
+            body = peek(record.content)
+            self.sent(chain(body.head, "sent", record.content))
+            if body.step == Outcome.__name__:
+                self.conclude(payload_of(body, Outcome))
+            elif self.sum_to_declare is not None and body.step == self.sum_to_declare.requests.__name__:
+                self.declare(payload_of(body, self.sum_to_declare.requests))
+
+    def close(self) -> None:
+        """End the present step. When the session cannot go on, `failure` says why and no step is left."""
+        if self._step is None:
+            raise MalformedMessage("closed", "there is no step left to close")
+        self._past.add(self.awaits)
+        try:
+            following, messages = self._step.close()
+        except (SessionAborted, ProtocolViolation) as error:
+            reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
+            self._step, self.failure = None, "; ".join((reason, *self._tell(), *self._counts()))
+            return
+        self._owe(messages)
+        if isinstance(following, ServerState):
+            self._step = following
+        elif isinstance(following, SumToDeclare):
+            self._step, self.sum_to_declare = None, following
+        else:
+            self._step, self.sum_to_open = None, following
+
+    @property
+    def revealed(self) -> str:
+        """Why somebody may know the sum by now, published or not; empty before."""
+        protection = self._setup.protocol
+        step = protection.reveals.__name__
+        is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
+        return protection.revealed if is_revealed else ""
+
+    def _counts(self) -> tuple[str, ...]:
+        """What an end without a published sum must say where somebody may know it."""
+        return (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
+
+    def _tell(self) -> tuple[str, ...]:
+        """Why second parties have left, in their own words: without them there is no sum."""
+        left = [index for index in self._setup.context.seconds if index in self._reasons]
+        return tuple(f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in left)
+
+    def declare(self, request: Any) -> None:
+        """The sum is made: it is shown to the party that can open it. Raises ProtocolViolation for another sum's."""
+        if self.sum_to_declare is None:
+            raise MalformedMessage(type(request).__name__, "there is no sum to declare")
+        self._step, messages = self.sum_to_declare.requested(request)
+        self.sum_to_declare = None
+        self._owe(messages)
+
+    def conclude(self, outcome: Outcome) -> None:
+        """The sum is opened: the outcome is due to everyone in it, and to the second parties."""
+        self.outcome = outcome
+        self._acknowledgement = acknowledgement_of(self._setup, outcome)
+        self._owe(dict.fromkeys((*outcome.members, *self._setup.context.seconds), outcome))
+
+    def _owe(self, messages: Mapping[int, Any]) -> None:
+        """Messages of one class are due, and those to whom they are due may ask for them."""
+        if messages:
+            step = type(next(iter(messages.values()))).__name__
+            self.due[step] = messages
+            self.recipients[step] = frozenset(messages)
+
+    def sent(self, head: bytes) -> None:
+        """Remember a head that clients may countersign."""
+        self._own_heads.add(head)
+
+    def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
+        told = self.recipients.get(Outcome.__name__, frozenset())
+        if member not in told or payload != self._acknowledgement:
+            raise ProtocolViolation(member, "acknowledges another outcome")

@@ -1,0 +1,397 @@
+"""The server's session: protocol, transcript, uploads and deadlines brought together.
+
+The transcript is the server's only memory of the protocol. Every accepted frame is in it before it is acknowledged,
+every decision ("closed") before it is acted on, every frame that goes out before anyone can fetch it. A restart
+feeds the transcript through the same protocol and goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, NoReturn
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection import SumToDeclare, SumToOpen
+from secagg.protection.draw import Draw, Drawn
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
+from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.session.outbox import Outbox
+from secagg.session.outcome import HEAD_FILE, SumResult, open_sum
+from secagg.session.returning import show_return
+from secagg.session.server_protocol import ServerProtocol
+from secagg.session.staging import Staging, read_vector
+from secagg.session.transcripts import begin_transcript
+from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of
+
+_log = logging.getLogger("secagg.server")
+_SHORT = 1 << 13
+"""Bytes of a frame that is checked at once: longer ones hold many signatures."""
+_NAMED = 8
+"""Of those that are waited for, how many a line of the log names."""
+Finish = Callable[[SumResult | Drawn], Outcome]
+
+
+class ServerSession:
+    """One session, as the endpoint's coordinator. `finish` turns sum or draw into files and outcome.
+
+    `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
+    the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
+    """
+
+    def __init__(
+        self,
+        setup: SessionSetup,
+        identity: SigningKey,
+        folder: Path,
+        journal: Journal,
+        finish: Finish,
+        gone: AbstractSet[int] = frozenset(),
+    ) -> None:
+        self._setup = setup
+        self._identity = identity
+        self._folder = folder
+        self._journal = journal
+        self._finish = finish
+        self._gone = gone
+        self._staging = Staging(folder)
+        self._protocol = ServerProtocol(setup)
+        self._outbox = Outbox(setup, identity, journal, self._protocol, self._write)
+        self._disk_failure: BadInput | None = None
+        self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._told: set[int] = set()
+        self._calls: dict[int, str] = {}
+        self._steps_seconds: dict[str, float] = {}
+        begin_transcript(journal, setup)
+        for record in journal.records():
+            self._relive(record)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once it is decided."""
+        return self._protocol.outcome
+
+    @property
+    def draw(self) -> Draw | None:
+        """What was drawn, once it is; None in a session with a sum."""
+        ready = self._protocol.sum_to_open
+        return ready.draw if isinstance(ready, Drawn) else None
+
+    @property
+    def acknowledgements(self) -> Mapping[int, bytes]:
+        """The frames of those that have checked the outcome, by party."""
+        return self._protocol.acknowledgements
+
+    def show_return(self, before: ServerSession, client: int) -> Return | None:
+        """What a client that was away is shown while parties may still come; None at another time, or too early.
+
+        `before` is the session of the round before this one.
+        """
+        if self._outbox.said(Abort, EVERYONE) is not None or not self._protocol.is_joining:
+            return None
+        return show_return(self._setup, before.acknowledgements, client)
+
+    @property
+    def steps_seconds(self) -> Mapping[str, float]:
+        """How long each step took, in seconds, since this process began."""
+        return self._steps_seconds
+
+    async def run(self) -> Outcome:
+        """Carry the session to its outcome and wait for the members to have it. Raises what `decide` raises."""
+        outcome = await self.decide()
+        _log.info(
+            "the sum is opened and written; up to %d s for its members to fetch the outcome "
+            "(stopping is safe: started again, the server goes on with it)",
+            self._protocol.seconds_to_wait,
+        )
+        await self._until_complete()
+        return outcome
+
+    async def decide(self) -> Outcome:
+        """Carry the session to its outcome.
+
+        Raises SessionAborted, or BadInput when the disk fails (start again to go on).
+        """
+        clock = asyncio.get_running_loop().time
+        while self._protocol.outcome is None:
+            begun, name = clock(), self._protocol.awaits
+            if self._protocol.failure is not None:
+                async with self._turn:
+                    self._abort(self._protocol.failure)
+            elif sum_to_declare := self._protocol.sum_to_declare:
+                name = "adding up"
+                await self._declare(sum_to_declare)
+            elif isinstance(ready := self._protocol.sum_to_open, Drawn):
+                name = "drawing"
+                async with self._turn:
+                    self._protocol.conclude(self._finish(ready))
+            elif ready is not None:
+                name = "opening the sum"
+                await self._open_sum(ready)
+            else:
+                await self._until_complete()
+                async with self._turn:
+                    self._close_step()
+            self._steps_seconds[name] = clock() - begun
+        self._publish()
+        return self._protocol.outcome
+
+    async def farewell(self, seconds: float) -> None:
+        """Wait until everybody who took part has been told that the session is over, for so many seconds at most."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
+        while (remaining := deadline - clock()) > 0:
+            async with self._turn:
+                changed = self._changed
+                if self._protocol.present <= self._told:
+                    return
+            await self._change_within(changed, remaining)
+
+    def note_call(self, member: int) -> None:
+        """Note that a member is connected: it has called, about this session or another one of the plan."""
+        self._calls[member] = self._protocol.awaits
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Take one frame; an Acknowledgement is answered with a receipt.
+
+        A caller that hangs up does not stop this half way.
+        """
+        return await asyncio.shield(self._submit(member, frame))
+
+    async def _submit(self, member: int, frame: bytes) -> bytes:
+        async with self._turn:
+            body = self._protocol.open(member, frame)
+            if self._protocol.vectors is not None and body.step == self._protocol.awaits:
+                raise MalformedMessage(body.step, "this message comes with its vector")
+            if self._protocol.is_wanted(member, frame, body):
+                if len(frame) > _SHORT:
+                    await asyncio.to_thread(self._protocol.take, member, frame, body)
+                else:
+                    self._protocol.take(member, frame, body)
+                self._record(member, frame, body)
+            if body.step != Acknowledgement.__name__:
+                return b""
+            return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+        """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
+        body = self._protocol.open(member, frame)
+        if not self._protocol.is_wanted(member, frame, body):
+            return b""
+        name, step = self._setup.roster.name(member), self._protocol.vectors
+        if step is None:
+            raise MalformedMessage(body.step, "no vector goes with this message")
+        header = payload_of(body, step.awaits)
+        if header.length != step.vector_bytes:
+            raise ProtocolViolation(member, f"announces {header.length} bytes, not {step.vector_bytes}")
+        receiving = self._staging.receive(member, name, header.length, header.digest, parts)
+        async with receiving as part, self._turn:  # another upload or a closed step cannot come between
+            if self._protocol.is_wanted(member, frame, body):
+                await asyncio.to_thread(lambda: step.inspect(member, part.read_bytes()))
+                self._staging.keep(member, part)
+                self._protocol.take(member, frame, body)
+                self._record(member, frame, body)
+        return b""
+
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
+        """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
+        if round_digest != self._setup.context.round_digest:
+            raise OtherPlan(self._setup.plan.digest, round_digest)
+        deadline = asyncio.get_running_loop().time() + patience
+        while True:
+            changed = self._changed
+            if abort := self._outbox.said(Abort, EVERYONE):
+                self._told.add(member)
+                self._wake()
+                return abort
+            if step in self._protocol.recipients:
+                if member not in self._protocol.recipients[step]:
+                    return await self._leave_out(member, step)
+                if frame := self._outbox.frame_for(member, step):
+                    return frame
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0 or not await self._change_within(changed, remaining):
+                return None
+
+    def read(self, member: int, digest: bytes) -> Path:
+        """The file of what an outcome names, for those to whom it is told; and of what opened the session, for all.
+
+        Raises ProtocolViolation for anything else, NotNow for what is not kept any more.
+        """
+        opening, outcome = self._setup.opening, self._protocol.outcome
+        files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
+        if outcome is not None and member in self._protocol.recipients.get(Outcome.__name__, ()):
+            files |= {each.digest: HEAD_FILE for each in outcome.head}
+            files |= {each.digest: SUM_FILE for each in outcome.release}
+        if digest not in files:
+            raise ProtocolViolation(member, "asks for bytes that this session has not named to it")
+        path = self._folder / files[digest]
+        if not path.exists():
+            raise NotNow(f"{path.name} of this session is not kept any more")
+        return path
+
+    async def _leave_out(self, member: int, step: str) -> bytes:
+        """The signed word that a client answered too late; the same each time."""
+        name = self._setup.roster.name(member)
+        if not self._protocol.is_left_out(member):
+            raise ProtocolViolation(member, f"asks for the {step}, which is for others")
+        async with self._turn:
+            late = Abort(f"{name} answered too late for the step {step}")
+            return self._outbox.said(Abort, member) or self._outbox.send(member, late)
+
+    def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
+        """Write down a frame that the protocol has taken."""
+        self._write("received", frame)
+        name = self._setup.roster.name(member)
+        if body.step == Abort.__name__:
+            _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
+        else:
+            _log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
+        upload = self._protocol.uploads.get(member)
+        if body.step == UploadHeader.__name__ and isinstance(upload, UploadHeader) and (accused := upload.complaints):
+            bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
+            _log.warning("%s says that these dealt it bad shares: %s", name, bad)
+        self._wake()
+
+    def _close_step(self) -> None:
+        """Decide that the present step is over, and publish what follows from it."""
+        step = self._protocol.awaits
+        if not self._protocol.is_complete:
+            _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
+        self._write("closed", step.encode())
+        self._protocol.close()
+        self._staging.end_all()
+        self._publish()
+
+    def _abort(self, reason: str) -> NoReturn:
+        """Tell everyone that the session is over; after a restart, again."""
+        self._write("aborted", reason.encode())
+        if self._outbox.said(Abort, EVERYONE) is None:
+            self._outbox.send(EVERYONE, Abort(reason[:2000]))
+        self._wake()
+        raise SessionAborted(reason, remedy=self._setup.remedy)
+
+    async def _declare(self, ready: SumToDeclare) -> None:
+        """Add up what the members uploaded, and show the sum to the party that can open it."""
+
+        def work() -> Any:
+            for member in ready.vectors:
+                name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
+                ready.add(member, read_vector(self._folder, name, member, digest))
+            return ready.request(self._identity)
+
+        request = await asyncio.to_thread(work)
+        async with self._turn:
+            self._protocol.declare(request)
+            self._publish()
+
+    async def _open_sum(self, ready: SumToOpen) -> None:
+        """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
+
+        def work() -> Outcome:
+            return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
+
+        try:
+            outcome = await asyncio.to_thread(work)
+        except SessionAborted as error:
+            self._protocol.failure = error.reason
+            return
+        async with self._turn:
+            self._protocol.conclude(outcome)
+            self._publish()
+
+    def _publish(self) -> None:
+        """Say all that is due, and wake whoever waits for it."""
+        self._outbox.publish()
+        self._wake()
+
+    def _write(self, kind: Any, content: bytes) -> None:
+        """Append to the transcript; when the disk refuses, this process ends: what is in memory is then ahead of it."""
+        try:
+            self._journal.append(kind, content)
+        except BadInput as error:
+            self._disk_failure = error
+            self._wake()
+            raise
+
+    def _relive(self, record: Record) -> None:
+        """Take in one record of the transcript."""
+        if record.kind == "sent":
+            self._outbox.keep(record.content)
+        self._protocol.relive(record)
+
+    async def _until_complete(self) -> None:
+        """Wait until the present step is complete or its time is over.
+
+        A step that is extended waits for too few to be enough, then for the connected members alone.
+        """
+        protocol = self._protocol
+        async with self._turn:
+            self._publish()
+            clock, slack = asyncio.get_running_loop().time, self._setup.plan.step_seconds
+            deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, slack, clock)
+        if said := self._awaited("of "):
+            _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
+        while True:
+            async with self._turn:
+                changed = self._changed
+                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._gone
+                if deadline.is_extended and not protocol.is_short:
+                    awaited &= self._connected
+                if (
+                    protocol.is_complete or not awaited
+                ) and not self._owed_receipts:  # to those that a life before this one has not answered
+                    return
+            if (left := deadline.left(self._staging.longest_wait)) <= 0:
+                if self._extend(deadline):
+                    continue
+                return
+            await self._change_within(changed, min(left, LOOK_SECONDS))
+            if self._disk_failure is not None:
+                raise self._disk_failure
+
+    def _extend(self, deadline: Deadline) -> bool:
+        """Give a step its time once more, if too few members have answered it while others of them are connected."""
+        late = [name for name in self._protocol.waiting_for if self._setup.roster.index(name) in self._connected]
+        if not late or not self._protocol.is_short or not deadline.extend():
+            return False
+        step, seconds = self._protocol.awaits, self._protocol.seconds_to_wait
+        named = ", ".join(late[:_NAMED])
+        _log.warning(
+            "%s: too few have answered, but these are connected: %s; extended once, by %d s", step, named, seconds
+        )
+        return True
+
+    @property
+    def _connected(self) -> set[int]:
+        """The members that have called since the present step began."""
+        return {member for member, step in self._calls.items() if step == self._protocol.awaits}
+
+    @property
+    def _owed_receipts(self) -> bool:
+        """Whether an acknowledgement is taken that nothing answers yet."""
+        return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
+
+    def _awaited(self, before: str) -> str:
+        """Who may still answer the present step, the first few by name; empty where nobody is awaited."""
+        names = self._protocol.waiting_for
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""
+
+    async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(changed.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

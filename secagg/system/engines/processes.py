@@ -1,0 +1,136 @@
+"""Fresh processes on this machine, which read arrays from a folder that only this user can enter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.system.engines.interface import Arrays, C, Function, R, T
+from secagg.system.engines.scratch import owned_folder, remove_leftovers
+from secagg.system.threads import one_thread_each
+
+
+@dataclass(frozen=True)
+class LocalProcesses:
+    """`workers` processes, None: one per core. The arrays' folder is made in `folder` and goes with the engine.
+
+    Where that is killed, it goes at the next start.
+    """
+
+    workers: int | None
+    folder: Path
+
+    @contextmanager
+    def open(self) -> Iterator[_Shelf]:
+        """A shelf in a folder of its own."""
+        remove_leftovers(self.folder)
+        with owned_folder(self.folder) as folder:
+            yield _Shelf(folder, self.workers or os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """Arrays as files, mapped into every process."""
+
+    folder: Path
+    workers: int
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+
+    def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
+        work = _Work(function, context, self.folder)
+        workers = max(1, min(self.workers, len(tasks)))
+        with (
+            one_thread_each(),
+            ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(work,)) as pool,
+        ):
+            try:
+                with _without_main():  # each submission may start a process
+                    futures = {pool.submit(_do, task): task for task in tasks}
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            except BrokenProcessPool:
+                remedy = "the same command goes on; give fewer --workers if memory ran out"
+                raise BadInput("a worker process died", remedy=remedy) from None
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all tasks have in common."""
+
+    function: Function[Any, Any, Any]
+    context: Any
+    folder: Path
+
+    @property
+    def arrays(self) -> Arrays:
+        return _Mapped(self.folder)
+
+
+class _Mapped(dict[str, NDArray[Any]]):
+    """The arrays of a folder, each mapped when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        self[name] = array = np.asarray(np.load(self._folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        return array
+
+
+_given: list[_Work] = []
+"""What this process was started for."""
+
+
+def _prepare(work: _Work) -> None:
+    """Set up a fresh worker, which ends at once, and silently, with the process that started it."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a sweep that a shell's `&` has started
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _given[:] = [work]
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _do(task: Any) -> Any:
+    work = _given[0]
+    return work.function(work.context, work.arrays, task)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Have processes started meanwhile not run the main module again, which they do not need.
+
+    Started from there, a script without `if __name__ == "__main__"` would sweep in every worker, and one that was read
+    from standard input has no file to run.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

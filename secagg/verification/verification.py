@@ -1,0 +1,193 @@
+"""Offline verification of transcripts, by replaying each through the protocol that wrote it.
+
+Every frame is signed, every step follows from the ones before it, and the vectors in `uploads/` are those that their
+senders signed; where all of these were purged, nothing is computed again. What a server's transcript then proves of the
+published sum is a fact of the protection; another party's proves what it was told and what it gave. Whether the keys
+are the members' own no transcript can tell, nor whether a round was opened as it says: for the first a verifier brings
+plan and roster, for the second the transcripts of the rounds before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
+from secagg.plan_facts.setup import SessionSetup
+from secagg.protection.messages import Outcome, Return
+from secagg.session.doubt import Doubt, require
+from secagg.session.returning import follow_return
+from secagg.session.transcripts import Openings, setup_of
+from secagg.transcript import Record, peek, read_transcript
+from secagg.verification.member_verification import MemberVerifier
+from secagg.verification.server_verification import ServerVerifier
+from secagg.verification.vouching import Trust
+
+_BRING_PLAN = "bring the agreed plan (--plan)"
+NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
+NOBODYS_PLAN = Doubt(
+    "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
+)
+UNKNOWN = Doubt(
+    "what its sum leads to needs the broadcasts of all rounds before",
+    "if its sum leads to what it says",
+    "give the transcripts of all rounds",
+)
+NOTHING_BROUGHT = Trust()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A consistent transcript, its session, and what it tells.
+
+    `author` is the index of the party that wrote it, None for a client that has sent nothing; `signers` are those whose
+    signatures it holds. `vouched_by` is empty where nobody vouches for the plan; `doubts` are what it leaves open.
+    """
+
+    path: Path
+    setup: SessionSetup
+    records: Sequence[Record]
+    author: int | None
+    role: str
+    outcome: Outcome | None
+    signers: frozenset[int]
+    vouched_by: str
+    doubts: tuple[Doubt, ...]
+    sentence: str
+    told: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        """Which of the plan's rounds this is, from 1."""
+        return self.setup.number
+
+    @property
+    def verdict(self) -> str:
+        """Whether the transcript verifies, or is no more than consistent, in words."""
+        words = "; ".join(doubt.words for doubt in self.doubts)
+        return f"consistent, but {words}" if words else "verifies"
+
+    @property
+    def proves(self) -> str:
+        """What the transcript proves, after the conditions that its doubts leave."""
+        conditions = ", and ".join(doubt.condition for doubt in self.doubts)
+        return f"{conditions}: {self.sentence}" if conditions else self.sentence
+
+    @property
+    def signed_by(self) -> dict[str, str]:
+        """The identity key (hex) of everyone whose signatures it holds, by name, in the roster's order."""
+        roster = self.setup.roster
+        return {roster.name(index): roster.identity(index).hex() for index in sorted(self.signers)}
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        setup = self.setup
+        return {
+            "verdict": self.verdict,
+            "role": self.role,
+            "records": len(self.records),
+            "chain_head": self.records[-1].head.hex(),
+            **({"round": _place_in_plan(setup)} if setup.rounds > 1 else {}),
+            "plan_sha256": setup.plan.digest.hex(),
+            "roster_sha256": setup.roster.digest.hex(),
+            "vouched_by": self.vouched_by or None,
+            **self.told,
+            "proves": self.proves,
+            "signers": self.signed_by,
+        }
+
+
+def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
+    """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
+
+    `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault,
+    BadInput when the file cannot be read.
+    """
+    records = read_transcript(path)
+    setup, following = setup_of(records, openings.beside(path))
+    if problem := trust.contradiction(setup):
+        raise TranscriptInvalid(place_of_plan(records), problem)
+    verifier = _verifier(setup, records, path.parent)
+    if setup.shown is not None:
+        _check_return(setup, setup.shown, verifier, place_of_opening(setup, records))
+    known: set[tuple[str, bytes]] = set()
+    for record in following:
+        require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")
+        known.add((record.kind, record.content))
+        try:
+            verifier.check(record)
+        except TranscriptInvalid:
+            raise
+        except SecaggError as error:
+            raise TranscriptInvalid(record.index, str(setup.roster.name_culprit(error))) from None
+    told = verifier.conclusion(len(records))
+    vouched_by = trust.vouches_for_plan(setup, path)
+    doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None and not setup.is_end else ()))
+    if not vouched_by:
+        doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
+    return Verified(
+        path,
+        setup,
+        records,
+        verifier.author,
+        verifier.role,
+        verifier.outcome,
+        frozenset(verifier.signers),
+        vouched_by,
+        doubts,
+        verifier.proves,
+        told,
+    )
+
+
+def _check_return(setup: SessionSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
+    """What a client was shown when it returned is signed by enough others. Raises TranscriptInvalid."""
+    if verifier.role != "client":
+        raise TranscriptInvalid(place, f"a {verifier.role} does not return")
+    try:
+        first = SessionSetup.of(setup.plan, setup.roster)
+        follow_return(first if setup.draw is None else first.drawn(setup.draw), shown, verifier.author, 1)
+    except (MalformedMessage, ProtocolViolation) as error:
+        raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
+
+
+def _place_in_plan(setup: SessionSetup) -> str:
+    if setup.is_draw:
+        return f"the draw, before the first of {setup.rounds}"
+    return f"after the last of {setup.rounds}" if setup.is_end else f"{setup.number} of {setup.rounds}"
+
+
+def place_of_plan(records: Sequence[Record]) -> int:
+    """The index of the plan's record."""
+    return int(records[0].kind == "salt")
+
+
+def place_of_opening(setup: SessionSetup, records: Sequence[Record]) -> int:
+    """The index of what opened a later round: it stands behind plan, roster and, if any, draw."""
+    return place_of_plan(records) + 2 + (setup.draw is not None)
+
+
+def _verifier(setup: SessionSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
+    """What checks the transcript of the party that sent its first sent frame.
+
+    Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.
+    Raises TranscriptInvalid for the transcript of nobody who takes part.
+    """
+    frames = [record for record in records if record.kind in ("received", "sent")]
+    first = next((record for record in frames if record.kind == "sent"), frames[0] if frames else None)
+    if first is None:
+        return MemberVerifier(setup, None, folder) if place_of_plan(records) else ServerVerifier(setup, folder)
+    try:
+        sender = peek(first.content).sender
+    except MalformedMessage as error:
+        raise TranscriptInvalid(first.index, str(error)) from None
+    if first.kind == "received":
+        return MemberVerifier(setup, None, folder) if sender == SERVER_INDEX else ServerVerifier(setup, folder)
+    if sender == SERVER_INDEX:
+        return ServerVerifier(setup, folder)
+    require(sender in {*setup.context.identities, *setup.context.seconds}, first, "its author has no part in the plan")
+    return MemberVerifier(setup, sender, folder)

@@ -1,0 +1,1 @@
+"""Attacks on what one method alone releases."""

@@ -1,0 +1,267 @@
+"""What a shared adapter tells, round by round: whether a record was trained on, and what a member asks about.
+
+Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
+adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
+two rounds, may point along (Nasr, Shokri & Houmansadr 2019). A member's own update, where it is seen, is held against
+those that public records of each question give from the same public start: the most similar one names what the member's
+records are about (property inference: Ateniese et al. 2015, Melis et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from methods.baselines.softmax_regression import by_lbfgs
+from methods.training.adapter_work import AdapterUpdate, Kept
+from methods.training.chain import MODEL, ChainRound
+from secagg.networks import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
+from secagg.randomness import OperatingSystem
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.of_methods.lira import losses
+from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, moves_in, rounds_in, tunes_nothing
+from threat_models.estimation.intervals import clopper_pearson
+from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
+from threat_models.session import Knowledge, Records
+from threat_models.views import View
+
+LOSSES = Figures("adapter", "by the shared adapter")
+ALONG = Figures("adapter_moves", "by rounds' sums and differences")
+QUESTION = Metric("question_type", "members whose question is named", SHARE, "{baseline}, chance", leads=True)
+MOST_RECORDS = 240
+"""Candidates that are scored, half of them members': each takes a gradient through the encoder."""
+MOST_MOVES = 3
+"""Sums, and differences of sums, that records' gradients are held against: the first and the last."""
+CONTROL_DRAWS, LEAST_OF_TYPE = 8, 5
+SEED = 20_240_225
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The encoder with the shared adapter as rounds began, and the adversary's head on the last of them."""
+
+    program: OverEncoder
+    states: Sequence[Floats]
+    head: Floats
+    within: Callable[[Adapted], OverEncoder]
+
+    @classmethod
+    def of(cls, rounds: Sequence[ChainRound], knowledge: Knowledge, public: Records) -> Seen:
+        """Train the head on public records. Raises TypeError for rounds of something else."""
+        work = rounds[-1].work
+        if not isinstance(work, AdapterUpdate) or knowledge.within is None:
+            raise TypeError("these rounds move no adapter")
+        adapted = work.adapted
+        program = knowledge.within(WithHead(adapted.dimension, adapted.classes, adapted.adapter))
+        states = [each.state.groups[MODEL] for each in rounds]
+        seen = cls(program, states, np.zeros(program.size - len(states[-1])), knowledge.within)
+        trained = by_lbfgs(seen.pooled(states[-1], public), public.labels, adapted.classes)
+        return replace(seen, head=np.concatenate([trained.weight.ravel(), trained.bias]).astype(np.float64))
+
+    def pooled(self, state: Floats, records: Records) -> Floats:
+        """What the encoder pools of records (n, d) with the adapter at a state."""
+        import torch
+
+        from secagg.networks.programs import named_parameters
+
+        row = torch.tensor(np.concatenate([state, self.head]), dtype=torch.float32)
+        adapted = self.program.adapted
+        changes = adapted.adapter.changes(self.program.encoder, named_parameters(self.program, row), adapted.prefixes)
+        with torch.inference_mode(), self.program.encoder.changed(changes):
+            parts = torch.split(torch.from_numpy(_prepared(records)), 64)
+            return torch.cat([self.program.encoder.pooled(part) for part in parts]).numpy().astype(np.float64)
+
+    def losses(self, state: Floats, records: Records) -> Floats:
+        """Of the adversary's head on what is pooled (n,)."""
+        weight, bias = np.split(self.head, [self.program.adapted.dimension * self.program.classes])
+        scores = self.pooled(state, records) @ weight.reshape(self.program.classes, -1).T + bias
+        return losses(scores, records.labels)[0]
+
+    def along(self, move: Moved, records: Records) -> Floats:
+        """How far each record's loss (n,) would fall along a move of the adapter, of length 1, at its round's state."""
+        state = move.round.state.groups[MODEL]
+        way = move.move / max(float(np.linalg.norm(move.move)), 1e-300)
+        rows = record_gradients(self.program, np.concatenate([state, self.head]), _prepared(records), records.labels)
+        return -np.concatenate([part[:, : len(state)].astype(np.float64) @ way for part in rows])
+
+    def update_of(self, round_: ChainRound, records: Records) -> Floats:
+        """Which way a member with these records would move the adapter in a round, 1 long.
+
+        It begins at the public start of head and own adapter, as a member does in the first round.
+        """
+        state, work = round_.state.groups[MODEL], round_.work
+        if not isinstance(work, AdapterUpdate):
+            raise TypeError("this round moves no adapter")
+        program, settings, start = self.within(work.adapted), work.settings, Kept.begun(work.adapted).beside(state)
+        if isinstance(work.adapted, Dual):
+            program = distilling(program, state, settings, settings.alpha(0.0, *work.place) * settings.temperature**2)
+        trained = distil(program, start, _prepared(records), records.labels, settings, work.place, OperatingSystem())
+        moved: Floats = trained[: len(state)] - state
+        return moved / max(float(np.linalg.norm(moved)), 1e-300)
+
+
+def _prepared(records: Records) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    if records.prepared is None:
+        raise TypeError("there are no pictures and texts")
+    return records.prepared
+
+
+def questions_of(records: Records, tokens: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Which question each record asks (n,), numbered by its words; 0 where texts are not read."""
+    texts = _prepared(records)[:, _prepared(records).shape[1] - 2 * tokens :] if tokens else np.zeros((len(records), 1))
+    return np.unique(texts, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, name = views[0], ADAPTERS.name
+    rounds, public = rounds_in(view, of_adapters=True), knowledge.public
+    if not rounds:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move an adapter.")
+    if public is None or not len(public) or public.prepared is None or knowledge.within is None:
+        told = "It takes the encoder and public pictures with texts, which were not given."
+        return Finding(name, "", Verdict.INCONCLUSIVE, told)
+    seen, moves = Seen.of(rounds, knowledge, public), moves_in(view, of_adapters=True)
+    rows = _some(knowledge)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    tests = {LOSSES: Scores(_falls(seen, known, public), is_member)}
+    progress(1, 3)
+    if shared := [each for each in moves if each.name != ONE_MEMBER]:
+        tests[ALONG] = Scores(_falls_along(seen, shared, known, public), is_member)
+    progress(2, 3)
+    named = _name_questions(seen, [each for each in moves if each.name == ONE_MEMBER], knowledge, public)
+    controls = _make_controls(seen, rounds[0], public)
+    progress(3, 3)
+    return _make_finding(Judged(tests, Blind.of(known, is_member), view.claim), named, controls)
+
+
+def _some(knowledge: Knowledge) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """The rows of some candidates, as many of members as of others in each class."""
+    rows = np.flatnonzero(metrics.match_classes(knowledge.candidates.labels, knowledge.is_member))
+    generator = np.random.default_rng(SEED)
+    sides = [rows[knowledge.is_member[rows] == side] for side in (True, False)]
+    return np.concatenate([generator.permutation(side)[: MOST_RECORDS // 2] for side in sides])
+
+
+def _falls(seen: Seen, records: Records, public: Records) -> Floats:
+    """How far losses fall from the first state to the last, beyond those of public records of the class."""
+
+    def falls(some: Records) -> Floats:
+        last = seen.losses(seen.states[-1], some)
+        return seen.losses(seen.states[0], some) - last if len(seen.states) > 1 else -last
+
+    return _beyond(falls(records), records, falls(public), public)
+
+
+def _falls_along(seen: Seen, moves: Sequence[Moved], records: Records, public: Records) -> Floats:
+    """How far losses would fall along sums and differences of rounds, beyond those of the class."""
+    differences = [each for each in moves if each.name == DIFFERENCE]
+    sums = [each for each in moves if each.name != DIFFERENCE]
+    chosen = [*sums[:1], *sums[1:][-1:], *differences[-1:]][:MOST_MOVES]
+    few = public.take(np.arange(min(len(public), MOST_RECORDS)))
+    total = sum(_beyond(seen.along(each, records), records, seen.along(each, few), few) for each in chosen)
+    return np.asarray(total)
+
+
+def _beyond(values: Floats, records: Records, usual: Floats, public: Records) -> Floats:
+    """Values (n,), less their mean over public records of the class; over all where there is none."""
+    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
+    beyond: Floats = values - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
+
+
+def _name_questions(
+    seen: Seen, moves: Sequence[Moved], knowledge: Knowledge, public: Records
+) -> tuple[int, int, int] | None:
+    """How many members' questions their own updates name, of how many, among how many questions; None for none."""
+    tokens = seen.program.encoder.tokens
+    first = {next(iter(move.owners)): move for move in reversed(moves)}
+    both = replace(public, prepared=np.concatenate([_prepared(public), _prepared(knowledge.candidates)]))
+    asked = questions_of(both, tokens)
+    of_public, of_candidates = asked[: len(public)], asked[len(public) :]
+    types = [each for each in np.unique(of_public) if (of_public == each).sum() >= LEAST_OF_TYPE]
+    owners = np.array(knowledge.owners)
+    theirs = {owner: of_candidates[owners == owner] for owner in first if (owners == owner).any()}
+    if len(types) < 2 or not theirs:
+        return None
+    right = 0
+    for owner, own in theirs.items():
+        move = first[owner]
+        updates = [seen.update_of(move.round, public.take(of_public == each)) for each in types]
+        guess = types[int(np.argmax([update @ move.move for update in updates]))]
+        right += int(guess == np.bincount(own).argmax())
+    return right, len(theirs), len(types)
+
+
+def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Control, Control]:
+    """Updates of one half of the public records, against those of the other half, question by question.
+
+    Those of one question must name it, more often than by chance; those of records of all questions must not.
+    """
+    asked = questions_of(public, seen.program.encoder.tokens)
+    types = [each for each in np.unique(asked) if (asked == each).sum() >= 2 * LEAST_OF_TYPE]
+    names = "updates of public records of one question", "updates of public records of all questions"
+    if len(types) < 2:
+        return Control(names[0], True, succeeded=False), Control(names[1], False, succeeded=False)
+    generator = np.random.default_rng(SEED)
+    halves = {each: np.array_split(np.flatnonzero(asked == each), 2) for each in types}
+    learnt = {each: seen.update_of(round_, public.take(half)) for each, (half, _) in halves.items()}
+    others = np.concatenate([other for _, other in halves.values()])
+
+    def names_it(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: int) -> bool:
+        update = seen.update_of(round_, public.take(rows))
+        return bool(max(learnt, key=lambda each: float(learnt[each] @ update)) == kind)
+
+    hits, trials = [0, 0], CONTROL_DRAWS * len(types)
+    for _ in range(CONTROL_DRAWS):
+        for kind, (_, own) in halves.items():
+            for place, rows in enumerate((own, others)):
+                hits[place] += names_it(generator.choice(rows, len(own)), kind)
+    one, other = (clopper_pearson(each, trials).low > 1 / len(types) for each in hits)
+    return Control(names[0], True, succeeded=one), Control(names[1], False, succeeded=other)
+
+
+def _make_finding(judged: Judged, named: tuple[int, int, int] | None, controls: tuple[Control, ...]) -> Finding:
+    """What was found; it withstood where both tests of membership fail and no member's update is seen."""
+    found, succeeded, blind = list(judged.measures), judged.succeeded, judged.blind
+    sentence = f"With a head of the adversary's own: {judged.words}."
+    withstood = len(judged.tests) == 2 and judged.withstood
+    if named is not None:
+        right, members, types = named
+        interval = clopper_pearson(right, members)
+        found.append(interval.measure(QUESTION, baseline=1 / types))
+        sentence += f" Of {members} members' own updates {right} name what the member asks, among {types} questions."
+        succeeded = succeeded or interval.low > 1 / types
+        withstood = withstood and interval.high <= 1 / types
+    else:
+        sentence += " No member's own update is seen: the sum does not say who asks what."
+    return Finding(
+        ADAPTERS.name,
+        "",
+        decide(succeeded, withstood, controls),
+        f"{sentence}{blind.sentence}",
+        (*found, *blind.measures),
+        (judged.roc("Membership, from a shared adapter"),),
+        controls=controls,
+    )
+
+
+ADAPTERS = Attack(
+    "adapters",
+    "Membership and questions, from a shared adapter",
+    "Nasr, Shokri & Houmansadr 2019; Melis et al. 2019; Ateniese et al. 2015",
+    (),
+    _run,
+    (*LOSSES.metrics, *ALONG.metrics, QUESTION, BLIND),
+    tells_members=True,
+    trusts_owners=True,
+    limits=10,
+    meaning="Whether a record was used, and what members ask, shows in how the shared adapter moves.",
+    remedy="Plan with a finite epsilon, or with more members and records in each sum.",
+    lacks=tunes_nothing,
+)
+"""Needs rounds that move an adapter, which whoever sees sums is told: found out when it runs."""

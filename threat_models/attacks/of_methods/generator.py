@@ -1,0 +1,193 @@
+"""What has a shared generator of embeddings kept of members' records? Membership, and which records it points at.
+
+FRAug's generator (`fraug.py`) learns to make embeddings unlike those of the records that taught it (Chen et al.
+2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
+farther from the generator's embeddings of its class than public records of that class do. Pointing: the records
+farthest from what it makes are taken for members'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named
+from methods.method import Parameters
+from methods.round import Opened, Round
+from methods.training.augmented_work import AugmentedRound
+from methods.training.chain import ChainRound
+from methods.training.fraug import FRAug
+from methods.training.local_work import Scaled
+from secagg.encoding import Grid
+from secagg.errors import BadInput
+from secagg.networks import GENERATOR
+from secagg.networks.programs import named_parameters
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
+from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
+from threat_models.session import Knowledge, Records, Session
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+DISTANCES = Figures("generator", "by distances to the generator's embeddings")
+POINTED = Metric(
+    "reidentified.generator",
+    "members' among the records that the generator points at",
+    SHARE,
+    "{baseline}, the members' share of the candidates",
+)
+DRAWS = 64
+"""Embeddings of each class."""
+MOST_ROUNDS = 4
+"""Rounds that are looked at, evenly spread, the last among them."""
+CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
+LIKE = ("variant", "norm", "generator_distance", "transfer_distance")
+"""Parameters that the control has of the plan: what is found out of one kind of training says nothing of another."""
+CONTROL_CHAINS = 32
+SEED = 20_230_804
+
+
+def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
+    """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
+
+    The mean squared distance to `DRAWS` of them.
+
+    Raises BadInput for a round without a generator.
+    """
+    import torch
+
+    whole = round_.augmented.whole
+    if whole.augmentation is None:
+        raise BadInput("the rounds have no generator")
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
+    found = np.zeros(len(records))
+    with torch.inference_mode():
+        row = torch.zeros(whole.size)
+        row[: round_.state.size] = torch.tensor(round_.state.flat)
+        parameters = named_parameters(whole, row)
+        embedded = whole.classifier.learn(parameters, torch.from_numpy(inputs))
+        noise = round_.augmented.settings.noise(np.random.default_rng(SEED), DRAWS, whole.augmentation.latent)
+        for label in np.unique(records.labels):
+            own = np.flatnonzero(records.labels == label)
+            made = whole.augmentation.generate(parameters, torch.from_numpy(noise), torch.full((DRAWS,), int(label)))
+            found[own] = torch.cdist(embedded[own], made).square().mean(dim=1).numpy()
+    return found
+
+
+def score(rounds: Sequence[AugmentedRound], records: Records, public: Records, grid: Grid) -> Floats:
+    """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
+    total = np.zeros(len(records))
+    for round_ in rounds:
+        own, others = (distances(round_, each, grid) for each in (records, public))
+        for label in np.unique(records.labels):
+            rows = records.labels == label
+            usual = others[public.labels == label] if (public.labels == label).any() else others
+            total[rows] += (own[rows] - usual.mean()) / max(float(usual.std()), 1e-12)
+    return total / max(1, len(rounds))
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, name = views[0], MEMBERSHIP_GENERATOR.name
+    rounds = [each for each in rounds_in(view) if _has_generator(each)]
+    public, grid = knowledge.public, view.plan.grid
+    if not rounds:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move a generator of embeddings.")
+    if public is None or not len(public):
+        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
+    taught = [*rounds[1:], *_after(view, rounds[-1])] or rounds
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
+    tested = Scores(score([taught[place] for place in places], known, public, grid), is_member)
+    progress(1, 2)
+    controls = _make_controls(known.take(~is_member), public, grid, view.plan.method_parameters)
+    progress(2, 2)
+    is_whole = len(taught) == count_rounds(view.plan)
+    how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
+    blind = Blind.of(known, is_member)
+    judged = Judged({DISTANCES: tested}, blind, view.claim)
+    return Finding(
+        name,
+        "",
+        decide(judged.succeeded, is_whole and judged.withstood, controls),
+        f"{how}: members are {metrics.describe(tested)}.{blind.sentence}",
+        (*judged.measures, *blind.measures, *metrics.measure_pointed(tested, POINTED)),
+        (judged.roc("Membership, from the generator"),),
+        controls=controls,
+    )
+
+
+def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
+    """The round that would follow the view's sum, if it shows one."""
+    if "release" not in view.sees:
+        return []
+    opened = Opened(view.release, view.plan.grid, view.noise, len(view.members))
+    return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
+
+
+def _make_controls(outside: Records, public: Records, grid: Grid, plan: Parameters) -> tuple[Control, Control]:
+    """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
+
+    It learns as the plan's does (`LIKE`), must be told from others, and another called it must not.
+    """
+    generator, true, false = np.random.default_rng(SEED), [], []
+    dimension = outside.integers.shape[1]
+    chosen = CONTROL | {name: plan[name] for name in LIKE}
+    first = _augmented(method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels))
+    halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
+    for _ in range(CONTROL_CHAINS):
+        mixed = halves[0].take(generator.permutation(len(outside)))
+        values = score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
+        is_first = np.arange(len(mixed)) < 1
+        true.append(Scores(values, is_first))
+        false.append(Scores(values[1:], is_first[: len(mixed) - 1]))
+    pooled = (metrics.succeeds(metrics.pool_scores(each)) for each in (true, false))
+    names = f"{CONTROL_CHAINS} generators taught by one record each", "another record, called the one"
+    kinds = zip(names, (True, False), pooled, strict=True)
+    return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
+
+
+def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
+    """The states after each of the control's rounds over these records."""
+    states = [round_]
+    for _ in range(round_.rounds):
+        states.append(_augmented(play(states[-1], own, 1, grid)))
+    return states[1:]
+
+
+def _makes_nothing(session: Session) -> str:
+    return "" if may_move(session, _has_generator) else "No rounds move a generator of embeddings."
+
+
+def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
+    return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
+
+
+def _augmented(round_: Round) -> AugmentedRound:
+    if not isinstance(round_, AugmentedRound):
+        raise BadInput("the rounds have no generator")
+    return round_
+
+
+MEMBERSHIP_GENERATOR = Attack(
+    "membership_generator",
+    "Membership of a record, from a shared generator of embeddings",
+    "Hayes, Melis, Danezis & De Cristofaro 2019, of generators; here of FRAug's (Chen et al. 2023)",
+    (),
+    _run,
+    (*DISTANCES.metrics, BLIND, POINTED),
+    tells_members=True,
+    trusts_owners=True,
+    limits=8,
+    meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
+    remedy="Plan with a finite epsilon, or with more members and records in each sum.",
+    lacks=_makes_nothing,
+)
+"""Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""

@@ -1,0 +1,197 @@
+"""Whose pictures were they? Matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
+
+Three traces of a record's latent z: the published one, z(T) = √ᾱ_T·(γz + (1 − γ)z') + √(1 − ᾱ_T)·ε, of which the
+correlation with z has d' = √(ᾱ_T/(1 − ᾱ_T))·γ·‖z‖; the opened mean of the slot that the record's hash names, of which
+it is one of n; and pictures generated from such means. The first two are linear, so that a matched filter is the best
+test where all else is noise; the third is asked by nearest neighbours, with records that nobody had as its control.
+The published form has no plan. It is this attack's positive control, and what it finds there is measured too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.gate import GatedRound
+from methods.slots.fedbip import FedBiP, SlotRound
+from secagg.encoding.layout import Integers
+from secagg.networks import SlotMeans
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.session import Blocks, Knowledge, Records, Session
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+SLOTS = Figures("slots", "by a matched filter on slot sums")
+POINTED = {
+    name: Metric(
+        f"reidentified.{name}",
+        f"members' among the records that {what} point at",
+        SHARE,
+        "{baseline}, the members' share of the candidates",
+    )
+    for name, what in (("slots", "slot sums"), ("generated", "generated pictures"), ("published", "published latents"))
+}
+KEPT = 0.0683
+"""√ᾱ_T of Stable Diffusion 1, whose last step is not noise alone."""
+MIXED = 0.5
+"""γ of the published form."""
+PUBLISHED = 200
+"""Records whose latents the control publishes, at most; and as many that it does not."""
+SEED = 20_241_108
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published form: `kept` is √ᾱ_T, `mixed` γ."""
+
+    kept: float = KEPT
+    mixed: float = MIXED
+
+    def publish(self, latents: Floats, rng: np.random.Generator) -> Floats:
+        """z(T) of each latent (n, d) with another's as its partner."""
+        partners = np.roll(latents, 1, axis=0)
+        noise = rng.normal(size=latents.shape)
+        mixed = self.mixed * latents + (1 - self.mixed) * partners
+        return self.kept * mixed + math.sqrt(1 - self.kept**2) * noise
+
+    def match(self, published: Floats, latents: Floats) -> Floats:
+        """Score latents (m, d): the largest correlation with any of the published ones, of records that may match."""
+        lengths = np.maximum(np.linalg.norm(latents, axis=1), np.finfo(np.float64).tiny)
+        found: Floats = (latents @ published.T).max(axis=1) / lengths
+        return found
+
+
+def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
+    """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p its class's in its domain.
+
+    p is of public records, all of them where none is of that class and domain: what a domain's pictures have in common
+    tells nobody apart. Times √n of the slot's n records: what the other ones add is smaller, the more there are.
+    """
+    counts = np.maximum(np.asarray(release["counts"], dtype=np.float64), 1.0)
+    means = np.asarray(release["class_sums"], dtype=np.float64) / counts[:, None]
+    found, kinds, usual = np.zeros(len(records)), _kinds(records), _kinds(public)
+    for kind in np.unique(kinds, axis=0):
+        alike = (usual == kind).all(axis=1)
+        rows = np.flatnonzero((kinds == kind).all(axis=1))
+        centre, cells = public.integers[alike if alike.any() else slice(None)].mean(axis=0), records.cells[rows]
+        own, slot = records.integers[rows] - centre, means[cells] - centre
+        lengths = np.linalg.norm(own, axis=1) * np.linalg.norm(slot, axis=1)
+        found[rows] = np.sqrt(counts[cells]) * (own * slot).sum(axis=1) / np.maximum(lengths, 1e-12)
+    return found
+
+
+def _kinds(records: Records) -> Integers:
+    """Class and domain of each record (n, 2), the domain 0 where none are told apart."""
+    domains = np.zeros_like(records.labels) if records.domains is None else records.domains
+    return np.column_stack([records.labels, domains])
+
+
+def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records) -> Floats:
+    """Score records (n,): how near the nearest generated picture of their class is, as latents, negated."""
+    features, labels = generated
+    found = np.full(len(records), -np.inf)
+    for label in np.unique(records.labels):
+        rows, made = records.labels == label, features[labels == label]
+        if len(made):
+            squares = (made * made).sum(axis=1) - 2 * records.features[rows] @ made.T
+            found[rows] = -(squares.min(axis=1) + (records.features[rows] ** 2).sum(axis=1))
+    return np.where(np.isfinite(found), found, found[np.isfinite(found)].min(initial=0.0))
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, public, name = views[0], knowledge.public, REIDENTIFICATION_LATENTS.name
+    if not _opens_slots(view.round) or "release" not in view.sees:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "No sums of slots of latents are seen.")
+    if public is None or not len(public):
+        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    tested = Scores(score_slots(view.release, known, public), is_member)
+    progress(1, 3)
+    seen = _seen_pictures(view, knowledge)
+    pictured = Scores(score_pictures(seen, known), is_member) if seen is not None else None
+    progress(2, 3)
+    controls, published = _make_controls(public)
+    progress(3, 3)
+    blind = Blind.of(known, is_member)
+    judged = Judged({SLOTS: tested}, blind, view.claim)
+    pointed = measure_pointed(tested, POINTED["slots"])
+    if pictured is not None:
+        pointed += measure_pointed(pictured, POINTED["generated"])
+    without = "" if seen is not None else " Without the diffusion model it generates nothing."
+    return Finding(
+        name,
+        "",
+        decide(judged.succeeded, judged.withstood, controls),
+        f"From slot sums members are {metrics.describe(tested)}.{blind.sentence}{without}",
+        (*judged.measures, *blind.measures, *pointed, *published),
+        (judged.roc("Re-identification, from slot sums"),),
+        controls=controls,
+    )
+
+
+def _opens_slots(round_: Any) -> bool:
+    inner = round_.round if isinstance(round_, GatedRound) else round_
+    return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
+
+
+def _opens_no_slots(session: Session) -> str:
+    return "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents."
+
+
+def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
+    """What it generates itself from the opened means, where it has the model."""
+    head = view.head if "head" in view.sees else None
+    means: Any = head
+    return knowledge.generated(means) if isinstance(means, SlotMeans) and knowledge.generated is not None else None
+
+
+def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
+    """Publish latents of half of some public records: these must be told from the others, and halves of the others not.
+
+    Latents are brought to the length √d of a record, as the published form has them.
+    """
+    rng = np.random.default_rng(SEED)
+    rows = rng.permutation(len(public))[: 2 * PUBLISHED]
+    z = public.integers[rows].astype(np.float64)
+    z -= z.mean(axis=0)  # what all share tells nobody apart
+    z *= math.sqrt(z.shape[1]) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    half, form = len(z) // 2, _strong(z.shape[1])
+    values = form.match(form.publish(z[:half], rng), z)
+    inside = np.arange(len(z)) < half
+    weak = Published()
+    honest = Scores(weak.match(weak.publish(z[:half], rng), z), inside)
+    outside = Scores(values[half:], np.arange(len(z) - half) % 2 == 0)
+    true = Control("latents published with more of them than noise", True, metrics.succeeds(Scores(values, inside)))
+    false = Control("records that were not published, half of them called so", False, metrics.succeeds(outside))
+    return (true, false), measure_pointed(honest, POINTED["published"])
+
+
+def _strong(dimension: int) -> Published:
+    """A published form in which d' is 20 or more, however few numbers a latent has."""
+    return Published(kept=max(KEPT, 1 / math.sqrt(1 + dimension / 1600)))
+
+
+REIDENTIFICATION_LATENTS = Attack(
+    "reidentification_latents",
+    "Re-identification of pictures, from sums of latents and what is generated of them",
+    "matched filters: Homer et al. 2008, of means; nearest neighbours: Chen et al. 2024, Section 5.5",
+    (),
+    _run,
+    (*SLOTS.metrics, BLIND, *POINTED.values()),
+    tells_members=True,
+    trusts_owners=True,
+    limits=10,
+    meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
+    remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
+    lacks=_opens_no_slots,
+)
+"""Needs sums of slots, which whoever sees sums is told: found out when it runs."""

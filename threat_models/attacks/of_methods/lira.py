@@ -1,0 +1,269 @@
+"""The likelihood ratio attack on a head (Carlini et al. 2022), with shadow heads that cost almost nothing.
+
+Each shadow is a head over records that the adversary has. For the exact discriminant every candidate's margin with and
+without itself follows from the shadow by a rank-one update (`leave_one_out`), for exact prototypes from a changed sum.
+Noisy heads, those that further rounds have refined, and trained models go through all their sums anew, with the
+candidates at random inside or outside; a model as if one member had all of the records.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from methods import Method, method_of, sums_of
+from methods.closed_form.fedcgs import FedCGS
+from methods.closed_form.prototypes import Prototypes
+from methods.round import Examples, Local, Opened, Round
+from methods.slots.mpft import MPFT
+from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.encoding import Grid
+from secagg.errors import BadInput
+from secagg.heads import LinearHead
+from secagg.heads.linear import ABSENT_BIAS
+from secagg.networks import SlotMeans, TrainedModel
+from threat_models.attacks.attack import Progress
+from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
+from threat_models.attacks.membership.leave_one_out import Discriminant, margins
+from threat_models.session import Records, Released, join_records
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+
+REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
+"""Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""
+MOST_WORK, LEAST_SIZE = 10**8, 20_000
+"""Records × sums × parameters of a model that is made anew here: in about half a second each. A smaller model takes as
+long as one of `LEAST_SIZE` parameters."""
+SHADOWS = 64
+NARROWEST = 0.05
+"""Least standard deviation of a margin, in units of the mean over candidates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """Margins of each candidate under shadow heads with and without it: (shadows, n) each, NaN where there is none."""
+
+    inside: Floats = field(repr=False)
+    outside: Floats = field(repr=False)
+
+    def ratios(self, seen: Floats, mode: Literal["online", "offline"] = "online") -> Floats:
+        """Scores (n,) of the margins that the head gave, larger for members.
+
+        Online: log N(seen; inside) − log N(seen; outside), each with the mean and variance of the candidate's margins.
+        Offline: how many standard deviations above the margins without it.
+        """
+        outside, wide = _moments(self.outside)
+        above: Floats = (seen - outside) / wide
+        if mode == "offline":
+            return above
+        inside, narrow = _moments(self.inside)
+        ratio = (above**2 - ((seen - inside) / narrow) ** 2) / 2 + np.log(wide / narrow)
+        return np.where(np.isfinite(ratio), ratio, above)
+
+
+def _moments(margins_: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation over shadows, (n,); NaN where a candidate has no margin."""
+    seen = np.ma.masked_invalid(margins_)
+    spread = seen.std(axis=0)
+    least = max(NARROWEST * float(spread.mean()), 1e-9)
+    return seen.mean(axis=0).filled(np.nan), np.maximum(spread.filled(np.nan), least)
+
+
+def head_scores(head: Released, records: Records, grid: Grid) -> Floats:
+    """The scores (n, C) that a head or model gives to records on the grid."""
+    inputs = records.integers.astype(np.float64)
+    if isinstance(head, TrainedModel):
+        return head.scores(inputs / grid.unit(inputs.shape[1]))
+    inputs = inputs / grid.unit(inputs.shape[1]) if grid.is_normalised else inputs * grid.step + grid.centre
+    if isinstance(head, SlotMeans):
+        return head.scores(inputs)
+    inputs = inputs if head.before is None else head.before.apply(inputs)
+    scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
+    return scores
+
+
+def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Cross-entropy of the own class and entropy of the prediction, in nats, (n,) each."""
+    logarithms = scores - logsumexp(scores, axis=1, keepdims=True)
+    entropy: Floats = -(np.exp(logarithms) * np.maximum(logarithms, -1e3)).sum(axis=1)
+    return -logarithms[np.arange(len(labels)), labels], entropy
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a plan makes its head from records: through `sums` sums, without the census of a class gate.
+
+    `noises` is what is known of the noise on each of them, empty for exact ones. Classes that are not `present` have no
+    part in the head; None: all are.
+    """
+
+    plan: Plan
+    sums: int = 1
+    noises: tuple[Noise, ...] = ()
+    present: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, view: View) -> Recipe:
+        """The recipe of the head in a view."""
+        census = sum(not kind.is_about_records for kind in sums_of(view.plan))
+        noises = _noises(view)[census : view.number] if view.noise is not None else ()
+        present = view.head.present if isinstance(view.head, LinearHead) else None
+        return cls(view.plan, view.number - census, noises, present)
+
+    @property
+    def method(self) -> Method:
+        """The plan's method, without a class gate."""
+        return method_of(self.plan).ungated
+
+    @property
+    def is_changed_by_record(self) -> bool:
+        """Whether a head with a record more or less follows from an exact sum that is changed by this record."""
+        return not self.noises and self.sums == 1 and self.plan.method in (FedCGS.name, Prototypes.name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The blocks of the first sum."""
+        plan = self.plan
+        return frozenset(
+            each.name for each in self.method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks
+        )
+
+    @property
+    def first(self) -> Round:
+        """The first round."""
+        return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
+
+    def head_of(self, records: Records, seed: int = 0) -> Released:
+        """Make the head or model over these records, with noise of the given strength from `seed`.
+
+        Raises BadInput as the method does, for too few records say.
+        """
+        plan, examples = self.plan, records.examples
+        round_, state = self.first, b""
+        for turn in range(1, self.sums):
+            opened, state = self._sum(round_, examples, state, turn, seed)
+            following = round_.finalize(opened).next_round
+            if following is None:
+                raise BadInput(f"the method {plan.method} has no sum after {turn}")
+            round_ = following
+        return self.make(self._sum(round_, examples, state, self.sums, seed)[0], round_)
+
+    def _sum(self, round_: Round, examples: Examples, state: bytes, turn: int, seed: int) -> tuple[Opened, bytes]:
+        """What a round opens of the examples, with noise of the strength that is known, and the state that is kept."""
+        plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
+        local = Local(examples, len(plan.classes), plan.grid, state=state, sigma=plan.training_sigma)
+        made = round_.contribute(local)
+        blocks: dict[str, Any] = dict(made.blocks)
+        if noise is not None:
+            extra = draw_noise(blocks, noise, [seed, turn])
+            blocks = {name: block + extra[name] for name, block in blocks.items()}
+        return Opened(blocks, plan.grid, noise), made.state
+
+    def make(self, opened: Opened, round_: Round) -> Released:
+        """Make the head or model of a round's sum. Raises BadInput for a sum that gives none."""
+        made = round_.finalize(opened).artifact
+        if isinstance(made, TrainedModel):
+            return made
+        if not isinstance(made, LinearHead):
+            raise BadInput(f"this sum of {self.plan.method} gives no head")
+        return made if self.present is None else replace(made, bias=np.where(self.present, made.bias, ABSENT_BIAS))
+
+
+def _noises(view: View) -> tuple[Noise, ...]:
+    """What is known of the noise on every sum of the plan, in the units of one record."""
+    by_clients = view.plan.noise == NoiseFrom.CLIENT
+    found: list[Noise] = []
+    parts = view.claim.releases.parts if view.claim is not None else ()
+    for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
+        opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
+        found += [{name: each.of_record for name, each in opened.items()}] * kind.times
+    return tuple(found)
+
+
+def is_remade(view: View, records: int) -> bool:
+    """Whether a head or model like the released one, over so many records, is made anew here."""
+    if isinstance(view.head, TrainedModel):
+        return records * view.number * max(view.head.program.size, LEAST_SIZE) <= MOST_WORK
+    return view.plan.method in REMADE
+
+
+def make_shadows(
+    recipe: Recipe,
+    candidates: Records,
+    pool: Records,
+    size: int,
+    progress: Progress,
+    *,
+    shadows: int = SHADOWS,
+    seed: int = 0,
+) -> Shadows:
+    """Make shadow heads over `size` records of candidates and `pool`. Raises BadInput where most give none."""
+    everything = join_records(candidates, pool)
+    generator = np.random.default_rng(seed)
+    pairs = []
+    for number in range(shadows):
+        order = generator.permutation(len(everything))
+        if not recipe.is_changed_by_record:
+            rows = _pick_half(order, len(candidates), size)
+            with suppress(BadInput):  # such records would have given no head: it was not over them
+                pairs.append(_retrain_margins(recipe, candidates, everything, rows, number))
+        else:
+            exact = _update_margins if recipe.plan.method == FedCGS.name else _remake_margins
+            pairs.append(exact(recipe, candidates, everything, order[:size]))
+        progress(number + 1, shadows)
+    if len(pairs) < shadows / 2:
+        raise BadInput(f"only {len(pairs)} of {shadows} times do {size} of the records that are known give a head")
+    return Shadows(np.array([one for one, _ in pairs]), np.array([other for _, other in pairs]))
+
+
+def _pick_half(order: NDArray[np.int64], candidates: int, size: int) -> NDArray[np.int64]:
+    """Pick `size` records in `order`: half of the candidates, which stand first, or as many as there is room for."""
+    inside = order[order < candidates][: min(size, (candidates + 1) // 2)]
+    return np.concatenate([inside, order[order >= candidates][: size - len(inside)]])
+
+
+def _update_margins(
+    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Compute margins with and without each candidate, by adding or removing it."""
+    parameters: dict[str, Any] = recipe.method.parameters
+    shadow = Discriminant.of(
+        everything.take(rows), len(recipe.plan.classes), parameters["covariance"], float(parameters["ridge"])
+    )
+    there = np.isin(np.arange(len(candidates)), rows)
+    as_is = shadow.margins(candidates, np.zeros(len(candidates), dtype=np.int64))
+    other = shadow.margins(candidates, np.where(there, -1, 1))
+    return np.where(there, as_is, other), np.where(there, other, as_is)
+
+
+def _remake_margins(
+    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Compute margins with and without each candidate, by making the head of the changed sums anew."""
+    grid, classes, first = recipe.plan.grid, len(recipe.plan.classes), recipe.first
+    blocks = total(everything.take(rows), classes, recipe.names)
+    there = np.isin(np.arange(len(candidates)), rows)
+    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), first), candidates, grid), candidates.labels)
+    other = np.empty_like(as_is)
+    for row in range(len(candidates)):
+        one = candidates.take([row])
+        own = total(one, classes, frozenset(blocks))
+        changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
+        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), first), one, grid), one.labels)[0]
+    return np.where(there, as_is, other), np.where(there, other, as_is)
+
+
+def _retrain_margins(
+    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64], seed: int
+) -> tuple[Floats, Floats]:
+    """Compute margins under one new head: each candidate's is one with it, or one without it."""
+    head = recipe.head_of(everything.take(rows), seed)
+    found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
+    there = np.isin(np.arange(len(candidates)), rows)
+    return np.where(there, found, np.nan), np.where(there, np.nan, found)

@@ -1,0 +1,162 @@
+"""Was this record behind shared prototypes? By the sums that opened them, and by its likeness to them.
+
+In the first round all members project by one public start: its sum is one of class sums, and tells members as these do
+(Homer et al. 2008). Later ones are of projections that members have trained for themselves; the public start is what
+an outsider has of them. A record also is nearer to the prototypes that it is part of (Yeom et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from methods import sums_of
+from methods.own_models.own_projection import OwnProjection
+from methods.round import Opened
+from secagg.encoding import Grid
+from secagg.errors import BadInput
+from secagg.networks import TrainedModel
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.gaussian_likelihood import Noise
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.aggregate import make_sum_control, score_by_release
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.of_methods.lira import losses
+from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
+from threat_models.findings import Control, Finding, Verdict, decide
+from threat_models.session import OTHER, Knowledge, Records, Session
+from threat_models.views import View
+
+SUMS = Figures("sums", "by the sums of projections")
+LIKENESS = Figures("likeness", "by likeness to the prototypes")
+BOTH = (SUMS, LIKENESS)
+WEIGHT = "weight"
+"""The projection's tensor."""
+
+
+def prototype_rounds(view: View) -> tuple[View, ...]:
+    """The rounds of a view, in order, whose sums open prototypes of members' own projections."""
+    shown = (*view.earlier, view)
+    return tuple(each for each in shown if isinstance(each.round, OwnProjection) and "release" in each.sees)
+
+
+def model_after(view: View) -> TrainedModel | None:
+    """The public start with the prototypes that this round opened; None where they give no model."""
+    round_ = view.round
+    if not isinstance(round_, OwnProjection):
+        return None
+    opened = Opened(_own_names(view.release), view.plan.grid, _own_names(view.noise or {}) or None, len(view.members))
+    try:
+        found = replace(round_, number=round_.rounds).finalize(opened).artifact  # as if it were the last round
+    except BadInput:  # no class has a prototype, as under much noise
+        return None
+    return found if isinstance(found, TrainedModel) else None
+
+
+def _own_names(blocks: Mapping[str, Any]) -> dict[str, Any]:
+    """Blocks by their method's names: a session says that they are other ones where attacks take a name otherwise."""
+    return {name.removeprefix(OTHER): block for name, block in blocks.items()}
+
+
+def project_records(model: TrainedModel, records: Records, grid: Grid) -> Records:
+    """The records as such a round sums them: their projections as integers (n, width)."""
+    raised = np.maximum(inputs_of(records, grid) @ model.parameters[WEIGHT].T.astype(np.float64), 0.0)
+    z = raised / np.maximum(np.linalg.norm(raised, axis=1, keepdims=True), 1e-300)
+    return replace(records, integers=np.trunc(z * grid.levels).astype(np.int64), features=z, in_cells=None)
+
+
+def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: Records, public: Records) -> Floats:
+    """Score records (n,): how much likelier each is under a round's sums than among public ones; over all rounds."""
+    grid = rounds[0].plan.grid
+    seen, others = (project_records(model, each, grid) for each in (records, public))
+    total = np.zeros(len(records))
+    for each in rounds:
+        noise: Noise | None = None if each.noise is None else _own_names(each.noise)
+        values = score_by_release(_own_names(each.release), noise, seen, others)
+        total += values / max(float(values.std()), 1e-300)
+    return total
+
+
+def score_by_likeness(models: Sequence[TrainedModel], records: Records, public: Records, grid: Grid) -> Floats:
+    """Score records (n,): how small their losses are under the prototypes, beyond those of their class."""
+
+    def fit(some: Records) -> Floats:
+        found: Floats = -np.mean(
+            [losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0
+        )
+        return found
+
+    return beyond_class(fit, records, public)
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, name = views[0], MEMBERSHIP_PROTOTYPES.name
+    rounds, public = prototype_rounds(view), knowledge.public
+    if not rounds:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "Its sums hold no prototypes of projections.")
+    if public is None or not len(public):
+        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
+    grid, models = view.plan.grid, [model for each in rounds if (model := model_after(each)) is not None]
+    if not models:
+        return Finding(name, "", Verdict.INCONCLUSIVE, "The prototypes that were opened give no model.")
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    tests = {SUMS: Scores(score_by_sums(rounds, models[0], known, public), is_member)}
+    progress(1, 3)
+    tests[LIKENESS] = Scores(score_by_likeness(models, known, public, grid), is_member)
+    progress(2, 3)
+    controls = _make_controls(rounds[0], models[0], knowledge)
+    progress(3, 3)
+    blind = Blind.of(known, is_member)
+    judged = Judged(tests, blind, view.claim)
+    is_whole = len(rounds) == count_rounds(view.plan)
+    how = f"From the sums of {len(rounds)} of {count_rounds(view.plan)} rounds, as if all projected by the public start"
+    return Finding(
+        name,
+        "",
+        decide(judged.succeeded, is_whole and judged.withstood, controls),
+        f"{how}: {judged.words}.{blind.sentence}",
+        (*judged.measures, *blind.measures),
+        (judged.roc("Membership, from shared prototypes"),),
+        controls=controls,
+    )
+
+
+def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tuple[Control, ...]:
+    """Sum projections of a few records exactly: these must be told from others, and others called theirs must not."""
+    grid, public = first.plan.grid, knowledge.public
+    seen = replace(
+        knowledge,
+        candidates=project_records(model, knowledge.candidates, grid),
+        public=None if public is None else project_records(model, public, grid),
+    )
+    release = _own_names(first.release)
+    return tuple(make_sum_control(seen, release, is_true) for is_true in (True, False))
+
+
+def _projects_nothing(session: Session) -> str:
+    """Say why there are no prototypes, unless some are shown, or the plan sums what members keep to themselves."""
+    shown = any(isinstance(each.round, OwnProjection) for each in (*session.earlier, session))
+    may = shown or any(kind.keeps_state for kind in sums_of(session.plan))
+    return "" if may else "Its sums hold no prototypes of projections."
+
+
+MEMBERSHIP_PROTOTYPES = Attack(
+    "membership_prototypes",
+    "Membership of a record, from shared prototypes",
+    "Homer et al. 2008; Yeom et al. 2018; Tan et al. 2022 (the prototypes)",
+    ("release",),
+    _run,
+    (*SUMS.metrics, *LIKENESS.metrics, BLIND),
+    tells_members=True,
+    trusts_owners=True,
+    limits=8,
+    meaning="Whether somebody's record was among the data can be told from prototypes that members share.",
+    remedy="Plan with a finite epsilon, or with more records of every class.",
+    lacks=_projects_nothing,
+)
+"""Needs sums of prototypes of members' own projections: found out when it runs."""
