@@ -86,7 +86,7 @@ class Plan:
     protection: Annotated[str, Text(1, 40)]
     colluders: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     dropouts: Annotated[int, Range(0, MAX_CLIENTS - 1)]
-    minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
+    min_clients_in_sum: Annotated[int, Range(1, MAX_CLIENTS)]
     epsilon: Annotated[float, Range(SMALLEST_EPSILON, math.inf)]
     delta: Annotated[float, Range(0.0, 0.5)]
     adjacency: Annotated[str, Text(0, 20)]

@@ -85,7 +85,7 @@ MEANING = {
     "rests on the word of every client and of the server or helpers",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
-    "minimum_cohort": "fewest clients whose sum may be opened",
+    "min_clients_in_sum": "fewest clients whose sum may be opened",
     "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
     "minimum_colluders": "fewest colluding clients that the plan must withstand",
     "max_upload_mib": "largest vector that may leave, in MiB",
@@ -136,7 +136,7 @@ class Policy:
     methods: tuple[str, ...] = ("fedcgs",)
     protections: tuple[str, ...] = ("masked",)
     results: tuple[str, ...] = ("server", "members")
-    minimum_cohort: int = 3
+    min_clients_in_sum: int = 3
     minimum_honest: int = 2
     minimum_colluders: int = 1
     max_upload_mib: int = 256
@@ -188,8 +188,8 @@ class Policy:
             f"methods: {plan.method}": plan.method in self.methods,
             f"protections: {plan.protection}": plan.protection in self.protections,
             f"results: the head would go to {plan.result}": plan.result in self.results,
-            f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened, fewer than "
-            f"{self.minimum_cohort}": survivors >= self.minimum_cohort,
+            f"min_clients_in_sum: the sum of {survivors} of {clients} clients could be opened, fewer than "
+            f"{self.min_clients_in_sum}": survivors >= self.min_clients_in_sum,
             f"minimum_honest: {honest} honest clients could be alone in the sum, fewer than "
             f"{self.minimum_honest}": honest >= self.minimum_honest,
             f"minimum_colluders: the plan withstands {plan.colluders}, fewer than "

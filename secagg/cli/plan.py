@@ -145,7 +145,7 @@ def new(
         int | None,
         typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
     ] = None,
-    minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
+    min_clients_in_sum: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
     join_seconds: Annotated[
         int, typer.Option(min=1, help="How long the server waits for members to join.")
     ] = PlanChoices.join_seconds,

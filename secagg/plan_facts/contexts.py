@@ -107,7 +107,7 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
             length=0,
             colluders=plan.colluders,
             dropouts=plan.dropouts,
-            minimum_cohort=plan.minimum_cohort,
+            min_clients_in_sum=plan.min_clients_in_sum,
             server=roster.identity(SERVER_INDEX),
             seconds={index: roster.identity(index) for index in seconds},
             security=plan.security,

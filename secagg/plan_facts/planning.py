@@ -80,7 +80,7 @@ class PlanChoices:
     security: int = 128
     colluders: int | None = None
     dropouts: int | None = None
-    minimum_cohort: int = 1
+    min_clients_in_sum: int = 1
     cohort: int = 0
     join_seconds: int = 600
     step_seconds: int = 60
@@ -148,7 +148,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if choices.class_gate else 1),
+        min_clients_in_sum=max(choices.min_clients_in_sum, clients - dropouts if choices.class_gate else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -182,7 +182,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     """
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
-    survivors = max(plan.minimum_cohort, (plan.cohort or len(roster.clients)) - plan.dropouts)
+    survivors = max(plan.min_clients_in_sum, (plan.cohort or len(roster.clients)) - plan.dropouts)
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
         promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
@@ -193,7 +193,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     return replace(
         plan,
         levels=levels,
-        minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
+        min_clients_in_sum=survivors if choices.noise is NoiseFrom.CLIENT else plan.min_clients_in_sum,
         epsilon=float(choices.epsilon),
         delta=float(choices.delta),
         adjacency=choices.adjacency.value,
@@ -264,13 +264,13 @@ def usual_colluders(clients: int) -> int:
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum of clients allows.
     """
     colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
     usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
-    return colluders, max(0, min(usual, clients - choices.minimum_cohort))
+    return colluders, max(0, min(usual, clients - choices.min_clients_in_sum))
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
@@ -299,7 +299,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
     plan = replace(plan, parameters=canonical_json(method.parameters))
     if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
         return plan
-    return replace(plan, minimum_cohort=max(plan.minimum_cohort, clients - plan.dropouts))
+    return replace(plan, min_clients_in_sum=max(plan.min_clients_in_sum, clients - plan.dropouts))
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:

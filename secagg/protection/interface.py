@@ -42,7 +42,7 @@ class SessionContext:
     length: int
     colluders: int
     dropouts: int
-    minimum_cohort: int
+    min_clients_in_sum: int
     server: bytes = b""
     seconds: Mapping[int, bytes] = field(default_factory=dict)
     largest: int = 0

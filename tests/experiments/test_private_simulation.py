@@ -198,7 +198,7 @@ def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
     setup, claim = run.federated.setup, run.federated.setup.claim
-    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
+    assert setup.plan.min_clients_in_sum == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
     assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
@@ -224,7 +224,7 @@ def test_most_dropouts_keep_the_promise(protection):
     """With as many dropouts as the protection bears, the sum of the two that are left keeps the promise."""
     run = simulated(clients=6, colluders=0, dropouts=4, protection=protection)
     setup = run.federated.setup
-    assert setup.plan.minimum_cohort == setup.fewest == 2 <= len(run.federated.result.members)
+    assert setup.plan.min_clients_in_sum == setup.fewest == 2 <= len(run.federated.result.members)
     assert setup.claim.what_if(dropped=4) <= EPSILON
 
 

@@ -173,7 +173,7 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
 def test_smaller_minimum_cohort_leaves_no_cohort_unguarded() -> None:
     """Whatever minimum a plan names, no more members than its dropouts are missing from a sum."""
     setup = setup_of(EXACT, clients=10, dropouts=1)
-    weaker: Plan = replace(setup.plan, minimum_cohort=1)
+    weaker: Plan = replace(setup.plan, min_clients_in_sum=1)
     assert SessionSetup.of(weaker, setup.roster).fewest == 9
 
 
@@ -181,9 +181,9 @@ def test_policies_judge_the_smallest_cohort() -> None:
     """What a policy says of the fewest whose sum may be opened, it says of a cohort; its bounds hold for the space."""
     setup = setup_of(EXACT, clients=10)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=True)
-    setup.check(replace(policy, minimum_cohort=5))
-    with pytest.raises(PlanRefused, match="minimum_cohort: the sum of 5 of 10 clients"):
-        setup.check(replace(policy, minimum_cohort=6))
+    setup.check(replace(policy, min_clients_in_sum=5))
+    with pytest.raises(PlanRefused, match="min_clients_in_sum: the sum of 5 of 10 clients"):
+        setup.check(replace(policy, min_clients_in_sum=6))
     with pytest.raises(PlanRefused, match="max_epochs: a round trains for 5 epochs"):
         setup.check(replace(policy, max_epochs=4))
 

@@ -167,7 +167,7 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
         tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalisation=Normalisation.CENTRED_UNIT
     )
     with pytest.raises(PlanRefused, match="refinement_without_noise"):
-        world.setup.check(replace(world.policy(1), minimum_cohort=1))
+        world.setup.check(replace(world.policy(1), min_clients_in_sum=1))
     played = await run_federation(world)
     for stage in played.stages:
         assert np.array_equal(opened(world, stage), sum(exact(stage, world.records[member]) for member in EVERYONE))

@@ -120,12 +120,12 @@ def test_too_few_members_for_two_groups() -> None:
 
 
 def test_smaller_groups_are_refused_whoever_writes_the_plan() -> None:
-    """A plan with more groups than hide a member is refused, and a smaller minimum cohort opens no smaller sum."""
+    """A plan with more groups than hide a member is refused, and a smaller minimum of clients opens no smaller sum."""
     setup = plan_of(6)
     text = setup.plan.parameters.replace('"groups":2', '"groups":3')
     with pytest.raises(BadInput, match="a group of 2 members would be opened, fewer than 3"):
         SessionSetup.of(replace(setup.plan, parameters=text), setup.roster)
-    assert SessionSetup.of(replace(setup.plan, minimum_cohort=4), setup.roster).fewest == 6
+    assert SessionSetup.of(replace(setup.plan, min_clients_in_sum=4), setup.roster).fewest == 6
 
 
 def test_policy_counts_the_smallest_group() -> None:
@@ -135,7 +135,7 @@ def test_policy_counts_the_smallest_group() -> None:
     policy = replace(policy, max_epsilon=math.inf, max_epsilon_total=math.inf)
     setup.check(policy)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(replace(policy, minimum_cohort=4))
+        setup.check(replace(policy, min_clients_in_sum=4))
     assert "the sum of 3 of 6 clients could be opened" in refusal.value.violations[0]
 
 
@@ -159,7 +159,7 @@ def test_groups_cost_a_promise_nothing() -> None:
     """A record is in one group: the same noise keeps the same ε, with groups and without."""
     promise = {"epsilon": 2.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "levels": 1 << 12}
     one, several = (
-        plan_of(parameters={"exchange": exchange, "sampling": 0.3}, minimum_cohort=6, **promise).plan
+        plan_of(parameters={"exchange": exchange, "sampling": 0.3}, min_clients_in_sum=6, **promise).plan
         for exchange in ("none", "groups")
     )
     assert [noise.sigma for noise in one.noises[1:]] == [noise.sigma for noise in several.noises[1:]]

@@ -371,4 +371,4 @@ def test_smaller_minimum_cohort_does_not_undercut_the_gate(protection: str) -> N
     exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
     gated = make_setup(10, class_gate=2, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
     for minimum in (1, 8, 9):
-        assert SessionSetup.of(replace(gated.plan, minimum_cohort=minimum), gated.roster).fewest == 9
+        assert SessionSetup.of(replace(gated.plan, min_clients_in_sum=minimum), gated.roster).fewest == 9

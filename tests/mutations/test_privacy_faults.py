@@ -117,7 +117,7 @@ def test_missing_share():
 
 def test_plan_that_counts_on_a_share_that_may_be_missing():
     """Noise for all five of five is refused by the members where some of them may drop out."""
-    plan = replace(make_setup(colluders=0, dropouts=0).plan, minimum_cohort=1)
+    plan = replace(make_setup(colluders=0, dropouts=0).plan, min_clients_in_sum=1)
     for dropouts in (1, 2):
         assert "the noise gives" in reported(check_promise, replace(plan, dropouts=dropouts), make_roster()[0])
 

@@ -36,7 +36,7 @@ def context_for(
     bits: int = 32,
     length: int = LENGTH,
     plan: bytes = b"plan",
-    minimum_cohort: int = 1,
+    min_clients_in_sum: int = 1,
 ) -> SessionContext:
     """The public facts of a session of clients 1…n, called c1…cn."""
     members = range(1, clients + 1)
@@ -50,7 +50,7 @@ def context_for(
         length=length,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=minimum_cohort,
+        min_clients_in_sum=min_clients_in_sum,
     )
 
 

@@ -129,10 +129,10 @@ def test_more_records_in_a_client_take_more_noise():
 def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
     """A plan whose noise counts on all five is refused when it lets fewer be summed, or admits another colluder."""
     plan = make_setup(colluders=0, dropouts=0).plan
-    assert plan.minimum_cohort == 5
+    assert plan.min_clients_in_sum == 5
     roster = make_roster()[0]
-    assert "the noise gives" in reported(check_promise, replace(plan, dropouts=1, minimum_cohort=4), roster)
-    check_promise(replace(plan, minimum_cohort=4), roster)  # five are summed all the same: n − D
+    assert "the noise gives" in reported(check_promise, replace(plan, dropouts=1, min_clients_in_sum=4), roster)
+    check_promise(replace(plan, min_clients_in_sum=4), roster)  # five are summed all the same: n − D
     assert "the noise gives" in reported(check_promise, replace(plan, colluders=2), roster)
 
 

@@ -43,7 +43,7 @@ def kits(members: Path, *, plan: bool = True) -> Path:
     """The folder with everybody's newest kit."""
     roster = issue(members / "ca", [])
     path = members / "planned.json"
-    choices = PlanChoices(radius=1.0, colluders=0, dropouts=0, minimum_cohort=1, protection="none")
+    choices = PlanChoices(radius=1.0, colluders=0, dropouts=0, min_clients_in_sum=1, protection="none")
     write_plan(make_plan(PublicData.of_shape((3,), ("no", "yes")), roster, choices, OperatingSystem()), path)
     (members / "limits.toml").write_text(limits_text())
     made = make_kits(members / "ca", None, path if plan else None, members / "limits.toml", ADDRESSES)

@@ -111,7 +111,9 @@ def honest_shares(plan: Plan, clients: int) -> int:
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
     shown = plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
-    return max(1, max(plan.minimum_cohort, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown)))
+    return max(
+        1, max(plan.min_clients_in_sum, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown))
+    )
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:

@@ -85,7 +85,7 @@ class Scene:
             length=parameters.degree,
             colluders=0,
             dropouts=0,
-            minimum_cohort=2,
+            min_clients_in_sum=2,
             server=identity.public,
             seconds={parameters.summands + 1: identity.public},
             largest=(1 << (bits - 1)) - 1,

@@ -121,11 +121,11 @@ def fewest(context: SessionContext) -> int:
     Raises BadInput when there are not that many clients.
     """
     clients = len(context.identities)
-    needed = max(context.minimum_cohort, context.colluders + 2, clients - context.dropouts)
+    needed = max(context.min_clients_in_sum, context.colluders + 2, clients - context.dropouts)
     if needed > clients:
         raise BadInput(
             f"a sum of {needed} clients cannot be reached with {clients}",
-            remedy="lower colluders or minimum_cohort",
+            remedy="lower colluders or min_clients_in_sum",
         )
     return needed
 

@@ -16,7 +16,7 @@ from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
 def thresholds_of(context: SessionContext) -> Thresholds:
     """The thresholds that this session's plan leads to."""
-    return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.minimum_cohort)
+    return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.min_clients_in_sum)
 
 
 def members_digest(members: tuple[int, ...]) -> bytes:

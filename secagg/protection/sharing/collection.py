@@ -86,7 +86,7 @@ class Collecting:
         return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
-        """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum cohort."""
+        """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum of clients."""
         if len(self.manifests) < (needed := fewest(context)):
             raise SessionAborted(f"only {len(self.manifests)} clients uploaded; at least {needed} are needed")
         state = SetCommitted(self.secret, self.manifests, me.randomness.bytes(32))

@@ -103,14 +103,14 @@ def sealed_bytes(context: SharedContext, aggregator: int) -> int:
 def fewest(context: SessionContext) -> int:
     """The smallest number of uploads that is summed: all clients but the tolerated dropouts.
 
-    Raises BadInput when these are fewer than the minimum cohort, or than 2 more than the colluders.
+    Raises BadInput when these are fewer than the minimum of clients, or than 2 more than the colluders.
     """
-    needed, present = max(context.minimum_cohort, context.colluders + 2), len(context.clients) - context.dropouts
+    needed, present = max(context.min_clients_in_sum, context.colluders + 2), len(context.clients) - context.dropouts
     if needed > present:
         raise BadInput(
             f"a minimum of {needed} uploads cannot be reached when {context.dropouts} of "
             f"{len(context.clients)} clients stay away",
-            remedy="lower dropouts, colluders or minimum_cohort",
+            remedy="lower dropouts, colluders or min_clients_in_sum",
         )
     return present
 

@@ -40,7 +40,12 @@ HOLDER = identity("holder")
 
 @functools.cache
 def context_for(
-    clients: int = 3, *, length: int = LENGTH, largest: int = LARGEST, plan: bytes = b"plan", minimum_cohort: int = 2
+    clients: int = 3,
+    *,
+    length: int = LENGTH,
+    largest: int = LARGEST,
+    plan: bytes = b"plan",
+    min_clients_in_sum: int = 2,
 ) -> EncryptedContext:
     """The public facts of a session of clients 1…n, called c1…cn, one of which may vanish."""
     members = range(1, clients + 1)
@@ -54,7 +59,7 @@ def context_for(
         length=length,
         colluders=0,
         dropouts=1,
-        minimum_cohort=minimum_cohort,
+        min_clients_in_sum=min_clients_in_sum,
         server=SERVER.public,
         seconds={clients + 1: HOLDER.public},
         largest=largest,

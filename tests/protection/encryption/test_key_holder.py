@@ -122,14 +122,14 @@ def test_no_sum_below_the_minimum_cohort():
 
 
 @pytest.mark.parametrize(
-    ("colluders", "dropouts", "minimum_cohort", "fewest"), [(0, 1, 1, 4), (0, 4, 1, 2), (2, 4, 1, 4), (0, 4, 5, 5)]
+    ("colluders", "dropouts", "min_clients_in_sum", "fewest"), [(0, 1, 1, 4), (0, 4, 1, 2), (2, 4, 1, 4), (0, 4, 5, 5)]
 )
-def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, minimum_cohort, fewest):
-    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum cohort."""
-    context = replace(context_for(5), colluders=colluders, dropouts=dropouts, minimum_cohort=minimum_cohort)
+def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, min_clients_in_sum, fewest):
+    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum of clients."""
+    context = replace(context_for(5), colluders=colluders, dropouts=dropouts, min_clients_in_sum=min_clients_in_sum)
     assert context.fewest == fewest
     with pytest.raises(BadInput, match="cannot be reached"):
-        _ = replace(context, minimum_cohort=6).fewest
+        _ = replace(context, min_clients_in_sum=6).fewest
 
 
 def test_every_declared_upload_must_be_its_clients():

@@ -40,8 +40,8 @@ def test_false_survivor_sets_are_not_signed(members: tuple[int, ...], problem: s
 
 
 def test_plans_minimum_binds_the_client_too() -> None:
-    """A survivor set below the plan's minimum cohort gets no signature though t signatures would exist."""
-    session = Rehearsal(context_for(6, dropouts=1, minimum_cohort=5)).until_shown("Survivors")
+    """A survivor set below the plan's minimum of clients gets no signature though t signatures would exist."""
+    session = Rehearsal(context_for(6, dropouts=1, min_clients_in_sum=5)).until_shown("Survivors")
     refused_as(SERVER_INDEX, "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4)))
 
 

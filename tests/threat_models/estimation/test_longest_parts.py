@@ -58,11 +58,11 @@ def test_found_lengths_count(adjacency):
 
 
 def test_honest_shares_follow_from_the_plan():
-    """Less dropouts and colluders, no fewer than the minimum cohort leaves; one where a share hides alone."""
+    """Less dropouts and colluders, no fewer than the minimum of clients leaves; one where a share hides alone."""
     plan, _ = planned()
     assert honest_shares(plan, 5) == 4
-    assert honest_shares(replace(plan, dropouts=2, minimum_cohort=1), 5) == 2
-    assert honest_shares(replace(plan, dropouts=2, minimum_cohort=4), 5) == 3
+    assert honest_shares(replace(plan, dropouts=2, min_clients_in_sum=1), 5) == 2
+    assert honest_shares(replace(plan, dropouts=2, min_clients_in_sum=4), 5) == 3
     assert honest_shares(replace(plan, protection="none"), 5) == 1
     assert honest_shares(replace(plan, noise="aggregator"), 5) == 1
 
