@@ -23,8 +23,7 @@ def data_set(data_name: str) -> str:
     """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
 
     However it is spelt: compatible characters are one (NFKC, case folding, NFKC again: Unicode, section 3.13), spaces
-    too, and what shows nothing does not count. "" where nothing is left, as no policy calls its data today
-    (`check_data_name`), while ledgers may hold rows that older ones wrote.
+    too, and what shows nothing does not count. "" where nothing is left: `check_data_name` refuses such a name.
     """
     shown = "".join(each for each in data_name if is_printable(each) or each.isspace())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())

@@ -9,7 +9,7 @@ budget must hold as a *filter*: a test, fixed in advance, that stops before the 
   bounded in advance by `LARGEST_GAP`, and the theorem of `secagg.privacy.shares` holds with that.
 - Training inside a member (`TrainingCost`) is no Gaussian release. All is then composed by Rényi at one order, fixed
   with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS
-  2021). It fits fewer Gaussian plans. Rows of ledgers before schema version 5 have curves, and are composed so too.
+  2021). It fits fewer Gaussian plans.
 
 Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened
 choose it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise
@@ -42,7 +42,7 @@ from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
-Cost = GaussianCost | TrainingCost | RdpCurve
+Cost = GaussianCost | TrainingCost
 LARGEST_GAP = 2.0**-40
 """The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
 
@@ -143,8 +143,7 @@ def total_cost(
     all_gaussian = [cost for cost in known if isinstance(cost, GaussianCost)]
     if gaussian and len(all_gaussian) == len(known):
         return functools.reduce(operator.add, all_gaussian)
-    curves = (cost if isinstance(cost, RdpCurve) else cost.curve() for cost in known)
-    return functools.reduce(operator.add, curves)
+    return functools.reduce(operator.add, (cost.curve() for cost in known))
 
 
 def total_epsilon(
@@ -175,8 +174,8 @@ def total_epsilon(
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """Those about one data set; a row of an older ledger whose name names none counts for every one."""
-    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
+    """The releases about one data set."""
+    return [release for release in releases if data_set(release.data_name) == data_set(data_name)]
 
 
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:

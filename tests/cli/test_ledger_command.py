@@ -3,8 +3,6 @@
 import datetime
 import json
 import math
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from secagg.ledger.spending import Release, Spent, total_epsilon
 from secagg.plan_facts import SessionSetup
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
-from secagg.privacy.rdp import ORDERS, RdpCurve
+from secagg.privacy.rdp import ORDERS
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 
@@ -90,14 +88,8 @@ def test_show_an_empty_ledger(secagg: Command, tmp_path: Path) -> None:
     assert said.out.split() == ["Ledger", "rows", "0", "head", "-"]
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["of today", "of version 4"])
-def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
-    """The exported file gives every release and head back, bit for bit; the curves of an older ledger too."""
-    if older:
-        (state / FILE_NAME).unlink()
-        statements = Path(__file__).parents[1] / "plan/ledger_version_4.sql"
-        with closing(sqlite3.connect(state / FILE_NAME)) as connection:
-            connection.executescript(statements.read_text(encoding="utf-8"))
+def test_export_is_complete(secagg: Command, state: Path) -> None:
+    """The exported file gives every release and head back, bit for bit."""
     out = state / "ledger.json"
     said = secagg("ledger", "export", "--state", state, "--out", out)
     assert (said.code, said.out) == (0, "")
@@ -108,11 +100,7 @@ def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
     assert [row["head"] for row in content["entries"]] == [entry.head.hex() for entry in entries]
     for row, entry in zip(content["entries"], entries, strict=True):
         costs = tuple(
-            Spent(
-                each["unit"],
-                each["adjacency"],
-                RdpCurve(tuple(each["curve"])) if older else GaussianCost(each["squared_mu"], each["gap"]),
-            )
+            Spent(each["unit"], each["adjacency"], GaussianCost(each["squared_mu"], each["gap"]))
             for each in row["spent"]
         )
         session, plan = bytes.fromhex(row["session"]), bytes.fromhex(row["plan"])
