@@ -55,9 +55,9 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     or in all, are tried with all its dimensions and classes, too, and nothing else of a method that trains. A method
     that reads raw inputs is not tried: there are none to try.
     """
-    if method.reads_inputs:
+    if method.traits.reads_inputs:
         return
-    if method.trains:  # a program for pictures takes no fewer features
+    if method.traits.shares_one_model:  # a program for pictures takes no fewer features
         _check_whole(method, dimension, classes, grid)
         return
     whole = dimension, classes
@@ -88,7 +88,7 @@ def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> Non
     """
     kinds = method.sums(dimension, classes, grid.levels)
     _check_shares(method.name, kinds)
-    if method.reads_inputs:
+    if method.traits.reads_inputs:
         return
     examples = _extremes(dimension, classes, domain_count(method.parameters), grid.levels)
     _walk(method, kinds, Local(examples, classes, grid), is_noisy=False)
@@ -138,7 +138,7 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
     """Try the first sum with all dimensions and classes, on as many records as `MOST_ENTRIES` has room for."""
     kind = method.sums(dimension, classes, grid.levels)[0]
     size = sum(block.size for block in kind.blocks)
-    most = FEWEST if method.trains else MOST  # each is a training
+    most = FEWEST if method.traits.shares_one_model else MOST  # each is a training
     count = min(max(classes, dimension), most, max(FEWEST, MOST_ENTRIES // size))
     numbers = np.arange(count)
     places = numbers * dimension // count if count < dimension else numbers % dimension

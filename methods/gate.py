@@ -1,7 +1,7 @@
 """The class gate: a census of who holds which class opens a plan, and classes that too few hold are left out.
 
-Where a method tells parts of a class apart (`gated_parts`: domains, mostly), what is counted and left out is a *cell*:
-a class in one of the parts.
+Where a method tells parts of a class apart (`Traits.cells_per_class`: domains, mostly), what is counted and left out is
+a *cell*: a class in one of the parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec
+from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec, Traits
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
@@ -81,18 +81,18 @@ class Gated(SimpleMethod):
         return {**self.method.parameters, GATE: self.threshold}
 
     @property
-    def gated_parts(self) -> int:
-        """The gated method's, D."""
-        return self.method.gated_parts
-
-    def part_of(self, examples: Examples) -> Integers:
-        """The gated method's."""
-        return self.method.part_of(examples)
+    def traits(self) -> Traits:
+        """The gated method's, and the threshold."""
+        return replace(self.method.traits, class_threshold=self.threshold)
 
     @property
-    def needs_gate(self) -> bool:
-        """The gated method's."""
-        return self.method.needs_gate
+    def parts(self) -> int:
+        """Into how many cells each class is divided, D."""
+        return self.method.traits.cells_per_class
+
+    def part_of(self, examples: Examples) -> Integers:
+        """In which of these cells (n,) each example is."""
+        return self.method.part_of(examples)
 
     @property
     def per_class(self) -> frozenset[str]:
@@ -108,7 +108,7 @@ class Gated(SimpleMethod):
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
         Raises BadInput for too many cells.
         """
-        cells = classes * self.gated_parts
+        cells = classes * self.parts
         if cells > MOST_CELLS:
             raise BadInput(f"a census of {cells} parts of classes", remedy=f"{MOST_CELLS} are the most")
         census = SumSpec(
@@ -127,51 +127,6 @@ class Gated(SimpleMethod):
             )
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
-    @property
-    def reads_inputs(self) -> bool:
-        """The gated method's."""
-        return self.method.reads_inputs
-
-    @property
-    def needs_unit_length(self) -> bool:
-        """The gated method's."""
-        return self.method.needs_unit_length
-
-    @property
-    def keeps_mean(self) -> bool:
-        """The gated method's."""
-        return self.method.keeps_mean
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """The gated method's."""
-        return self.method.needs_two_classes
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """The gated method's."""
-        return self.method.shows_last_sum
-
-    @property
-    def tunable(self) -> tuple[str, ...]:
-        """The gated method's."""
-        return self.method.tunable
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The gated method's."""
-        return self.method.programs
-
-    @property
-    def class_threshold(self) -> int:
-        """`threshold`."""
-        return self.threshold
-
-    @property
-    def ungated(self) -> Method:
-        """The gated method."""
-        return self.method
-
     def settle(self, fixed: Fixed) -> Method:
         """The same gate before the settled method."""
         return put_gate(self.method.settle(fixed), self.threshold)
@@ -186,7 +141,7 @@ class Gated(SimpleMethod):
 
     def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
-        parts, examples = self.gated_parts, local.examples
+        parts, examples = self.parts, local.examples
         held = np.bincount(examples.labels * parts + self.part_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
@@ -195,7 +150,7 @@ class Gated(SimpleMethod):
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
-        found = len(np.unique(kept // self.gated_parts))
+        found = len(np.unique(kept // self.parts))
         if found < FEWEST_CLASSES:
             raise BadInput(
                 f"{found} of {len(census)} classes are held by {self.threshold} clients or more",
@@ -206,15 +161,15 @@ class Gated(SimpleMethod):
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The method's first round over the cells that the server names. Raises MalformedMessage."""
         kept = decode(KeptClasses, broadcast).classes
-        if len({cell // self.gated_parts for cell in kept}) < FEWEST_CLASSES:
+        if len({cell // self.parts for cell in kept}) < FEWEST_CLASSES:
             raise MalformedMessage("KeptClasses", "the cells are all of one class")
         return self._over(kept)
 
     def _shape(self, classes: int) -> tuple[int, ...]:
-        return (classes, self.gated_parts) if self.gated_parts > 1 else (classes,)
+        return (classes, self.parts) if self.parts > 1 else (classes,)
 
     def _over(self, kept: tuple[int, ...]) -> GatedRound:
-        return GatedRound(self.method, kept, self.per_class, self.gated_parts, self.part_of, self._by_class)
+        return GatedRound(self.method, kept, self.per_class, self.parts, self.part_of, self._by_class)
 
     @property
     def _by_class(self) -> frozenset[str]:
@@ -222,10 +177,10 @@ class Gated(SimpleMethod):
 
         They are no sums over records, or too small to be, having fewer entries than there are cells.
         """
-        if self.gated_parts == 1:
+        if self.parts == 1:
             return frozenset()
         every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
-        cells = FEWEST_CLASSES * self.gated_parts
+        cells = FEWEST_CLASSES * self.parts
         return self.per_class & {each.name for each in every if each.kind is Kind.UPDATE or each.size < cells}
 
 
@@ -236,9 +191,14 @@ def put_gate(method: Method, threshold: int) -> Method:
     """
     if not threshold:
         return method
-    if method.trains:
+    if method.traits.shares_one_model:
         raise BadInput(f"no class can be left out of the model that {method.name} trains", remedy="use no class gate")
     return Gated(method, threshold)  # type: ignore[arg-type]  # what does not train is its own first round
+
+
+def without_gate(method: Method) -> Method:
+    """Return the method that a class gate stands before; one without a gate as it is."""
+    return method.method if isinstance(method, Gated) else method
 
 
 def _domains_in(examples: Examples) -> Integers:

@@ -174,6 +174,38 @@ def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Se
     return tuple(BlockwiseSensitivity(Unit.CLIENT, each, parts) for each in Adjacency)
 
 
+@dataclass(frozen=True)
+class Traits:
+    """Facts about a method with its parameters.
+
+    `reads_inputs`: members train on raw inputs through the feature map, and its loss reads these; else on examples.
+    `needs_unit_length`: it takes records of one length only, so that a plan must normalise them.
+    `needs_two_classes`: a member's records must be of more than one class, if it has any and a refusal tells of no
+    record.
+    `keeps_mean`: a record's own mean tells what it needs, so that a plan must not normalise by `centred-unit`.
+    `shares_one_model`: its sums move one model of all classes, so that no class can be left out of them.
+    `shows_last_sum`: members get the last opened sum too, to recompute the artifact from it.
+    `cells_per_class`: how many parts of a class a class gate counts and leaves out by themselves; mostly domains.
+    `needs_gate`: its exact sums tell more apart than classes, so that they may be of one member's records, or one.
+    `class_threshold`: below how many clients that hold a class it is left out of the sums; 0: none is.
+    `hyperparameters`: names of parameters that may differ between members and rounds, as they change neither a sum nor
+    any clip; those that begin with "server" are the server's.
+    `programs`: SHA-256 (hex) of the files of code that members run to train.
+    """
+
+    reads_inputs: bool = False
+    needs_unit_length: bool = False
+    needs_two_classes: bool = False
+    keeps_mean: bool = False
+    shares_one_model: bool = False
+    shows_last_sum: bool = False
+    cells_per_class: int = 1
+    needs_gate: bool = False
+    class_threshold: int = 0
+    hyperparameters: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+
 class Method(Protocol):
     """What is summed, and the round that it begins with. The plan holds its name and parameters."""
 
@@ -188,70 +220,12 @@ class Method(Protocol):
         ...
 
     @property
-    def reads_inputs(self) -> bool:
-        """Whether members train on raw inputs through the feature map, and its loss reads these; else on examples."""
-        ...
-
-    @property
-    def needs_unit_length(self) -> bool:
-        """Whether it takes records of one length only, so that a plan must normalise them."""
-        ...
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Whether a member's records must be of more than one class, if it has any and a refusal tells of no record."""
-        ...
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Whether members are shown the last opened sum too, to recompute the artifact from it."""
-        ...
-
-    @property
-    def trains(self) -> bool:
-        """Whether its sums move one model of all classes, so that no class can be left out of them."""
-        ...
-
-    @property
-    def tunable(self) -> tuple[str, ...]:
-        """Names of parameters that may differ between members and rounds: they change neither a sum nor any clip.
-
-        Those that begin with "server" are the server's.
-        """
-        ...
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """SHA-256 (hex) of the files of code that members run to train; mostly none."""
-        ...
-
-    @property
-    def class_threshold(self) -> int:
-        """Below how many clients that hold a class it is left out of the sums; 0: none is."""
-        ...
-
-    @property
-    def ungated(self) -> Method:
-        """The same method without a class threshold."""
-        ...
-
-    @property
-    def gated_parts(self) -> int:
-        """Into how many parts of a class, each counted and left out by itself, a class gate looks; mostly domains."""
+    def traits(self) -> Traits:
+        """What plans, policies and audits must know of it beside its sums."""
         ...
 
     def part_of(self, examples: Examples) -> Integers:
         """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
-        ...
-
-    @property
-    def needs_gate(self) -> bool:
-        """Whether its exact sums tell more apart than classes, so that they may be of one member's records, or one."""
-        ...
-
-    @property
-    def keeps_mean(self) -> bool:
-        """Whether a record's own mean tells what it needs, so that a plan must not normalise by `centred-unit`."""
         ...
 
     def settle(self, fixed: Fixed) -> Method:
@@ -291,68 +265,14 @@ class UsualMethod:
         return {each.name: getattr(self, each.name) for each in given}
 
     @property
-    def reads_inputs(self) -> bool:
-        """No: on examples."""
-        return False
-
-    @property
-    def needs_unit_length(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """No: the artifact is all that members are told of it."""
-        return False
-
-    @property
-    def trains(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def tunable(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    @property
-    def class_threshold(self) -> int:
-        """0."""
-        return 0
-
-    @property
-    def ungated(self) -> Method:
-        """Itself."""
-        return self  # type: ignore[return-value]  # whoever inherits is a Method
-
-    @property
-    def gated_parts(self) -> int:
-        """As many as domains."""
-        return domain_count(self.parameters)
+    def traits(self) -> Traits:
+        """The usual facts; a class is divided by domains, where it tells them apart."""
+        domains = domain_count(self.parameters)
+        return Traits(needs_gate=domains > 1, cells_per_class=domains)
 
     def part_of(self, examples: Examples) -> Integers:
         """Their domains."""
         return examples.domains
-
-    @property
-    def needs_gate(self) -> bool:
-        """Where it tells domains apart."""
-        return domain_count(self.parameters) > 1
-
-    @property
-    def keeps_mean(self) -> bool:
-        """No."""
-        return False
 
     def settle(self, fixed: Fixed) -> Method:
         """Itself: nothing is left open."""

@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from secagg.system.extras import extra
+
 if TYPE_CHECKING:
-    from secagg.auditing import audit
     from secagg.data import open_dataset
     from secagg.experiments.compare import Contender, compare
     from secagg.experiments.estimator import SecureSumClassifier
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from secagg.federation.embedding import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
+    from threat_models.auditing import audit
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,7 +44,7 @@ _PLACES = {
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.embedding:Server",
-    "audit": "secagg.auditing:audit",
+    "audit": "threat_models.auditing:audit",
     "compare": "secagg.experiments.compare:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
@@ -55,7 +58,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'secagg' has no attribute {name!r}")
     module, _, own = _PLACES[name].partition(":")
-    return getattr(import_module(module), own)
+    with extra("audit", name) if name == "audit" else nullcontext():
+        return getattr(import_module(module), own)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from methods import sums_of
 from secagg.encoding import Kind
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
-from threat_models.attacks.unread import unread_in, withhold
+from threat_models.attacks.targets import unread_in, withhold
 from threat_models.findings import Finding, Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.report.content import CONTROL, SEEN, Examination

@@ -1,14 +1,17 @@
-"""Audit transcripts, or a simulated plan: gather the evidence, run the attacks, judge, and write the report."""
+"""Audit transcripts, or a simulated plan: gather the evidence, run the attacks, and judge the report.
+
+`audit` is `secagg.audit`, the audit of the command line for Python.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
+from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,19 +19,21 @@ from secagg.data import Dataset
 from secagg.errors import BadInput, why
 from secagg.experiments.given import open_simulated
 from secagg.experiments.provenance import data_sha256
-from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.networks import code_warnings
 from secagg.protection import UNPROTECTED, protection_named
 from secagg.system import plugins
 from secagg.verification.verification import NOTHING_BROUGHT
 from secagg.verification.vouching import Trust
 from threat_models.active.run import malicious_server
-from threat_models.adversary import Adversary, adversary_named
+from threat_models.adversary import USUAL, Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack
 from threat_models.audit import Steps, examine, plan_comparisons
-from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
-from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
+from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries
+from threat_models.evidence.canaries import canaries_of, plant
 from threat_models.evidence.session_noise import noise_of_sessions
+from threat_models.evidence.simulation import Rehearsal, rehearse
+from threat_models.evidence.transcripts import input_of, known_of, of_plans, read_sessions
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
@@ -36,7 +41,8 @@ from threat_models.report.content import AttackNote, AuditReport, Examination, I
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
-from threat_models.report.sarif import as_sarif
+from threat_models.report.json_report import as_content
+from threat_models.report.summary import as_text
 from threat_models.report.summary_facts import (
     ONE_RUN_LEVEL,
     add_drawn,
@@ -49,7 +55,7 @@ from threat_models.report.summary_facts import (
     measure_promise,
     subject_of,
 )
-from threat_models.session import Knowledge, Provenance, Session
+from threat_models.session import Knowledge, Session
 from threat_models.views import View
 
 ACTIVE = AttackNote(
@@ -79,15 +85,12 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
-    """Discard notes and progress."""
-
+class _Silent:
     def say(self, text: str, /) -> None:
-        """Discard it."""
+        pass
 
     @contextmanager
     def steps(self) -> Iterator[Steps]:
-        """Yield a function that does nothing."""
         yield lambda text, done, total: None
 
 
@@ -104,22 +107,22 @@ class Simulation:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to audit, for whom, by which rules, and where to write what was found.
+class AuditRequest:
+    """What to audit, for which adversaries, and by which rules.
 
-    Without `transcripts` the `simulation` is audited. `backbone` is where the transcripts' backbone is kept. `against`
-    is an earlier audit's JSON, of the same session unless `across_sessions`.
+    Without `transcripts` the `simulation` is audited. `known` and `public` are records that took part and others that
+    did not, `records` how many took part in all, where that is public; `canaries` how many to plant, or the file of
+    those planted. `backbone` is where the transcripts' backbone is kept, `attacks` name some of the auditor's own.
+    `against` is an earlier audit's JSON, of the same session unless `across_sessions`.
     """
 
-    transcripts: tuple[Path, ...]
-    threat_models: tuple[str, ...]
-    known: str | None
-    public: str | None
-    gate: Path | None
-    html: Path | None
-    sarif: Path | None
-    canaries: str | None = None
+    transcripts: tuple[Path, ...] = ()
+    threat_models: tuple[str, ...] = USUAL
+    known: str | None = None
+    public: str | None = None
     records: int | None = None
+    canaries: str | None = None
+    gate: Path | None = None
     attacks: tuple[str, ...] = ()
     seed: int = 0
     simulation: Simulation | None = None
@@ -131,49 +134,123 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What is audited: sessions, what may be known beside them, and where they come from."""
+class AuditInput:
+    """What is audited: sessions, what may be known beside them, and where they come from.
+
+    `recorded` are the sessions of single transcripts, `levels` a simulated plan's sums without its protection, and
+    without its noise. `doubts` say why known and public records may not be what they are called, or are missing.
+    """
 
     sessions: tuple[Session, ...]
     knowledge: Knowledge
     settings: Mapping[str, str]
-    transcripts: Mapping[str, str]
-    inputs: tuple[Input, ...] = ()
-    levels: tuple[tuple[str, Session, Knowledge], ...] = ()
-    one_run: OneRunBound | None = None
-    drawn: SharesTested | None = None
-    opinion: SecondOpinion | None = None
+    doubts: tuple[str, ...]
+    one_run: OneRunBound | None
     recorded: tuple[Session, ...] = ()
-    refusals: tuple[str, ...] = ()
-    provenance: tuple[Provenance, ...] = ()
-    lacking: tuple[str, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    rehearsal: Rehearsal | None = None
+    levels: tuple[tuple[str, Session, Knowledge], ...] = ()
 
 
-def judged(question: Question, progress: Progress) -> tuple[AuditReport, int]:
-    """The report, written where the question asks for files, and its gate's exit code."""
-    brought = [_bring(progress, spec) for spec in question.attacks]
+@dataclass(frozen=True)
+class Audit:
+    """A report, and the exit code that its gate gives: 0 pass, 1 fail, 4 inconclusive."""
+
+    report: AuditReport = field(repr=False)
+    exit_code: int
+
+    def summary(self) -> str:
+        """The report for a terminal."""
+        return as_text(self.report)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, by the report's published schema."""
+        return as_content(self.report)
+
+    def to_html(self) -> str:
+        """One page that needs nothing else."""
+        return as_html(self.report)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.summary())}</pre>"
+
+
+def audit(
+    transcripts: Sequence[Path | str] = (),
+    *,
+    dataset: str | None = None,
+    threat_models: Sequence[str] = USUAL,
+    known: str | None = None,
+    public: str | None = None,
+    records: int | None = None,
+    canaries: str | None = None,
+    plans: Sequence[Path | str] = (),
+    rosters: Sequence[Path | str] = (),
+    gate: Path | str | None = None,
+    auditor: str = "",
+    against: Path | str | None = None,
+    across_sessions: bool = False,
+    **settings: Any,
+) -> Audit:
+    """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
+
+    `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
+    with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises
+    BadInput, TranscriptInvalid.
+
+    >>> audit(dataset="digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
+    """
+    if bool(transcripts) == (dataset is not None):
+        raise BadInput("say what to audit", remedy="give transcripts or dataset, not both")
+    if transcripts and settings:
+        raise BadInput(
+            f"{', '.join(settings)} go with dataset", remedy="a transcript's session is over: leave them out"
+        )
+    simulation = None
+    if dataset is not None:
+        read = {name: settings.pop(name, None) for name in ("label", "schema", "image_size", "test")}
+        chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
+        simulation = Simulation(dataset, chosen, **read)
+    request = AuditRequest(
+        tuple(map(Path, transcripts)),
+        tuple(threat_models),
+        known,
+        public,
+        records,
+        canaries,
+        None if gate is None else Path(gate),
+        seed=int(settings.get("seed", 0)),
+        simulation=simulation,
+        trust=Trust.in_files(list(map(Path, plans)), list(map(Path, rosters))),
+        auditor=auditor,
+        against=None if against is None else Path(against),
+        across_sessions=across_sessions,
+    )
+    return run_audit(request)
+
+
+def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
+    """Gather what is audited, run the attacks, and judge the report by its gate."""
+    progress = progress or _Silent()
+    brought = [_bring(progress, spec) for spec in request.attacks]
     today = datetime.now(UTC).date()
-    rules = Gate.read(question.gate or DEFAULT, today)
-    adversaries = [_with_brought(adversary_named(name), brought) for name in question.threat_models]
-    if question.simulation is not None:
-        evidence = _simulate(progress, question.simulation, question.canaries)
+    rules = Gate.read(request.gate or DEFAULT, today)
+    adversaries = [_with_brought(adversary_named(name), brought) for name in request.threat_models]
+    if request.simulation is not None:
+        audited = _simulate(progress, request.simulation, request.canaries)
     else:
-        evidence = _record(progress, question, adversaries)
-    comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
+        audited = _read(progress, request, adversaries)
+    code = {f"attack {attack.name}": f"{found.source}, SHA-256 {found.sha256}" for attack, found in brought}
+    audited = replace(audited, settings={**audited.settings, **code})
+    comparisons = plan_comparisons(rules, adversaries, one_run=request.canaries is not None)
     with comparisons.apply():
-        report = _report(progress, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
+        report = _report(progress, audited, adversaries, comparisons, seed=request.seed)
     result = judge(rules, report, today)
-    report = replace(report, gate=result, cover=cover_of(evidence.recorded, question.auditor, today))
-    if question.against is not None:
-        earlier = compare(report, question.against, across_sessions=question.across_sessions)
+    report = replace(report, gate=result, cover=cover_of(audited.recorded, request.auditor, today))
+    if request.against is not None:
+        earlier = compare(report, request.against, across_sessions=request.across_sessions)
         report = replace(report, against=earlier)
-    if question.html is not None:
-        question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
-    if question.sarif is not None:
-        question.sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
-    for written in filter(None, (question.html, question.sarif)):
-        progress.say(f"wrote {written}")
-    return report, result.exit_code
+    return Audit(report, result.exit_code)
 
 
 def _bring(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
@@ -208,12 +285,6 @@ def _with_brought(adversary: Adversary, brought: Sequence[tuple[Attack, plugins.
     return replace(adversary, attacks=(*adversary.attacks, *(attack.name for attack, _ in brought)))
 
 
-def _naming(evidence: Evidence, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Evidence:
-    """The evidence, its settings saying which code was brought."""
-    named = {f"attack {attack.name}": f"{found.source}, SHA-256 {found.sha256}" for attack, found in brought}
-    return replace(evidence, settings={**evidence.settings, **named})
-
-
 def attack_notes() -> dict[str, AttackNote]:
     """Return what a report says of each attack, by its name."""
     found = {
@@ -227,7 +298,7 @@ def _warn(progress: Progress, *backbones: str | None, parameters: str = "", meth
         progress.say(line)
 
 
-def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> Evidence:
+def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> AuditInput:
     """The plan of the settings; where it has noise, the same plan without it to compare; once more with canaries."""
     settings = simulation.settings
     _warn(progress, settings.backbone, parameters=settings.parameters, method=settings.method)
@@ -235,7 +306,9 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
     data = open_simulated(progress.say, simulation.dataset, settings.epsilon, *read)
     one_run = None
     if canaries is not None:
-        planted = plant(data, settings, _count(canaries))
+        if not canaries.isdecimal():
+            raise BadInput(f"--canaries {canaries!r} is no number", remedy="with --simulate say how many; 100, say")
+        planted = plant(data, settings, int(canaries))
         one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
     with progress.steps() as told:
         title = f"simulating a federation on {data.name}"
@@ -248,17 +321,8 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
         # Under no protection: others refuse exact slots without a gate.
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    return Evidence(
-        found.sessions,
-        found.knowledge,
-        _shown(data, settings),
-        {},
-        levels=tuple(levels),
-        one_run=one_run,
-        drawn=found.drawn,
-        opinion=found.opinion,
-        refusals=found.refusals,
-    )
+    shown, known = _shown(data, settings), found.knowledge
+    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
 
 def _shown(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
@@ -270,18 +334,12 @@ def _shown(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
     return {**shown, "data_sha256": data_sha256(data)}
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise BadInput(f"--canaries {text!r} is no number", remedy="with --simulate say how many; 100, say")
-    return int(text)
-
-
-def _record(progress: Progress, question: Question, adversaries: list[Adversary]) -> Evidence:
+def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> AuditInput:
     """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
     with progress.steps() as told:
-        told(f"verifying {', '.join(map(str, question.transcripts))}", 0, 0)
-        shown = read_sessions(question.transcripts, question.trust)
-    sessions = of_plans(shown)
+        told(f"verifying {', '.join(map(str, request.transcripts))}", 0, 0)
+        recorded = read_sessions(request.transcripts, request.trust)
+    sessions = of_plans(recorded)
     for each in adversaries:
         if len(sessions) > each.sessions:
             raise BadInput(
@@ -290,72 +348,52 @@ def _record(progress: Progress, question: Question, adversaries: list[Adversary]
             )
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
-    if question.known or question.public:  # whose features the plan's backbone makes
-        _warn(progress, question.backbone or sessions[0].plan.backbone)
-    knowledge = known_of(sessions[0], question.known, question.public, question.records, question.backbone)
-    files = {each.provenance.transcript: each.transcript_sha256 for each in shown if each.provenance is not None}
-    inputs, one_run = _brought(question, knowledge), None
-    if question.canaries is not None:
-        canaries = canaries_of(sessions[0].plan, Path(question.canaries))
-        inputs += (input_of("canaries", question.canaries, len(canaries)),)
-        known = knowledge.candidates.take(knowledge.is_member) if question.known else None
-        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
-    settings = {} if question.records is None else {"records, as the auditor says": str(question.records)}
-    provenance = tuple(session.provenance for session in shown if session.provenance is not None)
-    lacking = (NO_PUBLIC,) if question.known is not None and question.public is None else ()
-    return Evidence(
-        sessions,
-        knowledge,
-        settings,
-        files,
-        inputs,
-        one_run=one_run,
-        recorded=shown,
-        provenance=provenance,
-        lacking=lacking,
-    )
-
-
-def _brought(question: Question, knowledge: Knowledge) -> tuple[Input, ...]:
-    """The files of known and public records, and how many of each took the plan's form."""
+    if request.known or request.public:  # whose features the plan's backbone makes
+        _warn(progress, request.backbone or sessions[0].plan.backbone)
+    knowledge = known_of(sessions[0], request.known, request.public, request.records, request.backbone)
     members = int(knowledge.is_member.sum())
     strangers = len(knowledge.owners) - members + (len(knowledge.public) if knowledge.public is not None else 0)
-    given = (("known", question.known, members), ("public", question.public, strangers))
-    return tuple(input_of(role, source, count) for role, source, count in given if source)
+    given = (("known", request.known, members), ("public", request.public, strangers))
+    inputs = tuple(input_of(role, source, count) for role, source, count in given if source)
+    one_run = None
+    if request.canaries is not None:
+        canaries = canaries_of(sessions[0].plan, Path(request.canaries))
+        inputs += (input_of("canaries", request.canaries, len(canaries)),)
+        known = knowledge.candidates.take(knowledge.is_member) if request.known else None
+        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
+    settings = {} if request.records is None else {"records, as the auditor says": str(request.records)}
+    lacking = (NO_PUBLIC,) if request.known is not None and request.public is None else ()
+    return AuditInput(sessions, knowledge, settings, knowledge.doubts + lacking, one_run, recorded, inputs)
 
 
 def _report(
-    progress: Progress, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
+    progress: Progress, found: AuditInput, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
-    audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
+    rehearsal, knowledge = found.rehearsal, found.knowledge
+    audited = found.sessions[:1] if rehearsal else found.sessions
     protection = protection_named(audited[0].plan.protection)
     with progress.steps() as told:
         promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
-        promise = add_multiples(add_drawn(promise, evidence.drawn, evidence.opinion), evidence.recorded)
-        promise = add_session_noise(promise, noise_of_sessions(audited, evidence.knowledge))
-        if evidence.one_run is not None:
-            promise = replace(promise, one_run=bound_of(evidence.one_run))
+        if rehearsal is not None:
+            promise = add_drawn(promise, rehearsal.drawn, rehearsal.opinion)
+        promise = add_multiples(promise, found.recorded)
+        promise = add_session_noise(promise, noise_of_sessions(audited, knowledge))
+        if found.one_run is not None:
+            promise = replace(promise, one_run=bound_of(found.one_run))
         examinations = [
-            _cheat(each, told)
-            if each.attacks == (ACTIVE.name,)
-            else examine(each, evidence.sessions, evidence.knowledge, told)
+            _cheat(each, told) if each.attacks == (ACTIVE.name,) else examine(each, found.sessions, knowledge, told)
             for each in adversaries
         ]
-        levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
+        levels = [Level(name, _at(name, level, known, told)) for name, level, known in found.levels]
+    subject = subject_of(audited, knowledge.records, found.settings, found.recorded)
     return AuditReport(
         title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
-        subject=replace(
-            subject_of(
-                audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance
-            ),
-            inputs=evidence.inputs,
-            doubts=evidence.knowledge.doubts + evidence.lacking,
-        ),
+        subject=replace(subject, inputs=found.inputs, doubts=found.doubts),
         promise=promise,
         attacks=tuple(attack_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=limits_of(audited, evidence.refusals, is_simulated=not evidence.transcripts),
+        limits=limits_of(audited, rehearsal.refusals if rehearsal else (), is_simulated=rehearsal is not None),
         environment=environment(),
         seed=seed,
         comparisons=comparisons,

@@ -57,6 +57,7 @@ class Metric:
         ceiling: float | None = None,
     ) -> Measure:
         """A measure without an interval."""
+        value = float(value)
         return Measure(self, value, value, value, method, baseline, ceiling, of, has_interval=False)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from methods.closed_form.prototypes import nearest_mean
 from methods.closed_form.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
-from methods.method import Fixed, Method, SimpleMethod, SumSpec, ZeroSums
+from methods.method import Fixed, Method, SimpleMethod, SumSpec, Traits, ZeroSums
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
 from secagg.encoding import Grid, accumulate
 from secagg.encoding.layout import Block, Kind
@@ -85,14 +85,9 @@ class FedCGS(SimpleMethod):
         return (first, gradient_sum(dimension, classes, self.refine))
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Where it refines: gradients are clipped by the length that all records have."""
-        return self.refine > 0
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Where it refines: the last sum is a gradient, which members step along too."""
-        return self.refine > 0
+    def traits(self) -> Traits:
+        """Where it refines, gradients are clipped by the length that all records have, and members step along."""
+        return replace(super().traits, needs_unit_length=self.refine > 0, shows_last_sum=self.refine > 0)
 
     def contribute(self, local: Local) -> Contribution:
         """Paper Eq. 3–5, in exact integers (`secagg.encoding.accumulate`)."""

@@ -5,8 +5,6 @@ denominator lacks the positive, and nothing bounds it below. The local term, Eq.
 every member's own prototypes, which hands these to all. So `exchange` says whose they are: of nobody (`none`); of fixed
 groups of members, each large enough to hide a member (`groups`); or of every member (`published`), as the paper has it,
 which only a plan that hides no vectors anyway may do.
-
-The authors' code trains by the local term alone, in another form: `variant` `as-released`.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, proj
 if TYPE_CHECKING:
     from torch import Tensor
 
-NONE, GROUPS, PUBLISHED = "none", "groups", "published"
-PAPER, RELEASED = "paper", "as-released"
+EXCHANGES = NONE, GROUPS, PUBLISHED = "none", "groups", "published"
 MOST_GROUPS = 1000
 
 
@@ -45,23 +42,16 @@ class FedPCL(OwnProjection):
     temperature: float = 0.07
     exchange: str = NONE
     groups: int = 0
-    variant: str = PAPER
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.temperature < math.inf:
             raise BadInput(f"the temperature is {self.temperature}", remedy="give a finite number above 0")
-        for name, allowed in (("exchange", (NONE, GROUPS, PUBLISHED)), ("variant", (PAPER, RELEASED))):
-            if getattr(self, name) not in allowed:
-                raise BadInput(f"{name} is {getattr(self, name)!r}", remedy=f"choose one of {', '.join(allowed)}")
+        if self.exchange not in EXCHANGES:
+            raise BadInput(f"exchange is {self.exchange!r}", remedy=f"choose one of {', '.join(EXCHANGES)}")
         if self.groups not in range(MOST_GROUPS + 1) or self.groups == 1 or (self.exchange == NONE and self.groups):
             problem = f"{self.groups} groups with the exchange {self.exchange}"
             raise BadInput(problem, remedy=f"leave them to the plan, or give 2 to {MOST_GROUPS} with an exchange")
-        if self.variant == RELEASED and self.sampling:
-            raise BadInput(
-                "the released loss contrasts the records of a batch with each other, so that none has a gradient",
-                remedy="choose the variant paper for a promise about records",
-            )
 
     @property
     def cohorts(self) -> int:
@@ -87,8 +77,7 @@ class FedPCL(OwnProjection):
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
         """The projection alone is trained."""
-        program = Contrast if self.variant == PAPER else ReleasedContrast
-        return program(dimension, prototypes.shape[1], self.width, prototypes, self.temperature)
+        return Contrast(dimension, prototypes.shape[1], self.width, prototypes, self.temperature)
 
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
@@ -129,28 +118,4 @@ class Contrast(Projecting):
         found = functional.cross_entropy(every, labels)
         for each in others:
             found = found + functional.cross_entropy(each, labels) / len(others)
-        return found
-
-
-@dataclass(frozen=True)
-class ReleasedContrast(Contrast):
-    """The authors' loss: prototypes are anchors, a batch's records are positives and negatives, sets are added up.
-
-    Their two views of a record are the same, as those of digits are: each record is in the contrast twice, but once
-    where it is the anchor's own. It is no function of each record alone: for training without noise.
-    """
-
-    def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Σ over sets of the mean over anchors c_y of −mean over records of y of log(e^(z·c_y/τ)/Σ e^(z'·c_y/τ))."""
-        import torch
-
-        z = project(parameters, x)
-        views = 2.0 - torch.eye(len(labels), dtype=z.dtype)
-        positive = views * (labels[:, None] == labels[None, :])
-        sets = z.new_tensor(self.prototypes[1:] if len(self.prototypes) > 1 else self.prototypes)
-        found = z.new_zeros(())
-        for prototypes in sets:
-            similar = prototypes[labels] @ z.T / self.temperature
-            chances = similar - torch.logsumexp(similar + views.log(), dim=1, keepdim=True)
-            found = found - ((positive * chances).sum(dim=1) / positive.sum(dim=1)).mean()
         return found

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import SampledTraining, SimpleMethod, SumSpec, clipped
+from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
 from methods.own_models.private_projection import Kept
 from methods.own_models.projected_sums import class_sums, released_sums
 from methods.own_models.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
@@ -143,14 +143,9 @@ class OwnProjection(SimpleMethod, ABC):
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Yes: the rate is for such records."""
-        return True
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members make their own models of it."""
-        return True
+    def traits(self) -> Traits:
+        """The rate is for records of length 1; members make their own models of the last sum."""
+        return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of every class; a projection is no longer than R_z = `levels`. Raises BadInput."""

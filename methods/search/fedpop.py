@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import Method, Parameters, SumSpec, UsualMethod
+from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
 from methods.round import Round
 from methods.search.population import Population, Search
 from methods.search.population_round import LOSS, SCORED, PopulationRound
@@ -89,34 +89,21 @@ class FedPop(UsualMethod):
     @property
     def _search(self) -> Search:
         method, fixed = self._trained, self.fixed_parameters
-        free = tuple(name for name in method.tunable if name not in fixed)
+        free = tuple(name for name in method.traits.hyperparameters if name not in fixed)
         space = Space.read(self.space, method.parameters, free)
         return Search(self.search, space, self.population, self.local, self.rounds, self.interval)
 
     @property
-    def reads_inputs(self) -> bool:
-        """The method's."""
-        return self._trained.reads_inputs
-
-    @property
-    def needs_unit_length(self) -> bool:
-        """The method's."""
-        return self._trained.needs_unit_length
-
-    @property
-    def trains(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The method's."""
-        return self._trained.programs
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members step along."""
-        return True
+    def traits(self) -> Traits:
+        """The trained method's."""
+        trained = self._trained.traits
+        return Traits(
+            reads_inputs=trained.reads_inputs,
+            needs_unit_length=trained.needs_unit_length,
+            shares_one_model=True,
+            shows_last_sum=True,
+            programs=trained.programs,
+        )
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for what does not fit records, messages or each other."""

@@ -71,7 +71,7 @@ def trained_method(name: str, parameters: Parameters) -> Method:
     from methods import METHODS, method_named  # the registry knows this method, too
 
     method = method_named(name, parameters) if name in METHODS else None
-    if method is None or not method.tunable:
+    if method is None or not method.traits.hyperparameters:
         raise BadInput(f"no settings of {name} can be tried", remedy="choose a method that trains in rounds: fedavg")
     return method
 

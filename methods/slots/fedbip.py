@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import SumSpec, domain_count, domains_of
+from methods.method import SumSpec, Traits, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots.concept_sums import ConceptSums, read_concepts
 from methods.slots.fedtc import CERTAIN
@@ -68,19 +68,10 @@ class FedBiP(Slotted):
         ConceptTraining(self.epochs, self.rate, self.batch)
 
     @property
-    def needs_gate(self) -> bool:
-        """Where it tells domains or slots apart, or has concept vectors: a class's may be of one member."""
-        return self.concepts == 1 or super().needs_gate
-
-    @property
-    def keeps_mean(self) -> bool:
-        """Yes: a latent's is part of how bright a picture is."""
-        return True
-
-    @property
-    def reads_inputs(self) -> bool:
-        """With concepts: members train against the backbone's network."""
-        return self.concepts == 1
+    def traits(self) -> Traits:
+        """A latent's mean is part of how bright a picture is; concepts train against the backbone's network."""
+        usual, concepts = super().traits, self.concepts == 1
+        return replace(usual, needs_gate=concepts or usual.needs_gate, keeps_mean=True, reads_inputs=concepts)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Concept vectors, where there are any; then counts and sums of slots (`spec_of_cells`)."""

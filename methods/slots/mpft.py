@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import SumSpec, domain_count
+from methods.method import SumSpec, Traits, domain_count
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots.fedtc import CERTAIN, prototypes
 from methods.slots.slots import (
@@ -78,9 +78,10 @@ class MPFT(Slotted):
             raise BadInput(f"{self.epochs} epochs", remedy=f"give 1 to {MOST_EPOCHS}")
 
     @property
-    def gated_parts(self) -> int:
-        """D·J: each slot by itself; D with clusters, which nobody knows before the census."""
-        return domain_count(self.parameters) if self.rounds else super().gated_parts
+    def traits(self) -> Traits:
+        """A class gate counts domains, not clusters, which nobody knows before the census."""
+        usual = super().traits
+        return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
     def part_of(self, examples: Examples) -> Integers:
         """domain·J + slot; with clusters the domain."""

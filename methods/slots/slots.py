@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import DOMAINS, SimpleMethod, SumSpec, ZeroSums, domain_count
+from methods.method import DOMAINS, SimpleMethod, SumSpec, Traits, ZeroSums, domain_count
 from methods.round import Blocks, Examples
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage
@@ -111,14 +111,10 @@ class Slotted(SimpleMethod):
         return domain_count(self.parameters), self.slots
 
     @property
-    def gated_parts(self) -> int:
-        """D·J: each slot by itself."""
-        return math.prod(self.parts)
-
-    @property
-    def needs_gate(self) -> bool:
-        """Where it tells domains or slots apart."""
-        return math.prod(self.parts) > 1
+    def traits(self) -> Traits:
+        """A class gate counts each of the D·J slots of a class by itself."""
+        cells = math.prod(self.parts)
+        return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
     def part_of(self, examples: Examples) -> Integers:
         """domain·J + slot."""

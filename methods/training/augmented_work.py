@@ -38,20 +38,15 @@ RAMP = 5.0
 
 @dataclass(frozen=True)
 class Ramps:
-    """What changes with the round r of R: residuals have exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R.
-
-    `as_released`: residuals are whole, and that factor, at most a half, is the share of synthetic embeddings.
-    """
+    """What changes with the round r of R: residuals have exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R."""
 
     rounds: int
     strength: float
     ema: float
-    as_released: bool
 
     def weights(self, at: Weights, number: int) -> Weights:
         """The losses' weights in a round, counted from 1."""
-        ramped = math.exp(self.strength * (number - self.rounds))
-        return replace(at, share=min(0.5, ramped)) if self.as_released else replace(at, strength=ramped)
+        return replace(at, strength=math.exp(self.strength * (number - self.rounds)))
 
     def settings(self, at: AugmentedSettings, number: int) -> AugmentedSettings:
         """The training's."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.chain import ChainRound, Work, require_room
 from methods.training.local_work import MemberUpdate, PrivateTraining, RecordGradients
@@ -50,20 +50,12 @@ class FedAvg(TrainedInRounds):
         return TrainingSettings(self.epochs, self.rate, self.batch, proximal=self.proximal)
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Yes: rates and clips are for such records."""
-        return True
-
-    @property
-    def tunable(self) -> tuple[str, ...]:
-        """How members train, and how far the server steps; the size of steps in what is private stays within a clip."""
-        return ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """That of the model, where it is an exported one."""
+    def traits(self) -> Traits:
+        """Rates and clips are for records of length 1. What members may tune stays within a clip."""
         digest = digest_in(self.model)
-        return (digest,) if digest is not None else ()
+        tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
+        programs = (digest,) if digest is not None else ()
+        return replace(super().traits, needs_unit_length=True, hyperparameters=tuned, programs=programs)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""

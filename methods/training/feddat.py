@@ -7,10 +7,10 @@ adapter A_c, its head and its answers stay with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Contribution, Local, Opened, Round
 from methods.training.adapter_work import AdapterUpdate, PrivateAdapterUpdate
 from methods.training.chain import MODEL, ChainRound, require_room
@@ -19,7 +19,7 @@ from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
 from secagg.networks import Adapter, DistillingSettings, Dual, SharedAdapter, TrainedModel, WithHead
 
-VARIANTS = ("", "as-released", "averaged")
+VARIANTS = ("", "averaged")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class FedDAT(TrainedInRounds):
     growing over `ramp` ("training", "round", "off"), and sends what moved the shared adapter, no longer than `clip`:
     the promise is about members. With `sampling` above 0 it trains by DP-SGD on both losses of a record at once: the
     promise is about records.
-    `variant`: "" as the paper means it, "as-released" as its authors' code, "averaged" without a teacher, which is
-    federated averaging of adapters. A plan's classes are numbers: the answers they stand for are a member's own.
+    `variant`: "" as the paper means it, "averaged" without a teacher, which is federated averaging of adapters.
+    A plan's classes are numbers: the answers they stand for are a member's own.
     """
 
     name: ClassVar[str] = "feddat"
@@ -50,12 +50,7 @@ class FedDAT(TrainedInRounds):
         super().__post_init__()
         require_within(self, [(1, MOST, ("epochs", "batch"))])
         if self.variant not in VARIANTS:
-            known = ", ".join(filter(None, VARIANTS))
-            raise BadInput(f"there is no variant {self.variant!r}", remedy=f"choose one of {known}, or none")
-        if self.sampling and self.variant == "as-released":
-            problem = "the released code trains the shared adapter against a teacher of other steps"
-            remedy = "a record's promise takes all that its gradient passes through in one clipped gradient: no variant"
-            raise BadInput(problem, remedy=remedy)
+            raise BadInput(f"there is no variant {self.variant!r}", remedy="choose averaged, or none")
 
     @property
     def adapter(self) -> Adapter:
@@ -65,19 +60,13 @@ class FedDAT(TrainedInRounds):
     @property
     def training(self) -> DistillingSettings:
         """What a member does in a round."""
-        distils, released = self.variant != "averaged", self.variant == "as-released"
-        how = {"temperature": self.temperature, "ramp": self.ramp, "distils": distils, "as_released": released}
-        return DistillingSettings(self.epochs, self.rate, self.batch, **how)  # type: ignore[arg-type]
+        how = self.epochs, self.rate, self.batch
+        return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
     @property
-    def reads_inputs(self) -> bool:
-        """Yes: adapters sit inside the encoder."""
-        return True
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Yes: its head tells answers apart."""
-        return True
+    def traits(self) -> Traits:
+        """Adapters sit inside the encoder; a member's head tells answers apart."""
+        return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for an adapter that does not fit messages."""

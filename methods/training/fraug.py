@@ -7,10 +7,10 @@ bounded, and the ramp of the prototypes has its square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import SumSpec
+from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.augmented_work import AugmentedPrivately, AugmentedRound, AugmentedUpdate, Ramps, own_entries
 from methods.training.chain import MODEL, require_room
@@ -38,7 +38,6 @@ from secagg.networks import (
     size_of,
 )
 
-CORRECTED, RELEASED = "corrected", "as-released"
 OWN, SHARED, BATCH = "own", "shared", "batch"
 MOST_SYNTHETIC = 1 << 14
 """Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
@@ -52,7 +51,6 @@ RANGES: Ranges = (
     (0, 1, ("augment",)),
 )
 CHOICES = {
-    "variant": (CORRECTED, RELEASED),
     "norm": (OWN, SHARED, BATCH),
     "generator_distance": tuple(Distance),
     "transfer_distance": tuple(Distance),
@@ -71,8 +69,7 @@ class FRAug(TrainedInRounds):
     federated averaging, with FedBN's own normalisation unless that is shared.
 
     `norm`: "own", by groups of channels, its tensors staying with the member; "shared", the same, averaged; "batch",
-    batch normalisation that stays, as in `variant` "as-released" (uniform z, a labelled RTNet, residuals whole at once,
-    synthetic embeddings with a share of the loss, no bound on what ω maximises).
+    batch normalisation that stays.
 
     What leaves, ω's part times `generator_scale` and θ's, is no longer than `clip`: the promise is about members, who
     count alike, or by min(records, `cap`). With `sampling` above 0 members train all three parts by DP-SGD, in one
@@ -82,7 +79,6 @@ class FRAug(TrainedInRounds):
     name: ClassVar[str] = "fraug"
     model: str = "mlp:128"
     norm: str = OWN
-    variant: str = CORRECTED
     rounds: int = 100
     rate: float = 0.01
     momentum: float = 0.5
@@ -110,8 +106,6 @@ class FRAug(TrainedInRounds):
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise BadInput(f"no {name} {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
-        if self.variant == RELEASED and self.norm != BATCH:
-            raise BadInput(f"{RELEASED} has batch normalisation", remedy=f"give norm={BATCH}")
         if self.sampling:
             self._refuse_taint()
 
@@ -131,17 +125,12 @@ class FRAug(TrainedInRounds):
         """What a member does in a round."""
         rates = self.generator_rate, self.transfer_rate
         steps = self.steps, self.batch, self.rate, self.momentum, self.proximal
-        return AugmentedSettings(*steps, *rates, self.synthetic, self.ema, self.variant == RELEASED)
+        return AugmentedSettings(*steps, *rates, self.synthetic, self.ema)
 
     @property
-    def needs_unit_length(self) -> bool:
-        """Yes: rates and clips are for such records."""
-        return True
-
-    @property
-    def needs_two_classes(self) -> bool:
-        """Yes: its own normalisation and residuals tell classes apart."""
-        return True
+    def traits(self) -> Traits:
+        """Rates and clips are for records of length 1; normalisation and residuals tell classes apart."""
+        return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""
@@ -162,8 +151,7 @@ class FRAug(TrainedInRounds):
         classifier = program_named(name, dimension, classes)
         if not isinstance(classifier, Normalised):
             raise BadInput(f"no model {self.model!r} for {self.name}", remedy="choose cnn or mlp:H")
-        is_released = self.variant == RELEASED
-        shape = classes, classifier.width, self.latent, self.hidden, is_released, is_released
+        shape = classes, classifier.width, self.latent, self.hidden
         return Augmented(classifier, Augmentation(*shape) if self.augment else None)
 
     def _work(self, whole: Augmented, levels: int) -> AugmentedUpdate:
@@ -173,9 +161,8 @@ class FRAug(TrainedInRounds):
         encoding = encoding_of(shared - kept, self.clip, levels)
         require_room(shared, self.step)
         distances = Distance(self.generator_distance), Distance(self.transfer_distance)
-        is_released = self.variant == RELEASED
-        weights = Weights(self.alpha, self.beta, *distances, strength=1.0, is_bounded=not is_released)
-        ramps = Ramps(self.rounds, self.ramp, self.ema_ramp if not is_released else 0.0, is_released)
+        weights = Weights(self.alpha, self.beta, *distances, strength=1.0)
+        ramps = Ramps(self.rounds, self.ramp, self.ema_ramp)
         sent = encoding, self.cap, whole, self.training, weights, ramps, keeps, self.generator_scale
         return AugmentedPrivately(*sent, private=self.private_training) if self.sampling else AugmentedUpdate(*sent)
 

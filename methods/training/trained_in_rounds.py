@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from methods.method import UsualMethod
+from methods.method import Traits, UsualMethod
 from methods.training.chain import MAX_ROUNDS
 from methods.training.local_work import sampled_steps
 from secagg.crypto.labels import digest
@@ -72,14 +72,9 @@ class TrainedInRounds(UsualMethod, ABC):
         return SERVER_STEPS[self.server](self.server_rate)
 
     @property
-    def trains(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members step along."""
-        return True
+    def traits(self) -> Traits:
+        """Members step along with the one model."""
+        return replace(super().traits, shares_one_model=True, shows_last_sum=True)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Unit
 from secagg.system.printable import first_unprintable
 from secagg.system.reading import parse_json
-from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
+from secagg.wire import Choice, Items, Length, Range, Text, encode, message, read_json, to_json
 
 PLAN_VERSION = 7
 _AGAIN = "write it again with plan new"
@@ -29,7 +28,7 @@ MOST_STATED = 1 << 40
 """Records of all members, as stated."""
 
 
-class NoiseFrom(StrEnum):
+class NoiseFrom(Choice):
     """Who adds the noise."""
 
     CLIENT = "client"

@@ -14,15 +14,16 @@ import threat_models
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.plots import Scale, plot_accuracy
-from secagg.experiments.provenance import data_sha256, plain, sources_sha256
+from secagg.experiments.provenance import data_sha256, sources_sha256
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Run, Series, is_baseline, summarise, varying
+from secagg.experiments.summary import Row, Run, is_baseline, summarise, varying
 from secagg.experiments.workers import RunFile
 from secagg.features import Progress
+from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import examine
-from threat_models.evidence import rehearse
+from threat_models.evidence.simulation import rehearse
 from threat_models.findings import SHARE
 from threat_models.report.content import CONTROL
 from threat_models.report.json_report import measure_content
@@ -69,11 +70,11 @@ def attempt_all(
     for done, run in enumerate(asked):
         progress(done, len(asked))
         file = RunFile(folder, run.settings, digest)
-        kept = file.read()
-        if kept is None or kept.result is None or kept.result["threat_models_sha256"] != made_by:
-            found = _attempt(dataset, run, adversary)
-            kept = file.write({**found, "adversary": adversary.name, "threat_models_sha256": made_by})
-        attempts.append(Attempt(run, kept.result or {}))
+        found, _ = file.read() or (None, None)
+        if found is None or found["threat_models_sha256"] != made_by:
+            measured = _attempt(dataset, run, adversary)
+            found, _ = file.write({**measured, "adversary": adversary.name, "threat_models_sha256": made_by})
+        attempts.append(Attempt(run, found))
     progress(len(asked), len(asked))
     return tuple(attempts)
 
@@ -108,16 +109,17 @@ def write_attack_curve(attempts: Sequence[Attempt], attack: str, out: Path) -> t
     return tuple(silent)
 
 
-def _series(attempts: Sequence[Attempt], family: str) -> list[Series]:
+def _series(attempts: Sequence[Attempt], family: str) -> list[Row]:
     """A series for each series of the sweep and each measure of the family, its values in place of accuracies."""
     ways: dict[str, list[Run]] = {}
     for attempt in attempts:
         for measure in attempt.leading:
             if measure["id"].partition(".")[0] == family:
                 words = measure["label"].partition(", ")[2]
-                interval = [measure["low"], measure["high"]]
-                shown = {**(attempt.run.result or {}), "accuracy": measure["value"], "accuracy_interval": interval}
-                ways.setdefault(words, []).append(replace(attempt.run, result=shown))
+                if attempt.run.result is not None:
+                    shown = attempt.run.result.copy()
+                    shown |= {"accuracy": measure["value"], "accuracy_interval": [measure["low"], measure["high"]]}
+                    ways.setdefault(words, []).append(replace(attempt.run, result=shown))
     return [
         replace(series, label=", ".join(filter(None, (series.label, words))))
         for words, runs in ways.items()

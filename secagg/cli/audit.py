@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import inspect
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
-from secagg.cli.simulate import settings_of, simulate
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather
+from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings
 from secagg.system.extras import extra
 from secagg.verification.vouching import Trust
 from threat_models.adversary import USUAL
+
+if TYPE_CHECKING:
+    from threat_models.report.content import AuditReport
 
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
@@ -86,38 +91,47 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
     with extra("audit"):
-        from threat_models.auditing import Question, Simulation, judged  # loads what no other command needs
+        from threat_models.auditing import AuditRequest, Simulation, run_audit  # loads what no other command needs
     from threat_models.report.json_report import as_json
     from threat_models.report.summary import as_text
 
-    asked = Question(
-        transcripts=tuple(transcripts or ()),
-        threat_models=tuple(threat_model or USUAL),
-        known=known,
-        public=public,
-        gate=gate,
-        html=html,
-        sarif=sarif,
-        canaries=canaries,
-        records=records,
-        attacks=tuple(attack or ()),
-        seed=options["seed"],
-        simulation=Simulation(
-            options["dataset"],
-            settings_of(options),
-            **{name: options[name] for name in ("label", "schema", "image_size", "test")},
-        )
-        if simulated
-        else None,
-        backbone=options["backbone"],
-        trust=Trust.in_files(plans or (), rosters or ()),
-        auditor=auditor,
-        against=against,
-        across_sessions=across_sessions,
+    simulation = None
+    if simulated:
+        read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
+        simulation = Simulation(options["dataset"], gather(SimulationSettings, options), **read)
+    asked = AuditRequest(
+        tuple(transcripts or ()),
+        tuple(threat_model or USUAL),
+        known,
+        public,
+        records,
+        canaries,
+        gate,
+        tuple(attack or ()),
+        options["seed"],
+        simulation,
+        options["backbone"],
+        Trust.in_files(plans or (), rosters or ()),
+        auditor,
+        against,
+        across_sessions,
     )
-    report, code = judged(asked, speaker)
-    speaker.text(as_json(report), as_text(report))
-    raise typer.Exit(code)
+    done = run_audit(asked, speaker)
+    _write_reports(done.report, html, sarif)
+    for written in filter(None, (html, sarif)):
+        speaker.say(f"wrote {written}")
+    speaker.text(as_json(done.report), as_text(done.report))
+    raise typer.Exit(done.exit_code)
+
+
+def _write_reports(report: AuditReport, html: Path | None, sarif: Path | None) -> None:
+    from threat_models.report.html import as_html
+    from threat_models.report.sarif import as_sarif
+
+    if html is not None:
+        html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
+    if sarif is not None:
+        sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:

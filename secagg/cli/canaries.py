@@ -32,8 +32,7 @@ def canaries(
     transcript: `secagg audit TRANSCRIPT --canaries OUT/canaries.npz --known DATA`. Each canary that is in is a false
     record, which the head learns too.
     """
-    from threat_models.evidence import prepare  # loads what no other command needs
-    from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
+    from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE, prepare
 
     prepare(read_plan(plan), data, count, spare, out)
     files = {"data": str(out / DATA_FILE), "canaries": str(out / CANARY_FILE)}

@@ -8,56 +8,31 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import (
-    CollectOption,
     ComparisonPageOption,
-    DatasetOption,
-    EngineOption,
-    FormatOption,
-    ImageSizeOption,
-    LabelOption,
-    RayOption,
-    ReferenceOption,
-    ResultsOption,
-    SchemaOption,
+    DataSource,
+    Runs,
     SeedsOption,
-    ShardOption,
-    TestOption,
-    WorkersOption,
 )
-from secagg.cli.sweep import REFERENCE, refuse_page, told_of, values_of, with_lists, write_page
+from secagg.cli.sweep import Grid, refuse_page, say_written, with_lists, write_page
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
-from secagg.experiments.given import open_simulated
-from secagg.system.engines import PROCESSES
 
 
 @with_lists("method", "parameters")
 def compare(
-    *,
     methods: Annotated[
         str,
         typer.Option(
             "--methods", "--method", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
         ),
     ],
-    out: ResultsOption,
-    dataset: DatasetOption = "digits",
-    label: LabelOption = None,
-    schema: SchemaOption = None,
-    image_size: ImageSizeOption = None,
+    runs: Runs,
+    source: DataSource,
+    grid: Grid,
     seeds: SeedsOption = 3,
-    reference: ReferenceOption = True,
-    workers: WorkersOption = None,
-    engine: EngineOption = PROCESSES,
-    ray: RayOption = None,
-    shard: ShardOption = None,
-    collect: CollectOption = False,
-    test: TestOption = None,
-    formats: FormatOption = None,
     html: ComparisonPageOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
-    **lists: str | None,
 ) -> None:
     """Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
 
@@ -66,30 +41,27 @@ def compare(
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. A second table has how each method differs from the first, paired
     by seed. OUT receives results.csv, results.json, table.md, table.tex, paired.md, paired.tex, measures.md,
-    measures.tex, accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart, and
-    curves.csv, curves.png and curves.svg where plans have several rounds. After an interruption the same command goes
-    on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
+    measures.tex, accuracy.png and accuracy.svg, and curves.csv, curves.png and curves.svg where plans have several
+    rounds. After an interruption the same command goes on with the runs that are missing. --shard and --collect are
+    those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    refuse_page(html, shard)
+    refuse_page(html, runs.shard)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
-    grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    grid[REFERENCE] = (reference,)
-    how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(
         speaker,
         grid.get("backbone", ()),
         [each.parameters for each in contenders],
         (each.method for each in contenders),
     )
-    data = open_simulated(speaker.say, dataset, min(grid["epsilon"]), label, schema, image_size, test)
+    data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"comparing methods on {data.name}") as progress:
-        result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
-    if shard is None and not any(run.result for run in result.runs):
+        result = experiments.compare(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)
+    if runs.shard is None and not any(run.result for run in result.runs):
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
     for note in result.notes:
         speaker.say(f"note: {note}")
-    told_of(speaker, shard, len(result.runs), out)
+    say_written(speaker, runs, len(result.runs))
     if html is not None:
-        write_page(speaker, f"Methods on {data.name}", result, out, html)
-    speaker.result(result.to_json(), *([result.summary()] if shard is None else []))
+        write_page(speaker, f"Methods on {data.name}", result, runs.out, html)
+    speaker.result(result.to_json(), *([result.summary()] if runs.shard is None else []))

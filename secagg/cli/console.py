@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -149,7 +149,7 @@ class Speaker:
             Path(self._json_to).write_text(content, encoding="utf-8")
             self.say(f"wrote {self._json_to}")
 
-    def result(self, content: dict[str, Any], *lines: str) -> None:
+    def result(self, content: Mapping[str, Any], *lines: str) -> None:
         """The result: lines for people, and the same as JSON where it was asked for."""
         if self._json_to == "-":
             sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")

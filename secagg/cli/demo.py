@@ -22,7 +22,7 @@ from secagg.agreement.plan import write_plan
 from secagg.agreement.roster import Roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
-from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
+from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
@@ -60,8 +60,10 @@ def demo(
     ] = None,
     cohort: CohortOption = 0,
     protection: ProtectionOption = USUAL,
-    epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
-    refine: RefineOption = "0",
+    epsilon: Annotated[
+        float, typer.Option(parser=to_epsilon, help="For one record, add-remove, delta 1e-5; inf: no noise.")
+    ] = math.inf,
+    refine: RefineOption = 0,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -71,9 +73,8 @@ def demo(
     a --cohort, which is drawn by all that are there.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    promise = to_epsilon(epsilon)
-    chosen = _parameters(method, parameters if rounds is None else f"{parameters} rounds={rounds}", refine, promise)
-    choices = replace(_choices(method, chosen, expand, protection, promise), cohort=cohort)
+    choices = replace(_choices(method, expand, protection, epsilon), cohort=cohort, rounds=rounds)
+    choices = _with_training(replace(choices, parameters=parameters, refine=AUTO if refine is None else refine))
     warn_of_programs(speaker, (), [parameters])
     stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
@@ -119,14 +120,17 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import Question, judged
+    from threat_models.auditing import AuditRequest, run_audit
     from threat_models.report.content import Outcome
+    from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
-    report, _ = judged(asked, speaker)
+    asked = AuditRequest(transcripts, adversaries, known, stage.data("public"), trust=_trust(stage))
+    report = run_audit(asked, speaker).report
+    page.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
+    speaker.say(f"wrote {page}")
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
@@ -140,25 +144,20 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
     }
 
 
-def _parameters(method: str, given: str, refine: str, epsilon: float) -> tuple[tuple[str, Any], ...]:
-    """The method's parameters: those given, and beside them some by which few rounds of training get far on digits."""
-    number = read_rounds(refine)
-    shared = {"refine": AUTO if number is None else number}
-    if not method_named(method).trains:
-        return tuple(parameters_of(method, shared, given).items())
-    usual = ON_DIGITS if math.isinf(epsilon) else ON_DIGITS_WITH_NOISE
-    read = parameters_of(method, shared, given)
-    return tuple({**parameters_of(method, {}, usual), **read}.items())
+def _with_training(choices: PlanChoices) -> PlanChoices:
+    """The choices; where a method trains, with parameters by which few rounds get far on digits, unless given."""
+    if not method_named(choices.method).traits.shares_one_model:
+        return choices
+    usual = ON_DIGITS if math.isinf(choices.epsilon) else ON_DIGITS_WITH_NOISE
+    given = {**parameters_of(choices.method, {}, usual), **choices.method_parameters}
+    return replace(choices, parameters=tuple(given.items()), rounds=None)
 
 
-def _choices(
-    method: str, parameters: tuple[tuple[str, Any], ...], expand: int | None, protection: str, epsilon: float
-) -> PlanChoices:
-    usual = 0 if method_named(method).trains else EXPAND
+def _choices(method: str, expand: int | None, protection: str, epsilon: float) -> PlanChoices:
+    usual = 0 if method_named(method).traits.shares_one_model else EXPAND
     return PlanChoices(
         purpose="recognise handwritten digits",
         method=method,
-        parameters=parameters,
         expand=usual if expand is None else expand,
         max_records=2048,
         protection=protection,

@@ -70,7 +70,7 @@ def summary(
         ("it proves", verified["proves"]),
     ]
     files = [
-        ("the model" if setup.method.trains else "the head", content["head"]),
+        ("the model" if setup.method.traits.shares_one_model else "the head", content["head"]),
         ("the server's transcript", content["transcript"]),
         ("the plan", str(stage.folder / "plan.json")),
         ("the audit's page", content["audit"]),

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
-from secagg.agreement.plan import NoiseFrom
+from secagg.cli.console import to_epsilon
+from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
 from secagg.errors import BadInput
+from secagg.experiments.given import open_simulated
 from secagg.networks import admit
+from secagg.plan_facts.planning import Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection
 from secagg.system import plugins
-from secagg.system.engines import ENGINES
+from secagg.system.engines import ENGINES, PROCESSES
+from secagg.wire import Choice
+
+T = TypeVar("T")
 
 BY_RULE = "auto"
 
 
-def read_rounds(text: str) -> int | None:
+def read_rounds(text: object) -> int | None:
     """The number that a --refine option gives, None for auto. Raises BadInput."""
-    if text != BY_RULE and not text.isdecimal():
-        raise BadInput(f"--refine cannot be {text!r}", remedy=f"give a whole number, or {BY_RULE}")
-    return None if text == BY_RULE else int(text)
+    word = str(text)
+    if word != BY_RULE and not word.isdecimal():
+        raise BadInput(f"--refine cannot be {word!r}", remedy=f"give a whole number, or {BY_RULE}")
+    return None if word == BY_RULE else int(word)
 
 
 def _names_where(holds: Callable[[Protection], bool]) -> str:
@@ -65,16 +75,79 @@ def _take_formats(specs: list[str] | None) -> list[str] | None:
 
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
-MethodOption = Annotated[str, typer.Option(help="The method; FILE.py:NAME for one of your own, whose code runs.")]
-ParametersOption = Annotated[
-    str,
-    typer.Option(
-        help='Of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
-        metavar="NAME=VALUE …",
-        callback=words_of,
-    ),
-]
-ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
+_READ: dict[str, Callable[[str], Any]] = {"epsilon": to_epsilon, "refine": read_rounds}
+_SPELLED = {"epsilon": "inf", "refine": BY_RULE}
+"""Settings that are said in other words than Python's, and the words of their defaults."""
+
+
+def option_of(settings: type, name: str) -> Any:
+    """The option of a field of settings, made from what stands there: help, bounds, metavar and type."""
+    form, (kind, _) = settings.__dataclass_fields__[name].metadata, kind_in(settings, name)  # type: ignore[attr-defined]
+    words = {"metavar": form.get("metavar"), "parser": _READ.get(name)}
+    if issubclass(kind, Choice):
+        words = {"metavar": "|".join(kind), "parser": partial(kind.read, name=name)}
+    callback = words_of if name == "parameters" else None
+    return typer.Option(help=form["help"], min=form.get("minimum"), max=form.get("maximum"), callback=callback, **words)
+
+
+def with_settings(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, in the place of each parameter that is a dataclass of settings, an option for every field of it.
+
+    `without`: fields that get none, and keep their defaults. `usual`: defaults that are other than the fields'.
+    """
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        annotations: dict[str, Any] = {each.name: each.annotation for each in own}
+        groups: dict[str, Any] = {name: kind for name, kind in annotations.items() if is_dataclass(kind)}
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            made = {name: gather(kind, given) for name, kind in groups.items()}
+            taken = {each.name for kind in groups.values() for each in fields(kind)}
+            command(**made, **{name: value for name, value in given.items() if name not in taken})
+
+        offered = [
+            option
+            for each in own
+            for option in (_options(each.annotation, without, usual) if each.name in groups else [each])
+        ]
+        give_options(run, offered)
+        return run
+
+    return give
+
+
+def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
+    """Have typer see these parameters, whatever the command is written with; it takes them by name."""
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+
+
+def gather(settings: type[T], given: Mapping[str, Any]) -> T:
+    """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
+    return settings(**{each.name: given[each.name] for each in fields(settings) if each.name in given})  # type: ignore[arg-type]
+
+
+def _options(settings: type, without: Collection[str], usual: Mapping[str, object]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(settings, include_extras=True)
+    for each in fields(settings):
+        if each.name in without:
+            continue
+        annotation = hints[each.name]
+        if get_origin(annotation) is not Annotated:
+            kind, optional = kind_in(settings, each.name)
+            annotation = Annotated[kind | None if optional else kind, option_of(settings, each.name)]
+        default = usual.get(
+            each.name, _SPELLED.get(each.name, inspect.Parameter.empty if each.default is MISSING else each.default)
+        )
+        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+MethodOption = Annotated[str, option_of(Choices, "method")]
+ParametersOption = Annotated[str, option_of(Choices, "parameters")]
+ProtectionOption = Annotated[str, option_of(Choices, "protection")]
 AggregatorsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,56 +158,8 @@ AggregatorsOption = Annotated[
 StayOption = Annotated[
     bool, typer.Option("--stay", help=f"Wait for the outcome ({_names_where(lambda each: each.speaks_once)}).")
 ]
-NoiseOption = Annotated[
-    NoiseFrom,
-    typer.Option(
-        help="Who adds it; aggregator: each of several adds all "
-        f"({_names_where(lambda each: each.fewest_seconds > 1)})."
-    ),
-]
-CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
-RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
-RefineOption = Annotated[
-    str,
-    typer.Option(
-        metavar="K|auto",
-        help="Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
-    ),
-]
-RoundsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Sums of a method that trains, fedavg say: short for --parameters rounds=N. What refines: --refine."
-    ),
-]
-EveryOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="K", help="In a plan of several sums: measure accuracy after every K; default: about 20 times."
-    ),
-]
-AtLeastOption = Annotated[
-    int, typer.Option(min=0, help="Records that all members have together at the least, as you state; 0: not stated.")
-]
-ClassGateOption = Annotated[
-    int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
-]
-EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")]
-ColludersOption = Annotated[
-    int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
-]
-CohortOption = Annotated[
-    int,
-    typer.Option(min=0, metavar="K", help="Members drawn for each round of a method that trains; 0: all of them."),
-]
-DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
-SharesOption = Annotated[
-    str | None,
-    typer.Option(help="Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,…."),
-]
-BackboneOption = Annotated[
-    str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
-]
+RefineOption = Annotated[int | None, option_of(Choices, "refine")]
+CohortOption = Annotated[int, option_of(Choices, "cohort")]
 BackboneFileOption = Annotated[
     str | None, typer.Option("--backbone", help="Where this member keeps the backbone's file.")
 ]
@@ -163,18 +188,6 @@ FormatOption = Annotated[
         callback=_take_formats,
     ),
 ]
-ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
-CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
-RadiusOption = Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")]
-LevelsOption = Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")]
-LeaveOutOption = Annotated[
-    str | None,
-    typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
-]
-ValidateOption = Annotated[
-    float,
-    typer.Option(min=0, max=0.9, help="Measure on this fraction of the training records instead: to choose constants."),
-]
 DatasetOption = Annotated[
     str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")
 ]
@@ -186,28 +199,57 @@ TestOption = Annotated[
     str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
 ]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
-ResultsOption = Annotated[
-    Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
-]
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The data of simulations, as a command names them."""
+
+    dataset: DatasetOption = "digits"
+    label: LabelOption = None
+    schema: SchemaOption = None
+    image_size: ImageSizeOption = None
+    test: TestOption = None
+    formats: FormatOption = None
+
+    def open(self, say: Callable[[str], None], epsilon: float) -> Dataset:
+        """Read them for simulations whose smallest epsilon this is. Raises BadInput."""
+        return open_simulated(say, self.dataset, epsilon, self.label, self.schema, self.image_size, self.test)
+
+
 ComparisonPageOption = Annotated[
     Path | None, typer.Option("--html", help="Write tables, figure and notes as one page.", metavar="FILE")
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
-ReferenceOption = Annotated[
-    bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
-]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
-EngineOption = Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")]
-RayOption = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Of a Ray cluster, auto or HOST:PORT; default: one on this machine."),
-]
-ShardOption = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Make only every N-th run, from the I-th; writes runs and no table.")
-]
-CollectOption = Annotated[
-    bool, typer.Option("--collect", help="Make no run: write the tables of the runs that shards have made.")
-]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where the runs of a sweep are made, and which of them."""
+
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")]
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None
+    engine: Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")] = (
+        PROCESSES
+    )
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Of a Ray cluster, auto or HOST:PORT; default: one on this machine."),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Make only every N-th run, from the I-th; writes runs and no table."),
+    ] = None
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Make no run: write the tables of the runs that shards have made.")
+    ] = False
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """As `experiments.sweep` takes it."""
+        return {name: value for name, value in asdict(self).items() if name != "out"}
+
+
 TrustedPlansOption = Annotated[
     list[Path] | None,
     typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from methods import ROUNDS, method_named, parameters_of
-from methods.closed_form.refinement import AUTO, why_none
-from secagg.agreement.plan import NoiseFrom, Plan, read_plan, write_plan
+from methods import method_named
+from methods.closed_form.refinement import AUTO, refuse_unasked, why_none
+from secagg.agreement.plan import Plan, read_plan, write_plan
 from secagg.agreement.policy import Policy, read_policy
 from secagg.agreement.roster import Roster, read_roster
 from secagg.agreement.schema import load_schema
@@ -22,52 +22,27 @@ from secagg.cli.console import (
     Speaker,
     refuse_existing,
     refuse_unwritable,
-    to_epsilon,
     two_columns,
     warn_of_programs,
 )
 from secagg.cli.options import (
-    BY_RULE,
-    AtLeastOption,
     BackboneFileOption,
-    BackboneOption,
-    CentreOption,
-    ClassGateOption,
-    CohortOption,
-    ColludersOption,
-    CovarianceOption,
-    DeltaOption,
-    EpsilonOption,
-    ExpandOption,
     FormatOption,
-    LevelsOption,
-    MethodOption,
     ModelFileOption,
     ModelOption,
-    NoiseOption,
-    ParametersOption,
     PlanOption,
     PluginOption,
-    ProtectionOption,
-    RadiusOption,
-    RefineOption,
-    RidgeOption,
-    RoundsOption,
-    SharesOption,
-    read_rounds,
+    with_settings,
 )
 from secagg.cli.plan_approval import approvals, sign
 from secagg.cli.plan_policy import write_limits, write_policy
 from secagg.data import open_dataset
-from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import Account, account_of, refuse_overspending
 from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.consent import admit_listed
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
-from secagg.privacy import Adjacency, Unit, read_shares
-from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.session import read_records
 from secagg.session.explanation import doubts_of, explain
@@ -76,9 +51,6 @@ from secagg.transport.register import read_current_roster
 if TYPE_CHECKING:
     from secagg.experiments.choosing import Choice
 
-UNSAID = ""
-GAIN = "0.5 to 9.4 points of accuracy at epsilon 1, mostly more below it and less above,"
-"""On the ten sets, of 456 to 60,000 records, in methods/RESULTS.md."""
 app = typer.Typer(help="Write, explain, check and countersign the plan of a session.", no_args_is_help=True)
 app.command("sign")(sign)
 app.command("approvals")(approvals)
@@ -99,9 +71,12 @@ ValidateOption = typer.Option("--validate", hidden=True, callback=_refuse_valida
 
 
 @app.command("new")
+@with_settings("pipeline", min_clients_in_sum=3)
 def new(
+    context: typer.Context,
     roster: RosterOption,
     out: Annotated[Path, typer.Option("--out", help="Where to write the plan.")],
+    choices: PlanChoices,
     schema: Annotated[
         str | None, typer.Option(help="Tables: a schema file, or a packaged one (heart-disease).")
     ] = None,
@@ -110,53 +85,7 @@ def new(
     ] = None,
     classes: Annotated[str | None, typer.Option(help="With --shape: class names, comma-separated.")] = None,
     shape: Annotated[str | None, typer.Option(help="One record: 8x8 or 32x32x3 for images, 512 for features.")] = None,
-    purpose: Annotated[str, typer.Option(help="What the head is for; shown to the members.")] = "",
-    method: MethodOption = "fedcgs",
-    parameters: ParametersOption = "",
-    covariance: CovarianceOption = "within",
-    ridge: RidgeOption = None,
-    refine: RefineOption = UNSAID,
-    rounds: RoundsOption = None,
-    class_gate: ClassGateOption = 0,
-    epsilon: EpsilonOption = "inf",
-    delta: DeltaOption = None,
-    adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
-    unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one client.")] = Unit.RECORD,
-    backbone: BackboneOption = None,
-    expand: ExpandOption = 0,
-    radius: RadiusOption = None,
-    centre: CentreOption = 0.0,
-    normalisation: Annotated[
-        Normalisation | None, typer.Option("--normalise", help="Default none; with noise or refinement centred-unit.")
-    ] = None,
-    levels: LevelsOption = None,
-    shares: SharesOption = None,
-    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
-    at_least: AtLeastOption = PlanChoices.at_least,
     _: Annotated[float, ValidateOption] = 0.0,
-    noise: NoiseOption = NoiseFrom.CLIENT,
-    protection: ProtectionOption = USUAL,
-    security: Annotated[
-        int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
-    ] = PlanChoices.security,
-    cohort: CohortOption = PlanChoices.cohort,
-    colluders: ColludersOption = None,
-    dropouts: Annotated[
-        int | None,
-        typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
-    ] = None,
-    min_clients_in_sum: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
-    join_seconds: Annotated[
-        int, typer.Option(min=1, help="How long the server waits for members to join.")
-    ] = PlanChoices.join_seconds,
-    step_seconds: Annotated[
-        int, typer.Option(min=1, help="How long it waits at every later step.")
-    ] = PlanChoices.step_seconds,
-    round_seconds: Annotated[
-        int | None,
-        typer.Option(min=1, help="How long it waits for members to join a later round, for which they compute first."),
-    ] = None,
-    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
     formats: FormatOption = None,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
@@ -165,59 +94,29 @@ def new(
     quiet: QuietOption = False,
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
-    given = locals()
     refuse_existing(out)
     refuse_unwritable(out)
-    choices = _choices_of({**given, "refine": _rounds(method, refine)})
+    source = context.get_parameter_source("refine")
+    rounds_are_asked = (source is not None and source.name == "COMMANDLINE") or "refine=" in choices.parameters
+    by_rule = choices.refine is None and "refine" in method_named(choices.method).parameters
+    choices = replace(choices, refine=AUTO if by_rule else choices.refine)
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
-    warn_of_programs(speaker, [backbone], [parameters], [method])
+    warn_of_programs(speaker, [choices.backbone], [str(choices.parameters)], [choices.method])
     setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
-    _ask_for_rounds(setup, refine, parameters)
+    rounds = setup.plan.method_parameters.get("refine")
+    if rounds and not rounds_are_asked:
+        refuse_unasked(rounds, setup.uploads, len(setup.protection.steps), setup.plan.step_seconds)
     write_plan(setup.plan, out)
     others = _compare(speaker, data, members, choices) if explain_all else []
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
-    if refine == BY_RULE and setup.plan.method_parameters.get("refine") == 0:
+    if by_rule and rounds == 0:
         fixed = fixed_by(setup.plan, setup.plan.epsilon, len(setup.context.clients))
         speaker.say(f"--refine auto: no rounds, since {why_none(fixed)}")
     speaker.say(f"wrote {out}; give it to every member")
     speaker.say(
         f"compare the plan SHA-256 {setup.plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)"
-    )
-
-
-def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
-    """The choices among the command's options, which have their names. Raises BadInput."""
-    chosen = {each.name: given[each.name] for each in fields(PlanChoices) if each.name in given}
-    of_method = {name: given[name] for name in ("covariance", "ridge", "refine", ROUNDS)}
-    read = {
-        "parameters": tuple(parameters_of(given["method"], of_method, given["parameters"]).items()),
-        "epsilon": to_epsilon(given["epsilon"]),
-        "shares": read_shares(given["shares"]) if given["shares"] else None,
-    }
-    return PlanChoices(**{**chosen, **read})
-
-
-def _rounds(method: str, refine: str) -> int | None:
-    """The rounds of refinement that the method is given: by rule where nothing is said, too; None where it has none."""
-    if refine in (UNSAID, BY_RULE):
-        return AUTO if "refine" in method_named(method).parameters else None
-    return read_rounds(refine)
-
-
-def _ask_for_rounds(setup: SessionSetup, refine: str, parameters: str) -> None:
-    """Raise BadInput where the plan would have rounds that nobody asked for, with what they bring and cost."""
-    rounds = setup.plan.method_parameters.get("refine", 0)
-    if not rounds or refine != UNSAID or "refine=" in parameters:
-        return
-    first, each = setup.uploads[-2:]
-    raise BadInput(
-        f"rounds of refinement are not decided: {rounds} of them bring {GAIN} on public data, but every member stays "
-        f"for, or comes back to, as many further sums ({first} bytes uploaded, then {each} for each) of "
-        f"{len(setup.protection.steps)} steps; a step takes seconds where all are online, and at most "
-        f"{setup.plan.step_seconds} s",
-        remedy="give --refine auto for the rounds, or --refine 0 for none",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from methods.gate import without_gate
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -18,55 +19,21 @@ from secagg.cli.console import (
     Steps,
     percent,
     refuse_unwritable,
-    to_epsilon,
     two_columns,
     warn_of_programs,
 )
-from secagg.cli.options import (
-    BY_RULE,
-    AtLeastOption,
-    BackboneOption,
-    CentreOption,
-    ClassGateOption,
-    CohortOption,
-    ColludersOption,
-    CovarianceOption,
-    DatasetOption,
-    DeltaOption,
-    EpsilonOption,
-    EveryOption,
-    ExpandOption,
-    FormatOption,
-    ImageSizeOption,
-    LabelOption,
-    LeaveOutOption,
-    LevelsOption,
-    MethodOption,
-    ParametersOption,
-    ProtectionOption,
-    RadiusOption,
-    ReferenceOption,
-    RefineOption,
-    RidgeOption,
-    RoundsOption,
-    SchemaOption,
-    SharesOption,
-    TestOption,
-    ValidateOption,
-    read_rounds,
-)
+from secagg.cli.options import DataSource, with_settings
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.curves import write_curves
-from secagg.experiments.given import open_simulated
 from secagg.experiments.outcome import SimulationResult, in_the_sum
+from secagg.experiments.plots import write_curves
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
 from secagg.experiments.summary import Run
 from secagg.privacy.claim import shown
-from secagg.protection import USUAL, protection_named
+from secagg.protection import protection_named
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.engines import LocalProcesses
 from secagg.system.extras import require
@@ -77,76 +44,10 @@ SHOWN = 5
 REFERRING = "the same without noise, to compare with"
 
 
+@with_settings()
 def simulate(
-    dataset: DatasetOption = "digits",
-    method: MethodOption = "fedcgs",
-    parameters: ParametersOption = "",
-    clients: Annotated[
-        int | None, typer.Option(min=1, help="Default 5; one per table of a folder; column:… fixes it.")
-    ] = None,
-    partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
-    protection: ProtectionOption = USUAL,
-    epsilon: EpsilonOption = "inf",
-    delta: DeltaOption = None,
-    adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
-    unit: Annotated[
-        str, typer.Option(help="Whom epsilon protects: one record, or one client with all of its records.")
-    ] = "record",
-    noise: Annotated[
-        str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")
-    ] = "client",
-    shares: SharesOption = None,
-    refine: RefineOption = BY_RULE,
-    rounds: RoundsOption = None,
-    every: EveryOption = None,
-    class_gate: ClassGateOption = 0,
-    covariance: CovarianceOption = "within",
-    ridge: RidgeOption = None,
-    backbone: BackboneOption = None,
-    expand: ExpandOption = 0,
-    centre: CentreOption = 0.0,
-    radius: RadiusOption = None,
-    normalise: Annotated[
-        str | None, typer.Option(help="none, unit or centred-unit; default none, with noise centred-unit.")
-    ] = None,
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            help="under-noise: normalise and refine at epsilon inf as under noise, to compare runs over epsilon."
-        ),
-    ] = "by-epsilon",
-    levels: LevelsOption = None,
-    max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
-    at_least: AtLeastOption = 0,
-    leave_out: LeaveOutOption = None,
-    validate: ValidateOption = 0.0,
-    adapt: Annotated[
-        str,
-        typer.Option(
-            help="What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
-            metavar="HOW",
-        ),
-    ] = "",
-    cohort: CohortOption = 0,
-    dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
-    colluders: ColludersOption = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members "
-            "draw to train (batches, start); --noise-seed fixes these, but keys.",
-        ),
-    ] = 0,
-    noise_seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Repeat noise and what members draw to train, bit for bit; with finite epsilon the result is not "
-            "private.",
-        ),
-    ] = None,
-    reference: ReferenceOption = True,
+    source: DataSource,
+    settings: SimulationSettings,
     processes: Annotated[
         int, typer.Option(min=1, help="Extract a backbone's features in so many processes; no bit changes.")
     ] = 1,
@@ -170,11 +71,6 @@ def simulate(
         Path | None,
         typer.Option(help="Folder for head.safetensors, for `secagg predict`, and its model card.", metavar="DIR"),
     ] = None,
-    label: LabelOption = None,
-    schema: SchemaOption = None,
-    image_size: ImageSizeOption = None,
-    test: TestOption = None,
-    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -184,12 +80,10 @@ def simulate(
     --curves DIR shows how good its model was after each, and what had been spent by then. With --keep DIR nothing is
     lost where it is interrupted.
     """
-    given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    settings = settings_of(given)
-    data = open_simulated(speaker.say, dataset, settings.epsilon, label, schema, image_size, test)
-    if not protection_named(protection).hides_vectors:
-        speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
+    data = source.open(speaker.say, settings.epsilon)
+    if not protection_named(settings.protection).hides_vectors:
+        speaker.say(f"WARNING: --protection {settings.protection}: the server would see every client's vector")
     if curves is not None:
         _require_curves(data, settings, curves)
     if save is not None:
@@ -228,17 +122,6 @@ def _draw(speaker: Speaker, result: SimulationResult, folder: Path) -> None:
         speaker.say(f"wrote curves.csv, curves.png and curves.svg into {folder}")
     else:
         speaker.say("note: the plan has one sum, so there are no curves to draw")
-
-
-def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
-    """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
-    read = {"epsilon": to_epsilon(given["epsilon"]), "refine": read_rounds(given["refine"])}
-    return SimulationSettings(**{**among_settings(given), **read})
-
-
-def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that are settings, as they were given."""
-    return {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
 
 
 def _simulate(
@@ -284,13 +167,15 @@ def _of_reference(result: SimulationResult) -> str:
     if result.federated is None:
         return "accuracy, pooled, no noise"
     plan, method = result.federated.setup.plan, result.federated.setup.method
-    is_pooled = all(kind.is_additive for kind in method.ungated.sums(plan.dimension, len(plan.classes), plan.levels))
-    without = "no gate or noise" if method.class_threshold else "no noise"
+    is_pooled = all(
+        kind.is_additive for kind in without_gate(method).sums(plan.dimension, len(plan.classes), plan.levels)
+    )
+    without = "no gate or noise" if method.traits.class_threshold else "no noise"
     return f"accuracy, {'pooled' if is_pooled else 'the same'}, {without}"
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
-    content = result.to_json()
+    content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -11,93 +12,80 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, warn_of_programs
 from secagg.cli.options import (
-    CollectOption,
     ComparisonPageOption,
-    DatasetOption,
-    EngineOption,
-    FormatOption,
-    ImageSizeOption,
-    LabelOption,
-    RayOption,
-    ReferenceOption,
-    ResultsOption,
-    SchemaOption,
+    DataSource,
+    Runs,
     SeedsOption,
-    ShardOption,
-    TestOption,
-    WorkersOption,
+    give_options,
     read_rounds,
+    with_settings,
 )
 from secagg.cli.simulate import simulate
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
-from secagg.experiments.given import open_simulated
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
-from secagg.system.engines import PROCESSES
 from secagg.system.extras import extra
+from secagg.wire import Choice
 
 DEFAULT = "default"
-REFERENCE = "reference"
-"""A setting that is no list, but a flag of the command."""
+GRID = "grid"
+Grid = dict[str, tuple[Any, ...]]
+"""Settings by name, each with the values to try."""
 
 
 def with_lists(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list.
 
-    `usual`: defaults that are other than there.
+    The command takes their values as `grid`, beside what `with_settings` gives it. `usual`: defaults that are other
+    than there.
     """
-    hidden = (REFERENCE, *without)
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = inspect.signature(command, eval_str=True).parameters.values()
-        own = [each for each in parameters if each.kind != each.VAR_KEYWORD]
-        simulated = inspect.signature(simulate, eval_str=True).parameters
-        offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in hidden]
-        lists = [_list_of(each.replace(default=usual.get(each.name, each.default))) for each in offered]
-        command.__signature__ = inspect.Signature([*own, *lists])  # type: ignore[attr-defined]
-        return command
+        expanded = with_settings()(command)
+        simulated = inspect.signature(simulate).parameters
+        names = [name for name in simulated if name in experiments.AXES and name not in without]
+        lists = [_list_of(simulated[name].replace(default=usual.get(name, simulated[name].default))) for name in names]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            chosen = {name: given.pop(name) for name in names}
+            expanded(**given, grid={name: values_of(name, each) for name, each in chosen.items() if each is not None})
+
+        own = [each for each in inspect.signature(expanded).parameters.values() if each.name != GRID]
+        give_options(run, [*own, *lists])
+        return run
 
     return give
 
 
 def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
+    if isinstance(parameter.default, bool):
+        return parameter
     spelled = [f"--{parameter.name.replace('_', '-')}", *(["--methods"] if parameter.name == "method" else [])]
     option = typer.Option(*spelled, help=get_args(parameter.annotation)[1].help, metavar="A,B,…")
     default = str(parameter.default) if parameter.default not in (None, "") else None
-    return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
+    return parameter.replace(annotation=Annotated[str | None, option], default=default)
 
 
 @with_lists()
 def sweep(
-    *,
-    out: ResultsOption,
-    dataset: DatasetOption = "digits",
-    label: LabelOption = None,
-    schema: SchemaOption = None,
-    image_size: ImageSizeOption = None,
+    runs: Runs,
+    source: DataSource,
+    grid: Grid,
     seeds: SeedsOption = 5,
-    reference: ReferenceOption = True,
-    workers: WorkersOption = None,
-    engine: EngineOption = PROCESSES,
-    ray: RayOption = None,
-    shard: ShardOption = None,
-    collect: CollectOption = False,
     audited: Annotated[
         str | None,
         typer.Option(
             "--audit", metavar="ATTACK", help="Try an attack on every plan too, and draw its success against ε."
         ),
     ] = None,
-    test: TestOption = None,
-    formats: FormatOption = None,
     html: ComparisonPageOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
-    **lists: str | None,
 ) -> None:
     """Simulate every combination of some settings over several seeds, and compare their accuracy.
 
@@ -111,28 +99,30 @@ def sweep(
     attack.png and attack.svg.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    refuse_page(html, shard)
+    refuse_page(html, runs.shard)
     if audited is not None:
-        _refuse_attack(audited, shard)
-    grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    grid[REFERENCE] = (reference,)
-    how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
+        _refuse_attack(audited, runs.shard)
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
-    data = open_simulated(speaker.say, dataset, min(grid["epsilon"]), label, schema, image_size, test)
+    data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
-        result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
-    for line in result.refusals[0 if result.series or shard else 1 :]:
+        result = experiments.sweep(data, grid, seeds, runs.out, progress=progress, **runs.how)
+    say_refusals(speaker, result, runs, "run")
+    if audited is not None:
+        _attack(speaker, audited, data, result.runs, runs.out)
+    say_written(speaker, runs, len(result.runs))
+    if html is not None and result.series:
+        write_page(speaker, f"A sweep on {data.name}", result, runs.out, html)
+    speaker.result(result.to_json(), *([result.summary()] if result.series and runs.shard is None else []))
+
+
+def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -> None:
+    """Say what was refused, and the notes. Raises BadInput where that is all that came of it."""
+    for line in result.refusals[0 if result.series or runs.shard else 1 :]:
         speaker.say(f"refused: {line}")
-    if result.refusals and not result.series and shard is None:
-        raise BadInput(f"every run was refused: {result.refusals[0]}")
+    if result.refusals and not result.series and runs.shard is None:
+        raise BadInput(f"every {each} was refused: {result.refusals[0]}")
     for note in result.notes:
         speaker.say(f"note: {note}")
-    if audited is not None:
-        _attack(speaker, audited, data, result.runs, out)
-    told_of(speaker, shard, len(result.runs), out)
-    if html is not None and result.series:
-        write_page(speaker, f"A sweep on {data.name}", result, out, html)
-    speaker.result(result.to_json(), *([result.summary()] if result.series and shard is None else []))
 
 
 def _refuse_attack(attack: str, shard: str | None) -> None:
@@ -173,21 +163,25 @@ def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, o
     speaker.say(f"wrote {html}")
 
 
-def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:
+def say_written(speaker: Speaker, runs: Runs, made: int) -> None:
     """Say what was written, and what is to be done after a shard."""
-    if shard is None:
-        speaker.say(f"wrote results, tables and plots into {out}")
-    elif not runs:
-        speaker.say(f"shard {shard} has no runs")
+    if runs.shard is None:
+        speaker.say(f"wrote results, tables and plots into {runs.out}")
+    elif not made:
+        speaker.say(f"shard {runs.shard} has no runs")
     else:
-        speaker.say(f"{runs} runs of shard {shard} are in {out}; after the last shard, --collect writes the tables")
+        speaker.say(
+            f"{made} runs of shard {runs.shard} are in {runs.out}; after the last shard, --collect writes the tables"
+        )
 
 
-def values_of(name: str, text: str) -> tuple[Any, ...]:
+def values_of(name: str, text: str | bool) -> tuple[Any, ...]:
     """The values in a list of a setting. Raises BadInput for one that is not of the setting's type.
 
     A partition that is a number alone has the form of the one before it: dirichlet:0.05,0.1.
     """
+    if isinstance(text, bool):
+        return (text,)
     kind, _ = kind_of(name)
     default = getattr(SimulationSettings(), name)
     option = f"--{name.replace('_', '-')}"
@@ -197,7 +191,7 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
         if name == "partition" and values and word.replace(".", "", 1).isdigit():
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
-            read = read_rounds if name == "refine" else kind
+            read = read_rounds if name == "refine" else str if issubclass(kind, Choice) else kind
             values.append(default if word == DEFAULT else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None

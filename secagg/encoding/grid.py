@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, BadRecord
+from secagg.wire import Choice
 
 MAX_LEVELS = 1 << 26
 """R_q² of one record stays below 2⁵³, so that float64 products of records are exact."""
@@ -48,7 +48,7 @@ class Origin:
         return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
 
 
-class Normalisation(StrEnum):
+class Normalisation(Choice):
     """What is done to a feature vector f before it becomes integers."""
 
     NONE = "none"

@@ -23,7 +23,7 @@ from secagg.errors import BadInput
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
-from secagg.experiments.settings import UNDER_NOISE, SimulationSettings
+from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
 from secagg.heads.evaluation import clopper_pearson
 from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
@@ -64,8 +64,8 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
 def _run_unprotected(
     baseline: Baseline, features: Features, settings: SimulationSettings, clock: Clock
 ) -> SimulationResult:
-    alike = PlanChoices(centre=settings.centre, as_under_noise=settings.pipeline == UNDER_NOISE)
-    normalisation = _normalise(settings) or normalisation_for(alike)
+    alike = PlanChoices(centre=settings.centre, pipeline=settings.pipeline)
+    normalisation = settings.normalise or normalisation_for(alike)
     grid = Grid(1.0, FINE_LEVELS, settings.centre, normalisation)
     everybody = _in_the_clear(features, grid)
     clients = [everybody.take(rows) for rows in split(features.dataset, settings)]
@@ -138,7 +138,7 @@ def _refuse_faulty(faulty: NDArray[np.bool_], records: Records) -> None:
 def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
     """Pooled records; softmax regression without privacy at ε = ∞. Clients, partition and protection do nothing."""
     _refuse_what_sums_have(settings, "dp-sgd has all records in one place")
-    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_normalise(settings))
+    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalise=settings.normalise)
     normalisation = normalisation_for(noisy)
     if normalisation is Normalisation.NONE:
         raise BadInput("dp-sgd clips, and takes normalised records", remedy="choose centred-unit or unit")
@@ -153,7 +153,7 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         records[counted],
         labels[counted],
         len(features.dataset.classes),
-        adjacency=Adjacency(settings.adjacency or Adjacency.ADD_REMOVE),
+        adjacency=settings.adjacency or Adjacency.ADD_REMOVE,
         epsilon=settings.epsilon,
         delta=settings.delta or 0.0,
         seed=_seed_of_noise(settings),
@@ -190,10 +190,6 @@ def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
         allowed = (getattr(plain, name), *([0] if name == "refine" else []))
         if getattr(settings, name) not in allowed:
             raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
-
-
-def _normalise(settings: SimulationSettings) -> Normalisation | None:
-    return Normalisation(settings.normalise) if settings.normalise else None
 
 
 def _promise(spent: float, settings: SimulationSettings) -> str | None:

@@ -62,7 +62,7 @@ class Cast:
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
     """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
-    if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:
+    if settings.radius is not None or normalisation_for(settings) is not Normalisation.NONE:
         return settings.radius, []
     bound = features.map.bound(features.dataset.bound)
     if bound is not None and settings.centre == 0.0:
@@ -102,7 +102,7 @@ def _set_up(
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     clients = settings.cohort or len(sizes)
     dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
-    choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
+    choices = _with_domains(settings.plan_choices(radius, records, dropouts), dataset)
     setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
     settings.refuse_dropouts(clients, clients - setup.fewest)
     drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
@@ -111,7 +111,7 @@ def _set_up(
 
 def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
     """The choices; where the method tells domains apart and none are named, those of the training records."""
-    given = dict(choices.parameters)
+    given = choices.method_parameters
     if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
         return choices
     names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))

@@ -6,7 +6,6 @@ as by `sweep`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,11 @@ from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
-from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.given import given_dataset
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.summary import results_of
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
-from secagg.experiments.tables import csv_of, write_tables
 from secagg.features import Progress
 from secagg.protection import UNPROTECTED, USUAL
 
@@ -91,29 +89,9 @@ def compare(
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
     name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
     comparison = Comparison(name, protection, runs, _inapplicable(contenders, grid), ran.notes)
-    if (
-        any(run.result for run in runs) and execution.is_whole
-    ):  # refusals alone must not replace what was written before
-        write(comparison, out)
+    if results_of(runs) and execution.is_whole:  # refusals alone must not replace what was written before
+        comparison.write(out)
     return comparison
-
-
-def write(comparison: Comparison, out: Path) -> None:
-    """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
-
-    Beside them paired.md and paired.tex where methods have seeds in common, measures.md and measures.tex where more
-    than accuracy was measured, domains.* with domains, and curves.* where any plan has several rounds.
-    """
-    from secagg.experiments.comparison_plots import plot_domains, plot_groups
-
-    (out / "results.csv").write_text(csv_of(comparison.runs), encoding="utf-8")
-    content = json.dumps(comparison.to_json(), indent=2, allow_nan=False)
-    (out / "results.json").write_text(content + "\n", encoding="utf-8")
-    write_tables(comparison.tables, out)
-    plot_groups(comparison, [out / "accuracy.png", out / "accuracy.svg"])
-    write_curves(comparison.runs, out)
-    if len(comparison.domains) > 2:
-        plot_domains(comparison, [out / "domains.png", out / "domains.svg"])
 
 
 def _ask(

@@ -1,35 +1,142 @@
-"""What the runs of a comparison say together: a row per method, a column per partition, and what it cost."""
+"""The runs of a comparison as tables: a row per method, a column per partition, its costs, and paired differences."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
-from secagg.experiments.measures import measures_table
-from secagg.experiments.paired import paired_table, pairs_of
-from secagg.experiments.provenance import plain
-from secagg.experiments.summary import Run, not_private
+from secagg.experiments.plots import plot_groups
+from secagg.experiments.summary import (
+    Group,
+    Interval,
+    Row,
+    Run,
+    RunResult,
+    accuracy_of,
+    grouped,
+    not_private,
+    results_of,
+    student_interval,
+)
 from secagg.experiments.tables import (
     DASH,
-    DIVERGED,
+    SUPERSCRIPTS,
     Marks,
+    Results,
     Table,
-    Tabled,
     caption,
     footnotes,
+    measures_table,
     pipeline_notes,
-    shown_accuracy,
+    shown,
 )
+from secagg.heads.evaluation import clopper_pearson
 from secagg.protection import UNPROTECTED
+from secagg.wire import plain, plain_fields
 
+ROW = ("method", "parameters", "epsilon", "expand")
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
+OPENED_ONLY = "ε bounds what is released, not what the server sees: it sees what every client sends."
+CAPTION = (
+    "Accuracy less that of the method in the second column, in percentage points, paired by seed: mean over the seeds "
+    "that both have ± half the width of its 95 % Student-t interval (no ±: the same for every seed). It covers what "
+    "the seeds move alone, not the choice of the test records, and each interval stands for itself."
+)
+DIGITS = 12
+"""Below these lies what subtraction leaves of equal differences."""
+UNSURE = f"{SUPERSCRIPTS[1]} Not surely different: the interval holds 0."
+Place = tuple[str, str | None]
+"""A partition and what was left out."""
 
 
 @dataclass(frozen=True)
-class Comparison(Tabled):
+class Column:
+    """A column averages over `places`: `accuracy`, `in_domain` (the mean over the clients' domains) or one `domain`."""
+
+    label: str
+    places: tuple[Place, ...]
+    shows: str = "accuracy"
+    domain: str | None = None
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it shows the accuracy of one place."""
+        return len(self.places) == 1 and self.shows == "accuracy"
+
+    def value(self, result: RunResult) -> tuple[float, Interval | None] | None:
+        """A run's value and, where it has one of its own, its interval; None where it has no such domain."""
+        found = result["by_domain"]
+        if self.domain is not None:
+            own = found["domains"].get(self.domain) if found else None
+            return own and (own["accuracy"], clopper_pearson(own["correct"], own["total"]))
+        if self.shows == "accuracy":
+            return accuracy_of(result)
+        return (found["in_domain"], None) if found and found["in_domain"] is not None else None
+
+    def group(self, runs: Sequence[Run]) -> Group:
+        """Those of a method's runs that stand in this column."""
+        return Group.of([run for run in runs if place_of(run) in self.places], self.value, len(self.places))
+
+
+@dataclass(frozen=True)
+class MethodRow(Row):
+    """A method with its parameters at one ε and expansion, and what it cost."""
+
+    @property
+    def bytes_per_client(self) -> int | None:
+        """The most in any run."""
+        sent = [result["upload_bytes_per_client"] for result in results_of(self.runs)]
+        return max((each for each in sent if each is not None), default=None)
+
+    @property
+    def client_seconds(self) -> float | None:
+        """The mean over the runs."""
+        return _mean([result["client_seconds"] for result in results_of(self.runs)])
+
+    @property
+    def server_seconds(self) -> float | None:
+        """The mean over the runs."""
+        return _mean([result["server_seconds"] for result in results_of(self.runs)])
+
+    @property
+    def protections(self) -> tuple[str, ...]:
+        """The protections that ran."""
+        return tuple(dict.fromkeys(result["protection"] for result in results_of(self.runs)))
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """ε, δ, adjacency and unit of what was released."""
+        return tuple(dict.fromkeys(map(_promise, results_of(self.runs))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        more = ("bytes_per_client", "client_seconds", "server_seconds", "protections", "promises")
+        content = plain_fields(self, *more, without=("runs", "cells"))
+        reasons = [{"refused": plain(c.refusals), "unprotected_because": plain(c.unprotected)} for c in self.cells]
+        cells = [cell.to_json() | why for cell, why in zip(self.cells, reasons, strict=True)]
+        return {"label": content.pop("label"), "settings": content.pop("settings"), "entries": cells, **content}
+
+    def texts(self, marks: Marks) -> tuple[str, ...]:
+        """The row of the table."""
+        finite = math.isfinite(self.settings["epsilon"])
+        bare = sorted({why for cell in self.cells for why in _why_bare(cell, finite)})
+        cells = [shown(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
+        ran = [name + (marks.of(*bare) if name == UNPROTECTED and bare else "") for name in self.protections]
+        is_noisy = any(promise != "none" for promise in self.promises)
+        opened_only = marks.of(OPENED_ONLY) if is_noisy and UNPROTECTED in self.protections else ""
+        sent = f"{self.bytes_per_client:,}" if self.bytes_per_client is not None else DASH
+        costs = (sent, _seconds(self.client_seconds), _seconds(self.server_seconds))
+        promised = (", ".join(self.promises) or DASH) + opened_only
+        return self.label, *cells, *costs, promised, ", ".join(ran) or DASH
+
+
+@dataclass(frozen=True)
+class Comparison(Results):
     """Every run of a comparison under the protection `asked`, in the order of its methods.
 
     `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
@@ -52,180 +159,185 @@ class Comparison(Tabled):
             own = tuple(place for place in places if place[0] == partition)
             suffix = f", {partition}" if len(partitions) > 1 else ""
             columns += [
-                Column(f"{_value(left)}{suffix}" if left else partition, ((partition, left),)) for _, left in own
+                Column(f"{left.partition('=')[2]}{suffix}" if left else partition, ((partition, left),))
+                for _, left in own
             ]
             if len(own) > 1:
                 columns.append(Column(f"mean{suffix}", own))
             if any(left for _, left in own):
                 columns.append(Column(f"in domain{suffix}", own, "in_domain"))
         if len(places) == 1 and places[0][1] is None:
-            columns += self._of_domains(places[0])
+            columns += self._columns_of_domains(places[0])
         return tuple(columns)
 
-    @property
-    def domains(self) -> tuple[int, ...]:
-        """The columns that are one domain each, left out or not."""
-        chosen = [number for number, column in enumerate(self.columns) if column.domain is not None]
-        alone = [
-            number
-            for number, column in enumerate(self.columns)
-            if len(column.places) == 1 and column.places[0][1] is not None and column.shows == "accuracy"
-        ]
-        return tuple(chosen or alone)
-
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[MethodRow, ...]:
         """The methods, in order; those of which every run was refused have no accuracy."""
-        expansions = {run.settings["expand"] for run in self.runs}
-        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in self._by_row)
-
-    @property
-    def _by_row(self) -> tuple[list[Run], ...]:
-        """The runs of each row."""
-        groups: dict[tuple[Any, ...], list[Run]] = {}
-        for run in self.runs:
-            groups.setdefault(tuple(run.settings[name] for name in ROW), []).append(run)
-        return tuple(groups.values())
+        several = len({run.settings["expand"] for run in self.runs}) > 1
+        rows = []
+        for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
+            settings = {name: runs[0].settings[name] for name in ROW}
+            label = settings["method"] + (f"[{settings['parameters']}]" if settings["parameters"] else "")
+            label += f", expand {settings['expand']}" if several else ""
+            rows.append(MethodRow(label, settings, tuple(runs), tuple(each.group(runs) for each in self.columns)))
+        return tuple(rows)
 
     @cached_property
     def table(self) -> Table:
         """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
         marks = Marks()
-        rows = tuple(_cells(row, marks) for row in self.rows)
-        counts = {entry.seeds for row in self.rows for entry in row.entries if entry.seeds}
-        text = caption(self.dataset, self.runs, counts)
+        rows = tuple(row.texts(marks) for row in self.rows)
+        text = caption(self.dataset, self.runs, self.rows)
         if any(left for column in self.columns for _, left in column.places):
             text += " No client had a record of the column's domain, which is tested on; in domain: the other domains."
         if self.asked == UNPROTECTED:
             text += " Under protection none the server sees what every client sends."
+        names = ", ".join(name.replace("_", " ") for name in self.inapplicable)
+        without = [f"Baselines make no secure sum and ran without {names}."] if names else []
         header = ("method", *(column.label for column in self.columns), *COSTS)
-        return Table(
-            text, header, rows, (*marks.notes, *self._without(), *pipeline_notes(self.runs), *footnotes(self.runs))
-        )
+        notes = (*marks.notes, *without, *pipeline_notes(self.runs), *footnotes(self.runs))
+        return Table(text, header, rows, notes)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies; below it, where there are any, paired differences and further measures."""
-        whole = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
+        """The table of accuracies; below it, where there are any, paired differences and further measures."""
+        labels = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
         several = len({row.settings["epsilon"] for row in self.rows}) > 1
         groups = [
-            (
-                row.named(several),
-                whole[place],
-                [run for run in runs if place_of(run) == place],
-            )
-            for row, runs in zip(self.rows, self._by_row, strict=True)
-            for place in dict.fromkeys(map(place_of, runs))
+            (row.label_with_epsilon(several), labels[place_of(own[0])], own)
+            for row in self.rows
+            for own in grouped(row.runs, place_of)
         ]
         further = measures_table(self.dataset, "partition", groups, pipeline_notes(self.runs))
         paired = paired_table(self.rows, [column.label for column in self.columns])
         return tuple(table for table in (self.table, paired, further) if table is not None)
 
+    def plot(self, paths: Sequence[Path]) -> None:
+        """Draw the accuracies by partition."""
+        drawn = {number: column.label for number, column in enumerate(self.columns) if column.is_accuracy}
+        plot_groups(self.rows, drawn, paths, pipeline_notes(self.runs))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
+        columns = [
+            {"label": each.label, "places": plain(each.places), "shows": each.domain or each.shows}
+            for each in self.columns
+        ]
         return {
             "version": 1,
             "dataset": self.dataset,
             "protection": self.asked,
-            "columns": [
-                {
-                    "label": each.label,
-                    "places": [list(place) for place in each.places],
-                    "shows": each.domain or each.shows,
-                }
-                for each in self.columns
-            ],
-            "rows": [
-                {
-                    "label": row.label,
-                    "settings": plain(row.settings),
-                    "entries": [_plain_entry(entry) for entry in row.entries],
-                    "bytes_per_client": row.bytes_per_client,
-                    "client_seconds": row.client_seconds,
-                    "server_seconds": row.server_seconds,
-                    "protections": list(row.protections),
-                    "promises": list(row.promises),
-                }
-                for row in self.rows
-            ],
-            "paired": [pair.to_json() for pair in pairs_of(self.rows)],
+            "columns": columns,
+            "rows": plain(self.rows),
+            "paired": plain(pairs_of(self.rows)),
             "notes": [*self.table.notes, *self.notes],
             "not_private": list(not_private(self.runs)),
-            "runs": [
-                {
-                    "settings": plain(run.settings),
-                    "result": run.result,
-                    "refused": run.refusal,
-                    "unprotected_because": run.unprotected,
-                }
-                for run in self.runs
-            ],
+            "runs": [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs],
         }
 
-    def _without(self) -> tuple[str, ...]:
-        if not self.inapplicable:
-            return ()
-        names = ", ".join(name.replace("_", " ") for name in self.inapplicable)
-        return (f"Baselines make no secure sum and ran without {names}.",)
-
-    def _of_domains(self, place: Place) -> list[Column]:
+    def _columns_of_domains(self, place: Place) -> list[Column]:
         """The columns of the domains that the clients have, where the data tell them apart, and their mean."""
-        found = [run.result["by_domain"] for run in self.runs if run.result and run.result["by_domain"]]
+        found = [result["by_domain"] for result in results_of(self.runs) if result["by_domain"]]
         names = dict.fromkeys(name for each in found for name in each["domains"])
         columns = [Column(name, (place,), "accuracy", name) for name in names]
         return [*columns, Column("mean of domains", (place,), "in_domain")] if columns else []
 
 
-def _value(left_out: str) -> str:
-    return left_out.partition("=")[2]
+@dataclass(frozen=True)
+class Difference:
+    """Mean of accuracy less accuracy, in [−1, 1], over `seeds` ≥ 2 seeds, and its 95 % Student-t `interval`."""
+
+    mean: float
+    interval: Interval
+    seeds: int
+
+    @classmethod
+    def of(cls, one: Group, other: Group) -> Difference | None:
+        """The difference over the seeds that both have; None where they have fewer than two."""
+        common = [seed for seed in one.by_seed if seed in other.by_seed]
+        found = [round(one.by_seed[seed] - other.by_seed[seed], DIGITS) for seed in common]
+        return cls(fmean(found), student_interval(found), len(found)) if len(found) > 1 else None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return not self.interval[0] <= 0 <= self.interval[1]
+
+    def __str__(self) -> str:
+        """In percentage points, marked where it is not sure."""
+        half = 50 * (self.interval[1] - self.interval[0])
+        text = f"{100 * self.mean:+.2f}" + (f" ± {half:.2f}" if half else "")
+        return text.replace("-", "−") + ("" if self.is_sure else SUPERSCRIPTS[1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return plain_fields(self, "is_sure", difference="mean", surely_different="is_sure")
 
 
-def _cells(row: Row, marks: Marks) -> tuple[str, ...]:
-    """The texts of one row."""
-    finite = math.isfinite(row.settings["epsilon"])
-    bare = {why for entry in row.entries for why in _told(entry, finite)}
-    shown = [_show(entry, marks, finite) for entry in row.entries]
-    ran = [name + (marks.of(*sorted(bare)) if name == UNPROTECTED and bare else "") for name in row.protections]
-    promised = [promise for promise in row.promises if promise != "none"]
-    blind = marks.of(OPENED_ONLY) if promised and UNPROTECTED in row.protections else ""
-    sent = f"{row.bytes_per_client:,}" if row.bytes_per_client is not None else DASH
-    costs = (sent, _seconds(row.client_seconds), _seconds(row.server_seconds), ", ".join(row.promises) or DASH)
-    return row.label, *shown, *costs[:3], costs[3] + blind, ", ".join(ran) or DASH
+@dataclass(frozen=True)
+class Pair:
+    """Differences of `row` from `first`, by column of the comparison; None where seeds are too few."""
+
+    row: Row
+    first: Row
+    differences: tuple[Difference | None, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        settings, minus = plain(self.row.settings), plain(self.first.settings)
+        return {"label": self.row.label, "settings": settings, "minus": minus, "entries": plain(self.differences)}
 
 
-OPENED_ONLY = "ε bounds what is released, not what the server sees: it sees what every client sends."
+def place_of(run: Run) -> Place:
+    """The partition and what was left out, by which a run stands in a column."""
+    return run.settings["partition"], run.settings["leave_out"]
 
 
-def _told(entry: Entry, finite: bool) -> list[str]:
-    """Why there was no secure sum; a finite ε is a protection too."""
-    reasons = [why.partition("; give --protection none")[0] for why in entry.unprotected]  # the remedy is what was done
+def pairs_of(rows: Sequence[Row]) -> tuple[Pair, ...]:
+    """Each row against the first with a result at its ε and expansion, where two seeds or more are common to both."""
+    first: dict[tuple[Any, ...], Row] = {}
+    pairs = []
+    for row in rows:
+        if all(cell.accuracy is None for cell in row.cells):
+            continue
+        other = first.setdefault((row.settings["epsilon"], row.settings["expand"]), row)
+        if other is not row:
+            pairs.append(Pair(row, other, tuple(map(Difference.of, row.cells, other.cells))))
+    return tuple(pair for pair in pairs if any(pair.differences))
+
+
+def paired_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
+    """A row for each pair, under the labels of the comparison's `columns`; None without a pair."""
+    pairs = pairs_of(rows)
+    if not pairs:
+        return None
+    several = len({row.settings["epsilon"] for row in rows}) > 1
+    cells = tuple(
+        (pair.row.label_with_epsilon(several), pair.first.label, *(str(each or DASH) for each in pair.differences))
+        for pair in pairs
+    )
+    sure = all(each is None or each.is_sure for pair in pairs for each in pair.differences)
+    return Table(CAPTION, ("method", "less", *columns), cells, () if sure else (UNSURE,), "paired")
+
+
+def _why_bare(cell: Group, finite: bool) -> list[str]:
+    """Notes of why there was no secure sum; a finite ε is a protection too."""
+    reasons = [why.partition("; give --protection none")[0] for why in cell.unprotected]  # the remedy is what was done
     return [f"Ran without {'a secure sum' if finite else 'protection'}: {reason}." for reason in reasons]
 
 
-def _show(entry: Entry, marks: Marks, finite: bool) -> str:
-    refused = (f"Refused: {reason}." for reason in entry.refusals)
-    told = marks.of(*_told(entry, finite), *refused, *([DIVERGED] if entry.diverged else []))
-    if entry.accuracy is None:
-        return DASH + told
-    return shown_accuracy(entry.accuracy, entry.interval, entry.seeds, len(entry.refusals)) + told
+def _promise(result: RunResult) -> str:
+    if result["epsilon"] == "inf":
+        return "none"
+    delta = f"{result['delta']:g}".replace("e-0", "e-")
+    known = f"; {result['reproducible_noise']}" if result["reproducible_noise"] else ""
+    return f"{result['epsilon']:g} (δ {delta}, {result['adjacency']}, {result['unit']}{known})"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _seconds(value: float | None) -> str:
     return DASH if value is None else f"{value:.3g}" if value < 1 else f"{value:.1f}"
-
-
-def _plain_entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "accuracy": entry.accuracy,
-        "interval": list(entry.interval) if entry.interval is not None else None,
-        "interval_kind": _kind(entry),
-        "seeds": entry.seeds,
-        "refused": list(entry.refusals),
-        "unprotected_because": list(entry.unprotected),
-    }
-
-
-def _kind(entry: Entry) -> str | None:
-    if entry.interval is None:
-        return None
-    return "student-t over seeds" if entry.seeds > 1 else "clopper-pearson"

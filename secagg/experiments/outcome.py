@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
-from secagg.experiments.frames import flat, frame_of, html_of
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.summary import RunResult
+from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks import TunedModel
 from secagg.plan_facts import SessionSetup
@@ -146,7 +147,7 @@ class SimulationResult:
         write_card(out, card)
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RunResult:
         """Plain values for a JSON file; null where a baseline has nothing."""
         s, test, reference = self.settings, self.evaluation, self.reference
         content = {
@@ -186,7 +187,7 @@ class SimulationResult:
             "classes_left_out": self.federated.classes_left_out if self.federated else [],
             "notes": list(self.notes),
         }
-        return {**content, "not_private": self._not_private(content)}
+        return cast(RunResult, {**content, "not_private": self._not_private(content)})
 
     @property
     def _refinements(self) -> int:

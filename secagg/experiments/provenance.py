@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -18,6 +17,7 @@ from secagg.data import Dataset
 from secagg.features import programs_in
 from secagg.networks import files_in
 from secagg.system.plugins import is_planned
+from secagg.wire import plain
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "opacus")
 """Those whose arithmetic is in heads and features."""
@@ -52,11 +52,6 @@ def code_of(method: str) -> dict[str, str]:
     """The digest of a method that is none of ours, nothing for others. Raises BadInput where its code cannot be run."""
     planned = methods.planned_method(method)
     return {"method_sha256": planned.rpartition("@")[2]} if is_planned(planned) else {}
-
-
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a JSON file holds them: "inf" for infinity."""
-    return {name: "inf" if value == math.inf else value for name, value in settings.items()}
 
 
 def sha256_of(path: Path) -> str:

@@ -5,32 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import partial
 from inspect import getdoc
 from numbers import Integral, Real
 from textwrap import fill, indent
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from methods import METHODS, ROUNDS, method_named, parameters_of
 from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import MOST_STATED, NoiseFrom
 from secagg.data.shift import LeftOut
-from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.heads import Adaptation
 from secagg.heads.adaptation import PROTOTYPICAL
-from secagg.plan_facts.planning import PlanChoices, usual_colluders
-from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.plan_facts.planning import Choices, PlanChoices, again, kind_in, option, usual_colluders
 from secagg.privacy.claim import refuse_delta
-from secagg.protection import USUAL, protection_named
+from secagg.protection import protection_named
+from secagg.wire import Choice
 
 DEFAULT_CLIENTS = 5
-BY_EPSILON, UNDER_NOISE = "by-epsilon", "under-noise"
-PIPELINES = (BY_EPSILON, UNDER_NOISE)
-"""Whether rules go by each run's own ε, or are those under noise at ε = ∞ too, so that runs over ε compare."""
 _TAKEN: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -40,8 +35,8 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
 """What may be given for a setting of each type, and its name."""
 
 
-@dataclass(frozen=True)
-class SimulationSettings:
+@dataclass(frozen=True, kw_only=True)
+class SimulationSettings(Choices):
     """Everything that `simulate` can vary; the names are those of the command line.
 
     `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
@@ -61,61 +56,53 @@ class SimulationSettings:
     a value of another type and for what cannot be or does not go together.
     """
 
+    parameters: str = again("parameters", "")
+    noise: str = again("noise", "client")  # type: ignore[assignment]
+    clients: int | None = option(None, "Default 5; one per table of a folder; column:… fixes it.", minimum=1)
+    partition: str = option("iid", "iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")
+    every: int | None = option(
+        None,
+        "In a plan of several sums: measure accuracy after every K; default: about 20 times.",
+        minimum=1,
+        metavar="K",
+    )
+    leave_out: str | None = option(
+        None, "Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"
+    )
+    validate: float = option(
+        0.0,
+        "Measure on this fraction of the training records instead: to choose constants.",
+        minimum=0,
+        maximum=0.9,
+    )
+    adapt: str = option(
+        "",
+        "What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
+        metavar="HOW",
+    )
+    dropouts: int = option(0, "Clients that vanish, at different steps.", minimum=0)
+    seed: int = option(
+        0,
+        "Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members draw to "
+        "train (batches, start); --noise-seed fixes these, but keys.",
+        minimum=0,
+    )
+    noise_seed: int | None = option(
+        None,
+        "Repeat noise and what members draw to train, bit for bit; with finite epsilon the result is not private.",
+        minimum=0,
+    )
+    reference: bool = option(True, "Say what the same gives without noise.")
+
     @classmethod
     def listed(cls) -> str:
         """Every setting with its default, and what they mean, as a paragraph of help."""
         defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112, break_on_hyphens=False)
         return indent(f"Settings and their defaults:\n{defaults}\n\n{getdoc(cls)}", "    ")
 
-    method: str = "fedcgs"
-    parameters: str = ""
-    clients: int | None = None
-    partition: str = "iid"
-    protection: str = USUAL
-    epsilon: float = math.inf
-    delta: float | None = None
-    adjacency: str | None = None
-    unit: str = "record"
-    noise: str = "client"
-    shares: str | None = None
-    refine: int | None = None
-    rounds: int | None = None
-    every: int | None = None
-    class_gate: int = 0
-    covariance: str = "within"
-    ridge: float | None = None
-    backbone: str | None = None
-    expand: int = 0
-    centre: float = 0.0
-    radius: float | None = None
-    normalise: str | None = None
-    pipeline: str = BY_EPSILON
-    levels: int | None = None
-    max_records: int | None = None
-    at_least: int = 0
-    leave_out: str | None = None
-    validate: float = 0.0
-    adapt: str = ""
-    cohort: int = 0
-    dropouts: int = 0
-    colluders: int | None = None
-    seed: int = 0
-    noise_seed: int | None = None
-    reference: bool = True
-
     def __post_init__(self) -> None:
         for each in fields(self):
-            object.__setattr__(self, each.name, as_setting(each.name, getattr(self, each.name)))
-        choices = {
-            "adjacency": (self.adjacency, (None, *Adjacency)),
-            "unit": (self.unit, tuple(Unit)),
-            "noise": (self.noise, (*NoiseFrom, self.noise if self.paper_noise else None)),
-            "normalise": (self.normalise, (None, *Normalisation)),
-            "pipeline": (self.pipeline, PIPELINES),
-        }
-        for name, (value, allowed) in choices.items():
-            if value not in allowed:
-                raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
+            object.__setattr__(self, each.name, _chosen(each.name, getattr(self, each.name)))
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
         self._check_numbers()
@@ -224,12 +211,6 @@ class SimulationSettings:
         return paper_noise(self.noise) if self.noise not in tuple(NoiseFrom) else None
 
     @property
-    def method_parameters(self) -> tuple[tuple[str, Any], ...]:
-        """The method's parameters, as a plan takes them. Raises BadInput."""
-        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
-        return tuple(parameters_of(self.method, given, self.parameters).items())
-
-    @property
     def _refinements(self) -> int | None:
         """The rounds of refinement as the method takes them; None where it has none. A head to be adapted has none."""
         if self.refine is not None:
@@ -237,47 +218,20 @@ class SimulationSettings:
         has_rounds = "refine" in method_named(self.method).parameters
         return (0 if self.adapt else AUTO) if has_rounds else None
 
-    def choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
+    def plan_choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
         """The plan's choices, with what was left open in these settings."""
-        return PlanChoices(
-            method=self.method,
-            parameters=self.method_parameters,
-            class_gate=self.class_gate,
-            backbone=self.backbone,
-            expand=self.expand,
-            radius=radius,
-            centre=self.centre,
-            levels=self.levels,
-            normalisation=Normalisation(self.normalise) if self.normalise else None,
-            as_under_noise=self.pipeline == UNDER_NOISE,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=Adjacency(self.adjacency) if self.adjacency else None,
-            unit=Unit(self.unit),
-            noise=NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise),
-            shares=read_shares(self.shares) if self.shares else None,
-            max_records=max_records,
-            at_least=self.at_least,
-            protection=self.protection,
-            colluders=self.colluders,
-            dropouts=dropouts,
-            cohort=self.cohort,
-            result="members",
-        )
+        shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
+        decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
+        noise = NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise)
+        method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}
+        return PlanChoices(**{**shared, **decided, **method, "noise": noise})
 
 
-@cache
-def kind_of(name: str) -> tuple[type, bool]:
-    """The type of a setting, and whether it may be None. Raises BadInput for a name that is no setting."""
-    hints = get_type_hints(SimulationSettings)
-    if name not in hints:
-        raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
-    kinds = get_args(hints[name]) or (hints[name],)
-    return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
+kind_of = partial(kind_in, SimulationSettings)
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """The value as `SimulationSettings` holds it: of its type, numpy's numbers as Python's, parameters as text.
+    """The value as the command line takes it: of its type, choices and parameters as text, numpy's numbers as Python's.
 
     Raises BadInput, naming the setting, for a value of another type and a name that is no setting.
     """
@@ -289,7 +243,15 @@ def as_setting(name: str, value: Any) -> Any:
         if any(len(word.split()) != 1 for word in words):
             raise BadInput(f"parameters cannot be {value!r}", remedy="give names and values without spaces")
         return " ".join(words)
+    kind = str if issubclass(kind, Choice) else kind
     taken, wanted = _TAKEN[kind]
     if isinstance(value, bool) is not (kind is bool) or not isinstance(value, taken):
         raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}" + (" or None" if optional else ""))
     return kind(value)
+
+
+def _chosen(name: str, value: Any) -> Any:
+    """The value as `SimulationSettings` holds it. Raises BadInput for another type, and a choice that there is not."""
+    kind, _ = kind_of(name)
+    value = as_setting(name, value)
+    return value if value is None or not issubclass(kind, Choice) else kind.read(value, name)

@@ -19,28 +19,18 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.given import given_dataset
-from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.plots import plot_accuracy
-from secagg.experiments.provenance import data_sha256, plain
+from secagg.experiments.provenance import data_sha256
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.summary import (
-    Run,
-    Series,
-    described,
-    labelled_groups,
-    not_private,
-    notes_of,
-    summarise,
-    varying,
-)
-from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, pipeline_notes, write_tables
+from secagg.experiments.summary import Row, Run, described, not_private, notes_of, results_of, summarise, varying
+from secagg.experiments.tables import Results, Table, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
 from secagg.features import Progress
 from secagg.system.extras import require
 from secagg.system.reading import parse_json
+from secagg.wire import plain, plain_fields
 
 log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
@@ -65,14 +55,13 @@ class Ran:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken over, where anything was there; then what the runs' own reports note, each once."""
-        made = sum(run.result is not None for run in self.runs)
-        said = f"{self.kept} of {made} runs were taken over"
+        said = f"{self.kept} of {len(results_of(self.runs))} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
 
 
 @dataclass(frozen=True)
-class SweepResult(Tabled):
+class SweepResult(Results):
     """Every run of a sweep, in the order of the grid, or of a shard of it.
 
     `asked`: how many there are in the whole grid. `notes` are its own and those of the runs, each once.
@@ -84,8 +73,8 @@ class SweepResult(Tabled):
     asked: int = 0
 
     @property
-    def series(self) -> tuple[Series, ...]:
-        """What the runs with a result say together."""
+    def series(self) -> tuple[Row, ...]:
+        """A row for each series with a result."""
         return summarise(self.runs)
 
     @property
@@ -95,8 +84,8 @@ class SweepResult(Tabled):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies, and below it that of further measures, where there are any."""
-        groups = [row for label, runs in labelled_groups(self.runs) for row in by_epsilon(label, runs)]
+        """The table of accuracies, and below it that of further measures, where there are any."""
+        groups = [group for row in self.series for group in by_epsilon(row.label, row.runs)]
         further = measures_table(self.dataset, "ε", groups, pipeline_notes(self.runs))
         return (self.table, further) if further else (self.table,)
 
@@ -111,47 +100,28 @@ class SweepResult(Tabled):
                 epsilons[f"{run.settings['epsilon']:g}"] = None
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
 
+    def plot(self, paths: Sequence[Path]) -> None:
+        """Draw the accuracies against ε."""
+        plot_accuracy(self.series, paths, notes=pipeline_notes(self.runs))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
+        summary = [
+            {"series": row.label, "settings": plain(row.settings), "epsilon": plain(cell.epsilon)}
+            | cell.to_json()
+            | {"refused": cell.refused}
+            for row in self.series
+            for cell in row.cells
+        ]
         return {
             "version": 1,
             "dataset": self.dataset,
-            "runs": [
-                {"settings": plain(run.settings), "result": run.result, "refused": run.refusal} for run in self.runs
-            ],
-            "summary": [
-                {
-                    "series": series.label,
-                    "settings": plain(series.settings),
-                    "epsilon": plain({"epsilon": cell.epsilon})["epsilon"],
-                    "accuracy": cell.accuracy,
-                    "interval": list(cell.interval),
-                    "interval_kind": "student-t over seeds" if cell.seeds > 1 else "clopper-pearson",
-                    "seeds": cell.seeds,
-                    "refused": cell.refused,
-                }
-                for series in self.series
-                for cell in series.cells
-            ],
+            "runs": [plain_fields(run, without=["unprotected"], refused="refusal") for run in self.runs],
+            "summary": summary,
             "refusals": list(self.refusals),
             "notes": [*self.notes, *pipeline_notes(self.runs)],
             "not_private": list(not_private(self.runs)),
         }
-
-    def write(self, out: Path) -> None:
-        """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg into a folder.
-
-        Beside them measures.md and measures.tex where more than accuracy was measured, and curves.csv, curves.png and
-        curves.svg where any plan has several rounds. Where every run was refused there is no table and no plot.
-        """
-        (out / "results.csv").write_text(csv_of(self.runs), encoding="utf-8")
-        (out / "results.json").write_text(
-            json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        if self.series:
-            write_tables(self.tables, out)
-            plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"], notes=pipeline_notes(self.runs))
-            write_curves(self.runs, out)
 
 
 def sweep(
@@ -201,14 +171,14 @@ def runs_of(
     require("matplotlib", "experiments")
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
-    there = _questions(folder, digest)
-    found = {file.path: run for file in files if (run := file.read()) is not None}
+    known = _questions(folder, digest)
+    found = {file.path: Run(file.settings, *there) for file in files if (there := file.read()) is not None}
     ended = {path: run for path, run in found.items() if run.result is not None or execution.collect}
     missing = [file for file in files if file.path not in ended]
     if missing and execution.collect:
-        raise _incomplete(out, files, missing, there)
+        raise _incomplete(out, files, missing, known)
     folder.mkdir(parents=True, exist_ok=True)
-    again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in there}
+    again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
     said = _Said(execution.progress, settings, len(files), kept)
     for file, run in run_all(dataset, missing, execution.engine) if missing else ():
@@ -251,7 +221,7 @@ class _Said:
         passed = time.monotonic() - self._begun
         left = passed / (self._done - self._kept) * (self._total - self._done)
         what = f"{described(run.settings, self._names)}, seed {run.settings['seed']}"
-        how = f"{100 * run.result['accuracy']:.2f} %" if run.result else f"refused: {run.refusal}"
+        how = f"{100 * (run.result['accuracy'] or 0.0):.2f} %" if run.result else f"refused: {run.refusal}"
         log.info("run %d of %d, %.0f s, about %.0f s left: %s: %s", self._done, self._total, passed, left, what, how)
 
 

@@ -1,32 +1,40 @@
-"""The results of a sweep as tables: one row per run for a machine, one row per series for a paper."""
+"""The results of runs as tables: one row per run for a machine, one row per series or method for a paper."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from secagg.experiments.frames import flat, frame_of, html_of
-from secagg.experiments.provenance import plain
+from secagg.experiments.plots import write_curves
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
-    Cell,
+    Group,
+    Interval,
+    Row,
     Run,
-    cell_of,
+    RunResult,
     has_known_noise,
     is_baseline,
-    labelled_groups,
     not_private,
     notes_of,
+    results_of,
     rounds_under_noise,
+    student_interval,
     summarise,
 )
 from secagg.privacy.claim import OUTRIGHT
+from secagg.system.extras import extra
+from secagg.system.printable import escaped
+from secagg.wire import plain
 
 DASH = "–"
 DIVERGED = "Training diverged."
@@ -46,6 +54,9 @@ LATEX = str.maketrans(
         **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     }
 )
+SHOWN = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "f1": "F1", "calibration_error": "calibration error"}
+"""The measures of all records that there are for any number of classes, and their headings."""
+INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % interval."
 
 
 @dataclass(frozen=True)
@@ -116,21 +127,36 @@ class Marks:
         numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
         return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
 
+    def of_cell(self, cell: Group, *reasons: str) -> str:
+        """The marks of a cell: of `reasons`, of why runs were refused, and of diverged training."""
+        refused = (f"Refused: {reason}." for reason in cell.refusals)
+        return self.of(*reasons, *refused, *([DIVERGED] if cell.diverged else []))
+
     @property
     def notes(self) -> tuple[str, ...]:
         """The texts, each behind its number."""
         return tuple(f"{self.of(text)} {text}" for text in self._numbers)
 
 
-class Tabled(ABC):
-    """Runs that tables show."""
+class Results(ABC):
+    """Runs with their tables, their figure and their files."""
 
+    dataset: str
     runs: tuple[Run, ...]
+    notes: tuple[str, ...]
 
     @property
     @abstractmethod
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies, and below it the others, where there are any."""
+        """The table of accuracies, and below it the others, where there are any."""
+
+    @abstractmethod
+    def plot(self, paths: Sequence[Path]) -> None:
+        """Draw the accuracies into files of the formats that their names say."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file, version 1."""
 
     def summary(self) -> str:
         """The tables in aligned columns."""
@@ -143,36 +169,63 @@ class Tabled(ABC):
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables)
 
+    def write(self, out: Path) -> None:
+        """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg into a folder.
 
-def write_tables(tables: Sequence[Table], out: Path) -> None:
-    """Write the first as table.md and table.tex into a folder, the others by their names."""
-    for stem, table in zip(("table", *(other.name for other in tables[1:])), tables, strict=True):
-        (out / f"{stem}.md").write_text(table.markdown(), encoding="utf-8")
-        (out / f"{stem}.tex").write_text(table.latex(), encoding="utf-8")
+        Beside them a .md and .tex for each further table (measures, where more than accuracy was measured, and the
+        paired differences of a comparison), and curves.csv, curves.png and curves.svg where any plan has several
+        rounds. Where every run was refused there is no table and no figure.
+        """
+        (out / "results.csv").write_text(csv_of(self.runs), encoding="utf-8")
+        content = json.dumps(self.to_json(), indent=2, allow_nan=False)
+        (out / "results.json").write_text(content + "\n", encoding="utf-8")
+        if not results_of(self.runs):
+            return
+        for stem, table in zip(("table", *(other.name for other in self.tables[1:])), self.tables, strict=True):
+            (out / f"{stem}.md").write_text(table.markdown(), encoding="utf-8")
+            (out / f"{stem}.tex").write_text(table.latex(), encoding="utf-8")
+        self.plot([out / "accuracy.png", out / "accuracy.svg"])
+        write_curves(self.runs, out)
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
     """Accuracy in per cent, a row per series and a column per ε; a dash and its reason where a run was refused."""
-    groups = labelled_groups(runs, refused=True)
+    series = summarise(runs, refused=True)
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
     marks = Marks()
-    rows = [(label, *(_cell_text(group, epsilon, marks) for epsilon in epsilons)) for label, group in groups]
-    header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(_caption(dataset, runs), header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
+    rows = []
+    for row in series:
+        cells = {cell.epsilon: shown(cell) + marks.of_cell(cell) for cell in row.cells}
+        rows.append((row.label, *(cells.get(epsilon, DASH) for epsilon in epsilons)))
+    text, header = caption(dataset, runs, series), ("ε", *map(_epsilon, epsilons))
+    return Table(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
 
 
-def _cell_text(group: Sequence[Run], epsilon: float, marks: Marks) -> str:
-    """The runs of a series at one ε: their accuracy, and marks for what was refused or diverged."""
-    own = [run for run in group if float(run.settings["epsilon"]) == epsilon]
-    told = marks.of(
-        *refusals_of(own), *([DIVERGED] if any(run.result and run.result["diverged"] for run in own) else [])
-    )
-    return (_show(cell_of(own)) if any(run.result for run in own) else DASH) + told
+def measures_table(
+    dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
+) -> Table | None:
+    """Other measures than accuracy: a row for each group, which has its texts in the first and second column.
+
+    A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
+    `notes` stand below. None where nothing but accuracy was measured.
+    """
+    measured = [metrics for _, _, runs in groups for metrics in _metrics(runs)]
+    if not measured:
+        return None
+    rows = tuple((first, value, *(_measure(runs, name) for name in SHOWN)) for first, value, runs in groups)
+    positive = {each["positive_class"] for each in measured}
+    of = f"of class {positive.pop()}" if positive != {None} else "means over the classes"
+    text = f"In per cent, on the same records: AUC and F1 are {of}; a lower calibration error is better. {INTERVALS}"
+    header = ("method", second, *SHOWN.values())
+    return Table(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
 
 
-def refusals_of(runs: Sequence[Run]) -> list[str]:
-    """Why runs were refused, each reason once, as a note below a table."""
-    return list(dict.fromkeys(f"Refused: {run.refusal}." for run in runs if run.refusal is not None))
+def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
+    """The groups of a series for the table of measures, by growing ε."""
+    epsilons = sorted({float(run.settings["epsilon"]) for run in runs if run.result})
+    return [
+        (label, _epsilon(each), [run for run in runs if float(run.settings["epsilon"]) == each]) for each in epsilons
+    ]
 
 
 def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -187,7 +240,7 @@ def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for run in federated:
         if run.settings.get("normalise") is None and run.result:
-            found[math.isinf(run.settings["epsilon"])].add(run.result["normalisation"])
+            found[math.isinf(run.settings["epsilon"])].add(str(run.result["normalisation"]))
     noisy, exact = (" or ".join(sorted(found[each])) for each in (False, True))
     if noisy and exact and noisy != exact:
         said.append(f"Records are normalised under noise ({noisy}) and at ε = ∞ not so ({exact}).")
@@ -196,7 +249,7 @@ def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
-    """What a table of accuracies must say below itself where an epsilon is finite."""
+    """Notes below a table of accuracies where an epsilon is finite."""
     weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
@@ -205,55 +258,10 @@ def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
-def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row per run: its settings, its result, or why it was refused. None or absent: not said, or by rule."""
-    return [{**plain(run.settings), **flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
-
-
-def csv_of(runs: Sequence[Run]) -> str:
-    """`rows_of` as text."""
-    rows = rows_of(runs)
-    names = dict.fromkeys(name for row in rows for name in row if name != "refused")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*names, "refused"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def shown_accuracy(accuracy: float, interval: tuple[float, float] | None, seeds: int, refused: int) -> str:
-    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent.
-
-    Where no seed moved anything there is no half-width: 0.00 would read as certainty.
-    """
-    mean = 100 * accuracy
-    text = f"{mean:.2f}"
-    if interval is not None:
-        low, high = (100 * bound for bound in interval)
-        if seeds == 1:
-            text += f" ({low:.2f}–{high:.2f})"
-        elif low < high:
-            # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
-            text += f" ± {max(mean - low, high - mean):.2f}"
-    return text + (f" (n = {seeds})" if refused else "")
-
-
-def _reason(run: Run) -> dict[str, str]:
-    """Why a run was without the protection asked for, where that was so."""
-    return {"unprotected_because": run.unprotected} if run.unprotected is not None else {}
-
-
-def _show(cell: Cell) -> str:
-    return shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
-
-
-def _caption(dataset: str, runs: Sequence[Run]) -> str:
-    return caption(dataset, runs, {cell.seeds for series in summarise(runs) for cell in series.cells})
-
-
-def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
-    """What a table of accuracies shows, the kinds of intervals for these numbers of seeds, and what all runs share."""
-    results = [run.result for run in runs if run.result]
+def caption(dataset: str, runs: Sequence[Run], rows: Sequence[Row]) -> str:
+    """The caption of a table of accuracies: the kinds of intervals in its rows, and what all runs share."""
+    results = results_of(runs)
+    counts = {cell.seeds for row in rows for cell in row.cells if cell.seeds}
     several = {count for count in counts if count > 1}
     kinds = []
     if several:
@@ -273,16 +281,113 @@ def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
+def shown(cell: Group) -> str:
+    """The mean accuracy of a cell with its interval; a dash without one."""
+    return DASH if cell.accuracy is None else shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
+
+
+def shown_accuracy(accuracy: float, interval: Interval | None, seeds: int, refused: int) -> str:
+    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent.
+
+    Where no seed moved anything there is no half-width: 0.00 would read as certainty.
+    """
+    mean = 100 * accuracy
+    text = f"{mean:.2f}"
+    if interval is not None:
+        low, high = (100 * bound for bound in interval)
+        if seeds == 1:
+            text += f" ({low:.2f}–{high:.2f})"
+        elif low < high:
+            # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
+            text += f" ± {max(mean - low, high - mean):.2f}"
+    return text + (f" (n = {seeds})" if refused else "")
+
+
+def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: its settings, its result, or why it was refused. Missing values are by rule or absent."""
+    rows = []
+    for run in runs:
+        why = {"unprotected_because": run.unprotected} if run.unprotected is not None else {}
+        rows.append({**plain(run.settings), **(flat(run.result) if run.result else {}), **why, "refused": run.refusal})
+    return rows
+
+
+def csv_of(runs: Sequence[Run]) -> str:
+    """`rows_of` as text."""
+    rows = rows_of(runs)
+    names = dict.fromkeys(name for row in rows for name in row if name != "refused")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*names, "refused"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def flat(result: RunResult) -> dict[str, Any]:
+    """A result without nested values; measures of each class are in the JSON alone."""
+    values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
+    values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
+    for name, found in (result["metrics"] or {}).items():
+        if isinstance(found, dict) and name != "accuracy":  # which has columns of its own
+            values |= {name: found["value"], f"{name}_low": found["low"], f"{name}_high": found["high"]}
+    for domain, own in (result["by_domain"]["domains"] if result["by_domain"] else {}).items():
+        values[f"accuracy_on_{domain}"] = own["accuracy"]
+    values |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
+    return {**values, "not_private": " ".join(result["not_private"]), "notes": "; ".join(result["notes"])}
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A `pandas.DataFrame` with a row for each mapping. Raises BadInput where pandas is not installed."""
+    with extra("frames", "to_frame", ", or use to_json()"):
+        import pandas
+
+    return pandas.DataFrame(list(rows))
+
+
+def html_of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, notes: Sequence[str] = ()) -> str:
+    """A table in HTML, as notebooks show it, whose first column names the row; every text in it is escaped."""
+    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in header)
+    body = "".join(
+        f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
+        for row in rows
+    )
+    below = "".join(f"<p>{_text(each)}</p>" for each in notes)
+    top = f"<thead><tr>{head}</tr></thead>" if header else ""
+    return f"<table><caption>{_text(caption)}</caption>{top}<tbody>{body}</tbody></table>{below}"
+
+
+def _text(value: str) -> str:
+    return escape(escaped(value))
+
+
+def _metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [metrics for result in results_of(runs) if (metrics := result["metrics"])]
+
+
+def _measure(runs: Sequence[Run], name: str) -> str:
+    """The mean of one measure over the runs, with its interval; a dash where no run has it."""
+    found = [each[name] for each in _metrics(runs) if each[name]]
+    if not found:
+        return DASH
+    values = [each["value"] for each in found]
+    low, high = student_interval(values) if len(values) > 1 else (found[0]["low"], found[0]["high"])
+    return shown_accuracy(fmean(values), (max(0.0, low), min(1.0, high)), len(values), len(runs) - len(values))
+
+
 def _tested(share: float, dataset: str) -> str:
     """The records that accuracy is measured on, where this share of the training records is for validation."""
     validated = f"{100 * share:g} % of the training records of {dataset}, held out"
     return validated if share else f"the held-out records of {dataset}"
 
 
-def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _common(results: Collection[Mapping[str, Any]], name: str) -> Any:
     """The one value that all results have, or None."""
     values = {result[name] for result in results if result[name] is not None}
     return values.pop() if len(values) == 1 else None
+
+
+def _epsilon(epsilon: float) -> str:
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
 def _number(value: Any) -> str:

@@ -53,22 +53,22 @@ class RunFile:
         """The file, whether or not it is there."""
         return self.folder / f"{hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()}.json"
 
-    def read(self) -> Run | None:
-        """The run or its refusal; None where it was never finished, or where its file is damaged."""
+    def read(self) -> tuple[Any, str | None] | None:
+        """The result or why it was refused; None where it was never finished, or where the file is damaged."""
         try:
             content = parse_json(self.path.read_bytes())
             is_this = {name: content[name] for name in self.identity} == self.identity
             if is_this and content["result_sha256"] == _digest(content["result"]):
-                return Run(self.settings, content["result"], content.get("refused"))
+                return content["result"], content.get("refused")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         return None
 
-    def write(self, result: Mapping[str, Any]) -> Run:
-        """Keep a result; a process that is killed meanwhile leaves no half of it."""
+    def write(self, result: Mapping[str, Any]) -> tuple[Any, None]:
+        """Keep a result, and return what `read` does; a process that is killed meanwhile leaves no half of it."""
         kept = json.loads(json.dumps(result, allow_nan=False))
         self._write({"result_sha256": _digest(kept), "result": kept})
-        return Run(self.settings, kept)
+        return kept, None
 
     def write_refusal(self, refusal: str) -> None:
         """Keep why there is no result, for whoever collects the shards of a sweep: nobody else takes it over."""
@@ -169,4 +169,4 @@ def _keep(file: RunFile, answer: _Answer) -> Run:
             "the code was edited while it ran" if edited else "a process has other versions of Python or libraries"
         )
         raise BadInput(problem, remedy="the same command goes on, with what all processes have")
-    return file.write(answer.result)
+    return Run(file.settings, *file.write(answer.result))

@@ -1,8 +1,7 @@
 """Synthetic embeddings (FRAug, Chen et al. 2023): a generator that members share, and each member's own RTNet.
 
 The generator makes embeddings of a class out of noise, v = G(z, y); the RTNet makes a residual of them that is added to
-what a member knows of its own records, û = u + strength·M(v). Two layers each, normalised over the entries of a row;
-`by_batch` over rows, and `labelled` gives the RTNet the class too, both as in the authors' code.
+what a member knows of its own records, û = u + strength·M(v). Two layers each, normalised over the entries of a row.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ class Augmentation:
     width: int
     latent: int
     hidden: int
-    by_batch: bool = False
-    labelled: bool = False
 
     def __post_init__(self) -> None:
         if min(self.width, self.latent, self.hidden) < 1:
@@ -49,7 +46,7 @@ class Augmentation:
     @property
     def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Of M's tensors, by name."""
-        return _two_layers(TRANSFER, self.width + self.classes * self.labelled, self.latent, self.width)
+        return _two_layers(TRANSFER, self.width, self.latent, self.width)
 
     def start(self, kind: str, seed: bytes) -> NDArray[np.float64]:
         """Return G's or M's parameters to begin with, the same everywhere: He's before a ReLU, Glorot's at M's end."""
@@ -62,25 +59,19 @@ class Augmentation:
     def generate(self, parameters: Mapping[str, Tensor], z: Tensor, labels: Tensor) -> Tensor:
         """v (n, width) of noise z (n, latent) and labels (n,)."""
         from torch import cat
+        from torch.nn import functional
 
-        inside = self._layer(parameters, f"{GENERATOR}.first", cat([z, self._one_hot(labels, z)], dim=1)).relu()
+        wanted = functional.one_hot(labels, self.classes).to(z.dtype)
+        inside = self._layer(parameters, f"{GENERATOR}.first", cat([z, wanted], dim=1)).relu()
         return self._layer(parameters, f"{GENERATOR}.second", inside).relu()
 
-    def transfer(self, parameters: Mapping[str, Tensor], v: Tensor, labels: Tensor) -> Tensor:
+    def transfer(self, parameters: Mapping[str, Tensor], v: Tensor) -> Tensor:
         """The residuals (n, width) of v (n, width)."""
-        from torch import cat
-
-        rows = cat([v, self._one_hot(labels, v)], dim=1) if self.labelled else v
-        return self._layer(parameters, f"{TRANSFER}.second", self._layer(parameters, f"{TRANSFER}.first", rows).relu())
+        return self._layer(parameters, f"{TRANSFER}.second", self._layer(parameters, f"{TRANSFER}.first", v).relu())
 
     def _layer(self, parameters: Mapping[str, Tensor], name: str, rows: Tensor) -> Tensor:
         gain, shift = parameters[f"{name}.{GAIN}"], parameters[f"{name}.{SHIFT}"]
-        return normalise_rows(linear(parameters, f"{name}.", rows), gain, shift, by_batch=self.by_batch)
-
-    def _one_hot(self, labels: Tensor, like: Tensor) -> Tensor:
-        from torch.nn import functional
-
-        return functional.one_hot(labels, self.classes).to(like.dtype)
+        return normalise_rows(linear(parameters, f"{name}.", rows), gain, shift)
 
 
 def size_of(shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -36,19 +36,13 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """What a round's losses weigh: `alpha` and `beta` the distances of G and M, `strength` a residual.
-
-    `share` is that of synthetic embeddings in the classifier's loss, real ones having the rest, as in the authors'
-    code; 0: both count whole, as in the paper. `is_bounded`: whether the square that G maximises is.
-    """
+    """What a round's losses weigh: `alpha` and `beta` the distances of G and M, `strength` a residual."""
 
     alpha: float
     beta: float
     generator_distance: Distance
     transfer_distance: Distance
     strength: float
-    share: float = 0.0
-    is_bounded: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +109,12 @@ class Augmented:
         with torch.no_grad():
             synthetic = [self.synthesise(parameters, *each, weights.strength) for each in made]
         losses = torch.stack([entropy(rows, each[2]) for rows, each in zip(synthetic, made, strict=True)])
-        if weights.share:
-            return real * (1 - weights.share) + losses.mean() * weights.share
         return real + losses.sum()
 
     def synthesise(self, parameters: Tensors, anchors: Tensor, z: Tensor, labels: Tensor, strength: float) -> Tensor:
         """û (n, width) = anchor + strength·M(G(z, y)), the gradient going to M alone (Eq. 3)."""
         v = self._networks.generate(parameters, z, labels).detach()
-        return anchors + strength * self._networks.transfer(parameters, v, labels)
+        return anchors + strength * self._networks.transfer(parameters, v)
 
     def generator_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
@@ -135,7 +127,7 @@ class Augmented:
         if weights.generator_distance is Distance.MMD:
             far = mean_discrepancy(v[None], u[None])
         else:
-            far = (bounded_square if weights.is_bounded else mean_square)(v, _own(u, labels, cells))
+            far = bounded_square(v, _own(u, labels, cells))
         return known - weights.alpha * far
 
     def transfer_loss(

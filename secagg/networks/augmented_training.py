@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.networks.augmentation import size_of
+from secagg.networks.augmentation import Augmentation, size_of
 from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.taint import Untainted
@@ -31,8 +31,7 @@ class AugmentedSettings:
     """`steps` ≥ 1 on `batch` ≥ 1 records each, θ at `rate`, ω at `generator_rate`, φ at `transfer_rate`.
 
     Momentum and FedProx's `proximal` are those of `TrainingSettings`. `synthetic` rows stand for all known classes
-    together, their prototypes moving by `ema` toward each batch's means. `is_uniform`: z from 0 to 1, as in the
-    authors' code, else standard normal.
+    together, their prototypes moving by `ema` toward each batch's means.
     """
 
     steps: int
@@ -44,7 +43,6 @@ class AugmentedSettings:
     transfer_rate: float
     synthetic: int
     ema: float
-    is_uniform: bool
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch, self.synthetic) < 1:
@@ -56,11 +54,6 @@ class AugmentedSettings:
         if not (0 <= self.momentum < 1 and 0 <= self.proximal < math.inf and 0 < self.ema <= 1):
             problem = f"momentum is {self.momentum}, proximal {self.proximal}, ema {self.ema}"
             raise BadInput(problem, remedy="momentum from 0 to below 1, proximal 0 or more, ema from above 0 to 1")
-
-    def noise(self, source: np.random.Generator, rows: int, latent: int) -> NDArray[np.float32]:
-        """The next noises z (rows, latent) of a stream."""
-        draw = source.random if self.is_uniform else source.standard_normal
-        return draw((rows, latent), dtype=np.float32)
 
 
 def train_augmented(
@@ -111,7 +104,7 @@ def train_privately(
     noise, latent = draws_of(randomness), whole.augmentation.latent if whole.augmentation else 1
     rates = settings.generator_rate / settings.rate, settings.transfer_rate / settings.rate
     for each in _single_steps(private):
-        z = settings.noise(noise, DRAWS if whole.augmentation else 1, latent)
+        z = noise.standard_normal((DRAWS if whole.augmentation else 1, latent), dtype=np.float32)
         program = Untainted(OneRecord(whole, weights, *rates, z))  # no record decides z
         start = dp_sgd(program, start, x, labels, each, randomness)
     return start
@@ -160,7 +153,7 @@ class _Run:
         z, cells = None, None
         if self.whole.augmentation is not None:
             self._remember(u.detach(), labels)
-            z = u.new_tensor(self.settings.noise(noise, len(labels), self.whole.augmentation.latent))
+            z = u.new_tensor(_draw(noise, len(labels), self.whole.augmentation))
             cells = self._cells(noise)
         loss = self.whole.classifier_loss(self.leaves, u, labels, z, cells, self.scales)  # type: ignore[arg-type]
         self._descend(loss, (theta, self.settings.rate))
@@ -193,6 +186,11 @@ class _Run:
         if not len(known) or self.whole.augmentation is None:
             return None
         labels = known.repeat_interleave(-(-self.settings.synthetic // len(known)))
-        z = torch.from_numpy(self.settings.noise(noise, len(labels), self.whole.augmentation.latent))
+        z = torch.from_numpy(_draw(noise, len(labels), self.whole.augmentation))
         prototypes = self.prototypes.clone()
         return Cells(prototypes[labels], z, labels, len(known), prototypes)
+
+
+def _draw(noise: np.random.Generator, rows: int, networks: Augmentation) -> NDArray[np.float32]:
+    """The next noises z (rows, latent) of a stream."""
+    return noise.standard_normal((rows, networks.latent), dtype=np.float32)

@@ -36,8 +36,6 @@ TEACHER = "teacher"
 BETAS, DECAY = (0.9, 0.98), 0.01
 """AdamW's, the authors'."""
 WARM_UP = 0.1
-RELEASED_EPOCHS = 15
-"""What the authors' schedule of rates is made for, whatever a round trains."""
 RAMPS = ("training", "round", "off")
 
 
@@ -45,15 +43,11 @@ RAMPS = ("training", "round", "off")
 class DistillingSettings(TrainingSettings):
     """AdamW at `rate`, warmed up over a tenth of the round's steps and brought to 0 in a line; `momentum` is its own.
 
-    `distils` false trains the shared adapter and the head alone. `ramp`: over what α grows ("off": it is 1).
-    `as_released`: the authors' code, which has binary cross-entropies over all answers, α = 1, half the losses, and a
-    schedule for 15 epochs that moves twice a batch.
+    `ramp`: over what α grows ("off": it is 1).
     """
 
     temperature: float = 3.0
     ramp: str = "training"
-    distils: bool = True
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,15 +58,13 @@ class DistillingSettings(TrainingSettings):
 
     def alpha(self, done: float, number: int, rounds: int) -> float:
         """α after the share `done` of round `number`."""
-        if self.as_released or self.ramp == "off":
+        if self.ramp == "off":
             return 1.0
         share = done if self.ramp == "round" else (number - 1 + done) / rounds
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
         """What the rate is multiplied by at a batch, of so many in the round."""
-        if self.as_released:
-            step, steps = 2 * step, steps * RELEASED_EPOCHS // self.epochs
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 
@@ -177,11 +169,11 @@ def _train_batch(
     """Both steps of a batch, or the only one."""
     import torch
 
-    answered = _binary if settings.as_released else torch.nn.functional.cross_entropy
+    answered = torch.nn.functional.cross_entropy
     if not isinstance(program, Distilling):
         _step(optimiser, lambda: answered(program.logits(leaves, x), labels))
         return
-    pull, share = alpha * settings.temperature**2, 0.5 if settings.as_released else 1.0
+    pull = alpha * settings.temperature**2
     with torch.no_grad():
         taught = program.teacher(leaves, x)
     told: list[Tensor] = []
@@ -189,11 +181,11 @@ def _train_batch(
     def of_student() -> Tensor:
         z = program.student(leaves, x)
         told.append(z.detach())
-        return share * (answered(z, labels) + pull * program.divergence(taught, z))
+        return answered(z, labels) + pull * program.divergence(taught, z)
 
     def of_teacher() -> Tensor:
         z = program.teacher(leaves, x)
-        return share * (answered(z, labels) + pull * program.divergence(told[0], z))
+        return answered(z, labels) + pull * program.divergence(told[0], z)
 
     _step(optimiser, of_student)
     _step(optimiser, of_teacher)
@@ -204,11 +196,3 @@ def _step(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> None:
     optimiser.zero_grad(set_to_none=True)
     loss().backward()  # type: ignore[no-untyped-call]
     optimiser.step()
-
-
-def _binary(scores: Tensor, labels: Tensor) -> Tensor:
-    """The authors' loss: the mean binary cross-entropy times the number of answers."""
-    from torch.nn import functional
-
-    wanted = functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
-    return functional.binary_cross_entropy_with_logits(scores, wanted) * scores.shape[1]

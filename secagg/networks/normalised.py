@@ -100,14 +100,13 @@ class NormalisedPerceptron(Normalised, Perceptron):
         return {**super().shapes, **self.normalisation}
 
 
-def normalise_rows(rows: Tensor, gain: Tensor, shift: Tensor, *, by_batch: bool) -> Tensor:
-    """Return rows (n, c), each normalised over its entries, or each entry over the rows; then times 1 + gain, + shift.
+def normalise_rows(rows: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+    """Return rows (n, c), each normalised over its entries, then times 1 + gain, + shift.
 
     No running statistics: for networks that are used in training alone.
     """
-    axis = 0 if by_batch else 1
-    spread = rows.var(dim=axis, keepdim=True, unbiased=False)
-    return (rows - rows.mean(dim=axis, keepdim=True)) / (spread + EPSILON).sqrt() * (1 + gain) + shift
+    spread = rows.var(dim=1, keepdim=True, unbiased=False)
+    return (rows - rows.mean(dim=1, keepdim=True)) / (spread + EPSILON).sqrt() * (1 + gain) + shift
 
 
 def _normalise(parameters: Mapping[str, Tensor], learns: bool, by_batch: bool, layer: str, maps: Tensor) -> Tensor:

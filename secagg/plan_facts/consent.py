@@ -53,7 +53,7 @@ def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
     """
     if is_planned(plan.method):
         policy.require_method(plan.method)
-    policy.require_listed(method_of(plan).programs)
+    policy.require_listed(method_of(plan).traits.programs)
     if file is not None:
         admit(file)
 
@@ -62,4 +62,4 @@ def _programs(plan: Plan) -> tuple[str, ...]:
     """The programs that a plan trains; what code of others trains is known only to who runs it."""
     if is_planned(plan.method):
         return ()
-    return method_of(plan).programs
+    return method_of(plan).traits.programs

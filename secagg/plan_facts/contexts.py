@@ -41,7 +41,7 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
     entries, so that it rests on every client and on the protection's `sum_trust`.
     """
     hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
-    if method.needs_gate and not hidden and method.class_threshold < group_least(plan):
+    if method.traits.needs_gate and not hidden and method.traits.class_threshold < group_least(plan):
         raise BadInput(
             f"{plan.method} tells parts of classes apart: without a class gate of two honest clients the exact sum of "
             "one can be a single client's own, or a single record",

@@ -28,7 +28,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     needed, sure = (size + plan.colluders) // 2 + 1, size - max(plan.dropouts, 1)
     repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
-    keeps = len(sums) > 1 or bool(method.class_threshold) or any(kind.keeps_state for kind in sums)
+    keeps = len(sums) > 1 or bool(method.traits.class_threshold) or any(kind.keeps_state for kind in sums)
     refusals = (
         (
             size >= clients,

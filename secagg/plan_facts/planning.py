@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
-from methods import method_named, method_of, planned_method
+from methods import ROUNDS, method_named, method_of, parameters_of, planned_method
 from methods.declaration import check_declaration
-from methods.gate import put_gate
+from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
 from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.agreement.roster import Roster
@@ -21,10 +23,11 @@ from secagg.plan_facts.drowned_scores import refuse_drowned_scores
 from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
 from secagg.plan_facts.setup import FINE_LEVELS, SessionSetup
 from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
-from secagg.protection import USUAL, protection_named
+from secagg.protection import PROTECTIONS, USUAL, Protection, protection_named
 from secagg.randomness import RandomSource
+from secagg.wire import Choice
 
 
 @dataclass(frozen=True)
@@ -53,39 +56,128 @@ class PublicData:
         return cls("images", shape, classes, None, math.sqrt(math.prod(shape)))
 
 
-@dataclass(frozen=True)
-class PlanChoices:
-    """The choices of whoever writes the plan. None means: derive it."""
+def option(default: Any, help_text: str, **form: Any) -> Any:
+    """A field of settings, with what the command line says of it: its help, `minimum`, `maximum` and `metavar`."""
+    return field(default=default, metadata={"help": help_text, **form})
 
-    purpose: str = ""
-    method: str = "fedcgs"
-    parameters: tuple[tuple[str, Any], ...] = ()
-    class_gate: int = 0
-    backbone: str | None = None
-    expand: int = 0
-    radius: float | None = None
-    centre: float = 0.0
-    levels: int | None = None
-    normalisation: Normalisation | None = None
-    as_under_noise: bool = False
-    epsilon: float = math.inf
-    delta: float | None = None
-    adjacency: Adjacency | None = None
-    unit: Unit = Unit.RECORD
-    noise: NoiseFrom = NoiseFrom.CLIENT
-    shares: str | Mapping[str, float] | None = None
-    max_records: int = 1 << 16
-    at_least: int = 0
-    protection: str = USUAL
-    security: int = 128
-    colluders: int | None = None
-    dropouts: int | None = None
-    min_clients_in_sum: int = 1
-    cohort: int = 0
-    join_seconds: int = 600
-    step_seconds: int = 60
-    round_seconds: int | None = None
-    result: str = "members"
+
+@cache
+def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
+    """The type of a field of settings, and whether it may be None. Raises BadInput for a name that is no setting."""
+    hints = get_type_hints(settings)
+    if name not in hints:
+        raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
+    kinds = get_args(hints[name]) or (hints[name],)
+    return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
+
+
+def _protections_where(holds: Callable[[Protection], bool]) -> str:
+    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
+
+
+class Rules(Choice):
+    """Which rules decide a run's normalisation and refinement where nothing else does."""
+
+    BY_EPSILON = "by-epsilon"
+    UNDER_NOISE = "under-noise"
+    """Those of a finite ε at ε = ∞ too, so that runs over ε compare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The choices that a plan and a simulation share. None means: derive it."""
+
+    method: str = option("fedcgs", "The method; FILE.py:NAME for one of your own, whose code runs.")
+    parameters: str | tuple[tuple[str, Any], ...] = option(
+        "",
+        'Of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
+        metavar="NAME=VALUE …",
+    )
+    protection: str = option(USUAL, f"How vectors are hidden: {', '.join(PROTECTIONS)}.")
+    epsilon: float = option(math.inf, "What all sums of the plan together may cost; inf: no noise.")
+    delta: float | None = option(None, "Needed when epsilon is finite, 1e-5 say.")
+    adjacency: Adjacency | None = option(None, "add-remove or replace-one; needed when epsilon is finite.")
+    unit: Unit = option(Unit.RECORD, "Whom epsilon protects: one record, or one client with all of its.")
+    noise: NoiseFrom = option(
+        NoiseFrom.CLIENT,
+        "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
+        f"({_protections_where(lambda each: each.fewest_seconds > 1)}). member: every step of a client's own training.",
+    )
+    shares: str | None = option(None, "Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,….")
+    refine: int | None = option(
+        None,
+        "Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
+        metavar="K|auto",
+    )
+    rounds: int | None = option(
+        None,
+        "Sums of a method that trains, fedavg say: short for --parameters rounds=N. What refines: --refine.",
+        minimum=1,
+    )
+    class_gate: int = option(
+        0, "Leave out classes that fewer honest clients than this hold; 0: no census, no gate.", minimum=0
+    )
+    covariance: str = option("within", "within (default) or total (the paper's).")
+    ridge: float | None = option(None, "Multiplies tr(covariance)/d.")
+    backbone: str | None = option(None, "features, pixels, random-features:M or a .pt2 file; several joined by +.")
+    expand: int = option(0, "Random ReLU features after the backbone; 0 is off.", minimum=0)
+    centre: float = option(0.0, "Public constant subtracted from every feature.")
+    radius: float | None = option(None, "Public length that no feature vector exceeds.")
+    normalise: Normalisation | None = option(
+        None, "none, unit or centred-unit; default none, with noise or refinement centred-unit."
+    )
+    pipeline: Rules = option(
+        Rules.BY_EPSILON,
+        "under-noise: normalise and refine at epsilon inf as under noise, to compare runs over epsilon.",
+    )
+    levels: int | None = option(None, "Grid steps in a record's length; default by rule.", minimum=1)
+    max_records: int | None = option(None, "Most records of one client.", minimum=1)
+    at_least: int = option(
+        0, "Records that all members have together at the least, as you state; 0: not stated.", minimum=0
+    )
+    cohort: int = option(
+        0, "Members drawn for each round of a method that trains; 0: all of them.", minimum=0, metavar="K"
+    )
+    colluders: int | None = option(
+        None, "Clients that may side with the server; default 1, of two clients or one 0.", minimum=0
+    )
+
+    @property
+    def method_parameters(self) -> dict[str, Any]:
+        """The method's parameters, as a plan takes them. Raises BadInput."""
+        shared = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
+        if isinstance(self.parameters, str):
+            return parameters_of(self.method, shared, self.parameters)
+        return parameters_of(self.method, shared) | dict(self.parameters)
+
+    @property
+    def _refinements(self) -> int | None:
+        """The rounds of refinement as the method takes them; None: its own default."""
+        return self.refine
+
+
+def again(name: str, default: Any) -> Any:
+    """The option of `Choices` of that name, with another default or of a narrower type."""
+    return field(default=default, metadata=Choices.__dataclass_fields__[name].metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanChoices(Choices):
+    """The choices of whoever writes the plan."""
+
+    purpose: str = option("", "What the head is for; shown to the members.")
+    max_records: int = again("max_records", 1 << 16)
+    security: int = option(128, "Bits that the encryption must have: 128, 192 or 256.")
+    dropouts: int | None = option(
+        None, "Clients that may vanish; default: a tenth, rounded up, if so many can.", minimum=0
+    )
+    min_clients_in_sum: int = option(1, "Fewest clients whose sum may be opened.", minimum=1)
+    join_seconds: int = option(600, "How long the server waits for members to join.", minimum=1)
+    step_seconds: int = option(60, "How long it waits at every later step.", minimum=1)
+    round_seconds: int | None = option(
+        None, "How long it waits for members to join a later round, for which they compute first.", minimum=1
+    )
+    result: str = option("members", "Who receives the head: server or members.")
 
 
 LIKE_NOISE = 1.0
@@ -100,7 +192,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     if math.isfinite(choices.epsilon) and choices.delta is not None:
         refuse_delta(choices.delta)
     try:
-        ruling = LIKE_NOISE if choices.as_under_noise else choices.epsilon
+        ruling = LIKE_NOISE if choices.pipeline is Rules.UNDER_NOISE else choices.epsilon
         plan = _settled(_without_noise(data, roster, choices, randomness), ruling, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
@@ -116,7 +208,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         )
     refuse_drowned_scores(setup)
     method = method_of(plan)
-    check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
+    check_declaration(without_gate(method), plan.dimension, len(plan.classes), plan.grid)
     return plan
 
 
@@ -223,7 +315,7 @@ def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tupl
     """The sums that a member is charged for; the chosen shares of μ² replace those of the first after a census."""
     sums = list(method_of(plan).sums(plan.dimension, len(plan.classes), levels))
     first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
-    sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
+    sums[first] = replace(sums[first], shares=read_shares(choices.shares) if choices.shares else sums[first].shares)
     return charged(plan, sums, len(roster.clients))
 
 
@@ -236,20 +328,21 @@ def coarsest_levels(dimension: int) -> int:
     return int(1 << max(10, math.ceil(math.log2(16 * math.sqrt(dimension)))))
 
 
-def normalisation_for(choices: PlanChoices) -> Normalisation:
+def normalisation_for(choices: Choices) -> Normalisation:
     """The chosen one; with noise or refinement, the one that needs no constant, or the one with the chosen centre.
 
     Raises BadInput where there is a radius too.
     """
-    method = method_named(choices.method, dict(choices.parameters))
-    if choices.normalisation is not None:
-        chosen = choices.normalisation
-    elif math.isinf(choices.epsilon) and not choices.as_under_noise and not method.needs_unit_length:
+    method = method_named(choices.method, choices.method_parameters)
+    has_noise = math.isfinite(choices.epsilon)
+    if choices.normalise is not None:
+        chosen = choices.normalise
+    elif not has_noise and choices.pipeline is Rules.BY_EPSILON and not method.traits.needs_unit_length:
         chosen = Normalisation.NONE
     else:
-        by_unit = choices.centre or method.keeps_mean
+        by_unit = choices.centre or method.traits.keeps_mean
         chosen = Normalisation.UNIT if by_unit else Normalisation.CENTRED_UNIT
-    if chosen is Normalisation.NONE and math.isfinite(choices.epsilon):
+    if chosen is Normalisation.NONE and has_noise:
         raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
     if chosen is not Normalisation.NONE and choices.radius not in (None, 1.0):
         raise BadInput("normalised records all have length 1", remedy="leave the radius out")
@@ -287,7 +380,7 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
             f"{clients} clients pass",
             remedy="lower the class gate, dropouts or colluders",
         )
-    return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
+    return canonical_json(put_gate(method_named(choices.method, choices.method_parameters), threshold).parameters)
 
 
 def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:

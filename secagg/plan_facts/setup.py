@@ -89,12 +89,12 @@ class SessionSetup:
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
         if len(sums) > 1 and plan.result != "members":
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
-        if not plan.grid.is_normalised and method.needs_unit_length:
+        if not plan.grid.is_normalised and method.traits.needs_unit_length:
             raise BadInput(
                 f"{plan.method} with these parameters takes records of one length",
                 remedy="choose centred-unit or unit",
             )
-        if plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.keeps_mean:
+        if plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.traits.keeps_mean:
             raise BadInput(f"{plan.method} needs each record's own mean", remedy="normalise by unit")
         protection = protection_named(plan.protection)
         require_cohorts(plan, len(roster.clients), method, sums)
@@ -109,7 +109,7 @@ class SessionSetup:
         fits = [in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
         sum_bytes = tuple(placed.packed_bytes for _, placed in fits)
-        require_shown(sum_bytes if method.shows_last_sum else sum_bytes[:-1])
+        require_shown(sum_bytes if method.traits.shows_last_sum else sum_bytes[:-1])
         capacity, context = fits[0][0], replace(fits[0][1], identities=identities_of(roster, roster.clients))
         first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
@@ -275,7 +275,7 @@ class SessionSetup:
     @property
     def shows_sum(self) -> bool:
         """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
-        return not self.is_last or self.method.shows_last_sum
+        return not self.is_last or self.method.traits.shows_last_sum
 
     @cached_property
     def sums(self) -> tuple[SumSpec, ...]:
@@ -420,7 +420,7 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
+        effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.traits.programs)
         fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
         policy.check(self.plan, self.cohort_size, fewest, max(self.uploads), self.record_sums, effort)
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from secagg.errors import BadInput
+from secagg.wire import Choice
 
 
-class Adjacency(StrEnum):
+class Adjacency(Choice):
     """Which two data sets are neighbours."""
 
     ADD_REMOVE = "add-remove"
@@ -28,7 +28,7 @@ class Adjacency(StrEnum):
     """One unit is exchanged for another (dp_accounting: REPLACE_ONE)."""
 
 
-class Unit(StrEnum):
+class Unit(Choice):
     """Whose contribution is hidden."""
 
     RECORD = "record"

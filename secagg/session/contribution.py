@@ -50,7 +50,7 @@ class LocalRecords:
         """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
         integers = quantise(features, plan.grid, records.origin)
         domains, known = _domains_of(plan, records)
-        reads = method_of(plan).reads_inputs
+        reads = method_of(plan).traits.reads_inputs
         made_of = (records.inputs, feature_map) if reads else (None, None)
         if not plan.grid.is_normalised:
             return cls(integers, records.labels, domains, *made_of)
@@ -138,7 +138,7 @@ def read_records(
     if features.shape[1] != plan.dimension:
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
     own = LocalRecords.of(plan, features, records, feature_map)
-    if setup.method.needs_two_classes and not plan.has_noise and len(set(own.labels.tolist())) == 1:
+    if setup.method.traits.needs_two_classes and not plan.has_noise and len(set(own.labels.tolist())) == 1:
         problem = f"all records of {name_of(source)} are of the class {plan.classes[own.labels[0]]}"
         raise BadInput(problem, remedy=f"{plan.method} learns to tell classes apart: bring another")
     return own

@@ -185,11 +185,11 @@ def _training(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, least, clients = setup.plan, setup.method.class_threshold, setup.cohort_size
+    plan, least, clients = setup.plan, setup.method.traits.class_threshold, setup.cohort_size
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
-    domains, parts = len(domains_of(plan.method_parameters)) or 1, setup.method.gated_parts
+    domains, parts = len(domains_of(plan.method_parameters)) or 1, setup.method.traits.cells_per_class
     by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
     what = f"classes, {' and '.join(by)}," if by else "classes"
     said = (
@@ -226,7 +226,7 @@ def _doubts_of_delta(setup: SessionSetup) -> list[str]:
 
 
 def _doubts_of_gate(setup: SessionSetup) -> list[str]:
-    least, clients, sigma = setup.method.class_threshold, setup.cohort_size, _census_sigma(setup)
+    least, clients, sigma = setup.method.traits.class_threshold, setup.cohort_size, _census_sigma(setup)
     if not least or sigma is None:
         return []
     passes = float(ndtr((clients - least) / sigma))

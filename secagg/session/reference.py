@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from methods.gate import without_gate
 from secagg.agreement.plan import Plan, canonical_json
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
@@ -23,7 +24,7 @@ from secagg.wire import encode
 def is_own_reference(setup: SessionSetup, members: tuple[int, ...]) -> bool:
     """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
     everybody = members == tuple(setup.context.clients)
-    plain = not setup.plan.has_noise and not setup.method.class_threshold
+    plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
     return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.sums))
 
 
@@ -82,7 +83,7 @@ def pooled_result(
 def _without_noise(setup: SessionSetup) -> Plan:
     return replace(
         setup.plan,
-        parameters=canonical_json(setup.method.ungated.parameters),
+        parameters=canonical_json(without_gate(setup.method).parameters),
         protection=UNPROTECTED,
         epsilon=math.inf,
         delta=0.0,

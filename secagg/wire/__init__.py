@@ -1,11 +1,12 @@
 """Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
 
-from secagg.wire.bounds import MAX_FRAME_BYTES, Items, Length, Range, Text
+from secagg.wire.bounds import MAX_FRAME_BYTES, Choice, Items, Length, Range, Text, require_in_range
 from secagg.wire.codec import decode, encode, message
-from secagg.wire.text import from_json, read_json, to_json
+from secagg.wire.text import from_json, plain, plain_fields, read_json, to_json
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "Choice",
     "Items",
     "Length",
     "Range",
@@ -14,6 +15,9 @@ __all__ = [
     "encode",
     "from_json",
     "message",
+    "plain",
+    "plain_fields",
     "read_json",
+    "require_in_range",
     "to_json",
 ]

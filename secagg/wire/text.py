@@ -1,12 +1,15 @@
-"""The readable JSON form of a message, for files that people open: bytes as hex, infinity as "inf".
+"""Values as JSON (`plain`), and the readable JSON form of a message, for files that people open.
 
-It carries the same value as the canonical bytes, which alone are hashed and signed.
+The latter carries the same value as the canonical bytes, which alone are hashed and signed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +20,40 @@ from secagg.wire.codec import VERSION, Field, class_with, decode, encode, fields
 T = TypeVar("T")
 
 
-def to_json(value: Any) -> str:
-    """Indented JSON with the fields in number order."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n"
+def plain(value: Any) -> Any:
+    """Convert a value to what JSON can hold: a dataclass to an object of its fields, tuples to lists, bytes to hex.
+
+    Infinities become "inf" and "-inf", NaN null, an enumeration's member its value. A dataclass that has a `to_json`
+    is what that returns.
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(float(value))
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if is_dataclass(value):
+        return value.to_json() if hasattr(value, "to_json") else plain_fields(value)
+    return value
+
+
+def plain_fields(value: Any, /, *properties: str, without: Collection[str] = (), **renamed: str) -> dict[str, Any]:
+    """Convert a dataclass to an object of its fields but those in `without`, and of further `properties` by name.
+
+    `renamed` has the attribute for each key that is called otherwise: plain_fields(report, round="number").
+    """
+    keys = {name: key for key, name in renamed.items()}
+    names = [each.name for each in fields(value) if each.name not in without]
+    return {keys.get(name, name): plain(getattr(value, name)) for name in (*names, *properties)}
+
+
+def to_json(message: Any) -> str:
+    """Indented JSON of a message, with the fields in number order."""
+    return json.dumps(plain_fields(message), indent=2, ensure_ascii=False) + "\n"
 
 
 def from_json(cls: type[T], text: str) -> T:
@@ -60,25 +94,6 @@ def _refuse_other_kind(cls: type, content: dict[str, Any]) -> None:
     kind = class_with(set(content))
     if kind is not None and set(content) != {field.name for field in fields_of(cls)}:
         raise MalformedMessage(cls.__name__, f"a file of another kind: {kind.__name__}")
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for field in fields_of(type(value)):
-        content = getattr(value, field.name)
-        if field.plural:
-            result[field.name] = [_scalar(item) if field.item is None else _plain(item) for item in content]
-        else:
-            result[field.name] = _scalar(content) if field.item is None else _plain(content)
-    return result
-
-
-def _scalar(content: Any) -> Any:
-    if isinstance(content, bytes):
-        return content.hex()
-    if isinstance(content, float) and math.isinf(content):
-        return "inf"
-    return content
 
 
 def _build(cls: type, content: Any) -> Any:

@@ -304,10 +304,10 @@ def test_plan_for_another_roster_is_refused() -> None:
         {"parameters": (("covariance", "half"),)},
         {"parameters": (("speed", 1.0),)},
         {"parameters": (("refine", 2),), "result": "server"},
-        {"parameters": (("refine", 2),), "radius": None, "normalisation": Normalisation.NONE},
+        {"parameters": (("refine", 2),), "radius": None, "normalise": Normalisation.NONE},
         {"parameters": (("refine", 2),), "radius": 2.0},
-        {"normalisation": Normalisation.UNIT, "radius": 2.0},
-        {"normalisation": Normalisation.CENTRED_UNIT, "centre": 1.0},
+        {"normalise": Normalisation.UNIT, "radius": 2.0},
+        {"normalise": Normalisation.CENTRED_UNIT, "centre": 1.0},
     ],
     ids=str,
 )

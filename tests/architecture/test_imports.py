@@ -35,7 +35,6 @@ ORDER = (
     "secagg.federation",
     "secagg.experiments",
     "threat_models",
-    "secagg.auditing",
     "secagg.cli",
     "secagg",  # the public list
     "secagg.__main__",

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from methods.baselines.fedbip_published import FedBiPPublished
-from secagg.auditing import audit
 from secagg.data import Dataset, open_dataset
 from secagg.encoding import inputs_of
 from secagg.experiments.settings import SimulationSettings
@@ -37,6 +36,7 @@ from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.fashion_mnist import read
+from threat_models.auditing import audit
 
 STYLES = ("plain", "inverted", "noisy", "blurred")
 PICTURES = 750

@@ -98,7 +98,7 @@ def local_adapters(questions: Path, seed: int, validate: float) -> Accuracies:
     features = features_of(questions, "members.triplets.parquet", validate)
     encoder, classes = features.map.encoder, len(features.dataset.classes)
     program = WithHead(encoder.dimension, classes, Adapter(BOTTLENECK, RANK, "2x64")).over(encoder)
-    settings, found = DistillingSettings(ROUNDS, RATES["adapters"], BATCH, distils=False), {}
+    settings, found = DistillingSettings(ROUNDS, RATES["adapters"], BATCH), {}
     for member, (name, (x, y, held, wanted)) in enumerate(members_of(features).items()):
         weights = distil(program, program.start(bytes(32)), x, y, settings, (1, 1), seeded(seed, member))
         model = TrainedModel.of(program, weights)  # type: ignore[arg-type]
@@ -175,7 +175,6 @@ def _plain(told: str, given: tuple[tuple[str, Any], ...], questions: Path, seed:
 ADAPTERS, LORA_RATE = f"rate={RATES['adapters']}", f"rate={RATES['lora']}"
 EXACT: Mapping[str, Row] = {
     "feddat": Row("FedDAT", plain(f"{BOTTLENECKS} {ADAPTERS}")),
-    "released": Row("FedDAT, as released", plain(f"{BOTTLENECKS} {ADAPTERS} variant=as-released")),
     "averaged": Row("adapters averaged", plain(f"{BOTTLENECKS} {ADAPTERS} variant=averaged")),
     "lora": Row("LoRA averaged", plain(f"{LORAS} {LORA_RATE} variant=averaged")),
     "local": Row("local adapters", local_adapters),

@@ -75,7 +75,6 @@ EXACT = (
     Form("FedPCL, own prototypes", "fedpcl", PCL, "own"),
     Form("FedPCL, shared prototypes", "fedpcl", PCL, "global"),
     Form("the same, published exchange, own", "fedpcl", f"{PCL} exchange=published", "own", "none"),
-    Form("as released, own", "fedpcl", f"{PCL} exchange=published variant=as-released", "own", "none"),
     Form("FedCGS, one sum", "fedcgs", "refine=0"),
 )
 FEW = "rounds=2 epochs=50 width=64 sampling=0.3"

@@ -102,7 +102,7 @@ def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, paramete
         protection=protection,
         unit=unit,
         noise=noise,
-        normalisation=normalisation,
+        normalise=normalisation,
         **PRIVATE,
     )
     return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)

@@ -130,7 +130,7 @@ def test_transcript_is_audited(secagg: Command, transcripts: dict[str, Path]) ->
 def told(tmp_path: Path) -> tuple[Path, Path]:
     """The server's transcript of an exact masked sum over four members, and the file of all their records."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "dimension": 20}
-    world = SimulatedFederation.of(tmp_path, **exact, normalisation=Normalisation.CENTRED_UNIT, max_records=128)
+    world = SimulatedFederation.of(tmp_path, **exact, normalise=Normalisation.CENTRED_UNIT, max_records=128)
     generator, files, parts = np.random.default_rng(5), {}, []
     for member in world.setup.roster.clients:
         labels = np.arange(60) % 3

@@ -32,7 +32,7 @@ def own_data(path: Path, seed: int) -> Path:
 def test_member_plants_canaries_and_audits_the_session(secagg: Command, tmp_path: Path) -> None:
     """From the plan to the bound: the member's command, a masked session of four, and the audit of its transcript."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None}
-    grid = {"normalisation": Normalisation.CENTRED_UNIT, "max_records": 128}
+    grid = {"normalise": Normalisation.CENTRED_UNIT, "max_records": 128}
     world = SimulatedFederation.of(tmp_path, refine=0, dimension=64, **exact, **grid)
     write_plan(world.setup.plan, tmp_path / "plan")
     mine, out = own_data(tmp_path / "1.npz", 1), tmp_path / "planted"

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from secagg.cli.comparison_page import comparison_page
-from secagg.experiments.frames import html_of
-from secagg.experiments.measures import SHOWN
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import SHOWN, Table, html_of
 from tests.cli import browser
 from tests.cli.command import Command
 from tests.threat_models.report import sample

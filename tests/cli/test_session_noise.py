@@ -40,7 +40,7 @@ class Lab:
 
         patch.setattr(contribution, "discrete_gaussian", short)
         world = SimulatedFederation.of(
-            folder, MEMBERS, 0, dimension=DIMENSION, epsilon=2.0, max_records=512, normalisation=normalisation
+            folder, MEMBERS, 0, dimension=DIMENSION, epsilon=2.0, max_records=512, normalise=normalisation
         )
         whole = population(MEMBERS * EACH, seed=3)
         parts = [tuple(each[place::MEMBERS] for each in whole) for place in range(MEMBERS)]

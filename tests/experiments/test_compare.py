@@ -71,11 +71,11 @@ def test_each_runs_under_what_it_can(compared: tuple[Path, Comparison, Any]) -> 
     rows = compared[1].rows
     assert [row.label for row in rows] == ["fedcgs[refine=1]", "prototypes", "ensemble", "magic"]
     assert [row.protections for row in rows] == [("masked",), ("masked",), ("none",), ()]
-    assert [entry.unprotected for entry in rows[0].entries + rows[1].entries] == [()] * 10
-    for entry in rows[2].entries:
+    assert [entry.unprotected for entry in rows[0].cells + rows[1].cells] == [()] * 10
+    for entry in rows[2].cells:
         (why,) = entry.unprotected
         assert why.startswith("ensemble cannot run masked: ")
-    assert all("magic" in entry.refusals[0] for entry in rows[3].entries)
+    assert all("magic" in entry.refusals[0] for entry in rows[3].cells)
     for run in compared[1].runs:
         ran = None if run.result is None else run.result["protection"]
         expected = {"ensemble": "none", "magic": None}.get(run.settings["method"], "masked")
@@ -99,14 +99,14 @@ def test_costs(compared: tuple[Path, Comparison, Any]) -> None:
 def test_each_domain_is_left_out(compared: tuple[Path, Comparison, Any]) -> None:
     """A star stands for each domain; the columns are the domains, their mean and the accuracy within the others."""
     assert [column.label for column in compared[1].columns] == [*DOMAINS, "mean", "in domain"]
-    entries = compared[1].rows[0].entries
+    entries = compared[1].rows[0].cells
     assert entries[3].accuracy == pytest.approx(np.mean([entry.accuracy for entry in entries[:3]]))
 
 
 def test_files(compared: tuple[Path, Comparison, Any]) -> None:
-    """All results are written, with a radar chart of the domains, and features are not left behind."""
+    """All results are written, and features are not left behind."""
     out, result, _ = compared
-    assert {path.name for path in out.iterdir()} == FILES | CURVES | {"domains.png", "domains.svg", "runs"}
+    assert {path.name for path in out.iterdir()} == FILES | CURVES | {"runs"}
     assert json.loads((out / "results.json").read_text()) == result.to_json()
     rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
     assert [row["protection"] for row in rows] == ["masked"] * 6 + ["none"] * 6

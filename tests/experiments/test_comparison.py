@@ -8,10 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.colors import rgb_to_hsv
 
-from secagg.experiments.compare import write
-from secagg.experiments.comparison import OPENED_ONLY, Comparison
-from secagg.experiments.comparison_plots import _looks, plot_domains, plot_groups
-from secagg.experiments.paired import UNSURE, pairs_of
+from secagg.experiments.comparison import OPENED_ONLY, UNSURE, Comparison, pairs_of
+from secagg.experiments.plots import _looks
 from secagg.experiments.summary import Run, student_interval
 
 GAINS = (0.02, 0.03, 0.025, 0.025)
@@ -142,7 +140,7 @@ def test_baseline_that_ignores_protection_is_marked() -> None:
 def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
     """What keeps a finite ε without a secure sum is said to have none, and nowhere to be without protection."""
     comparison = Comparison("data", "masked", (run(0.8, 0, epsilon=4.0), run(0.9, 0, epsilon=4.0, method="dp-sgd")))
-    plot_groups(comparison, [tmp_path / "plot.svg"])
+    comparison.plot([tmp_path / "plot.svg"])
     assert "<!-- dp-sgd (ε alone, no secure sum) -->" in (tmp_path / "plot.svg").read_text()
     assert comparison.table.notes[0] == "¹ Ran without a secure sum: with dp-sgd, what leaves a client is every record."
     assert "protection:" not in comparison.table.markdown()
@@ -240,10 +238,9 @@ def test_left_out_domains() -> None:
     runs = tuple(with_domains(values, seed, left) for (left, seed), values in accuracies.items())
     comparison = Comparison("data", "masked", runs)
     assert [column.label for column in comparison.columns] == ["a", "b", "mean", "in domain"]
-    entries = comparison.rows[0].entries
+    entries = comparison.rows[0].cells
     assert [entry.accuracy for entry in entries] == pytest.approx([0.21, 0.6, 0.405, 0.9])
     assert entries[2].interval == pytest.approx(student_interval([0.4, 0.41]))
-    assert comparison.domains == (0, 1)
     assert "No client had a record" in comparison.table.caption
 
 
@@ -251,18 +248,17 @@ def test_domains_of_the_clients() -> None:
     """With nothing left out a single partition has a column for each domain, with its own interval, and their mean."""
     comparison = Comparison("data", "masked", (with_domains((0.2, 0.5, 0.8), 0),))
     assert [column.label for column in comparison.columns] == ["iid", "a", "b", "c", "mean of domains"]
-    entries = comparison.rows[0].entries
+    entries = comparison.rows[0].cells
     assert [entry.accuracy for entry in entries] == pytest.approx([0.5, 0.2, 0.5, 0.8, 0.5])
     assert entries[4].interval is None
     assert entries[1].interval == pytest.approx((0.0252107, 0.5560955), abs=1e-6)
-    assert comparison.domains == (1, 2, 3)
     assert comparison.table.rows[0][5] == "50.00"
 
 
 def test_missing_part_of_a_mean() -> None:
     """A mean over domains of which one was refused is not that of the others."""
     runs = (with_domains((0.2, 0.8, 0.8), 0, "a"), run(None, 0, leave_out="domain=b"))
-    entries = Comparison("data", "masked", runs).rows[0].entries
+    entries = Comparison("data", "masked", runs).rows[0].cells
     assert [entry.accuracy for entry in entries] == [0.2, None, None, None]
 
 
@@ -288,23 +284,22 @@ def test_a_method_keeps_its_colour() -> None:
     assert len({(look["marker"], look["color"]) for look in looks}) == 6
 
 
-def test_plots(tmp_path: Path) -> None:
-    """Both plots are 12 cm wide, the same bytes each time, and name what ran and what of it had no protection."""
+def test_plot(tmp_path: Path) -> None:
+    """The plot is 12 cm wide, the same bytes each time, and name what ran and what of it had no protection."""
     runs = [with_domains((0.2, 0.5, 0.8), seed, left) for left in "abc" for seed in range(2)]
     runs += [with_domains((0.3, 0.5, 0.6), 0, left, method="fedpft", unprotected=WHY) for left in "abc"]
     comparison = Comparison("data", "masked", (*runs, run(None, 0, method="magic", leave_out="domain=a")))
-    for plot in (plot_groups, plot_domains):
-        files = [tmp_path / f"{plot.__name__}.png", tmp_path / f"{plot.__name__}.svg"]
-        plot(comparison, files)
-        before = [file.read_bytes() for file in files]
-        plot(comparison, files)
-        assert [file.read_bytes() for file in files] == before
-        assert int.from_bytes(before[0][16:20], "big") == pytest.approx(12 / 2.54 * 300, abs=1)
-        ElementTree.parse(files[1])  # noqa: S314 (written above)
-        text = files[1].read_text()
-        assert "<!-- fedcgs -->" in text
-        assert "<!-- fedpft (no protection) -->" in text
-        assert "magic" not in text
+    files = [tmp_path / "plot.png", tmp_path / "plot.svg"]
+    comparison.plot(files)
+    before = [file.read_bytes() for file in files]
+    comparison.plot(files)
+    assert [file.read_bytes() for file in files] == before
+    assert int.from_bytes(before[0][16:20], "big") == pytest.approx(12 / 2.54 * 300, abs=1)
+    ElementTree.parse(files[1])  # noqa: S314 (written above)
+    text = files[1].read_text()
+    assert "<!-- fedcgs -->" in text
+    assert "<!-- fedpft (no protection) -->" in text
+    assert "magic" not in text
 
 
 def test_two_pipelines_are_said_in_every_output(tmp_path: Path) -> None:
@@ -315,7 +310,7 @@ def test_two_pipelines_are_said_in_every_output(tmp_path: Path) -> None:
     for each in runs[:2]:
         each.result["normalisation"] = "centred-unit"
     found = Comparison("data", "masked", tuple(runs))
-    write(found, tmp_path)
+    found.write(tmp_path)
     for name in ("table.md", "table.tex", "results.json"):
         text = (tmp_path / name).read_text()
         assert "are normalised under noise (centred-unit)" in text, name

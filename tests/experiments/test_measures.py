@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.tables import by_epsilon, measures_table
 
 VALUES = (0.7, 0.8)
 

@@ -10,8 +10,7 @@ import pytest
 
 import secagg
 from secagg.errors import BadInput
-from secagg.experiments.frames import html_of
-from secagg.experiments.tables import csv_of
+from secagg.experiments.tables import csv_of, html_of
 from secagg.scoring import Predictor
 
 LABELS = np.arange(120) % 2

@@ -24,7 +24,7 @@ from tests.worlds.federation import Finished, SimulatedFederation, opened, run_f
 from tests.worlds.setups import exact
 
 EVERYONE = (1, 2, 3, 4)
-EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
 PARAMETERS = (("domains", "art+photo"), ("sampling", "cluster"), ("slots", 2), ("rounds", 2), ("epochs", 5))
 LONELY = (2, 1)
 """The class and domain of which only client 1 has records."""

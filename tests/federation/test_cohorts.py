@@ -42,7 +42,7 @@ from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFe
 from tests.worlds.hosts import Left
 from threat_models.active.consortium import NOISY, Consortium
 from threat_models.active.stage import ignore, take_plan
-from threat_models.evidence import read_sessions
+from threat_models.evidence.transcripts import read_sessions
 
 EVERYBODY = (1, 2, 3, 4, 5, 6, 7)
 ROUNDS, SIZE = 4, 5

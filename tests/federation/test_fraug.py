@@ -30,7 +30,7 @@ PARAMETERS |= {"latent": 4, "hidden": 6, "synthetic": 6}
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Every party is at the end of three rounds without noise."""
     patience = {"join_seconds": 20, "step_seconds": 20}  # the first training loads torch
-    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
     world = SimulatedFederation.of(
         tmp_path_factory.mktemp("plan"), method="fraug", parameters=tuple(PARAMETERS.items()), **exact, **patience
     )

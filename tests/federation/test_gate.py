@@ -36,7 +36,7 @@ from tests.worlds.setups import exact, make_setup
 EVERYONE = (1, 2, 3, 4)
 LONELY = 2
 """The class of which only client 1 has records."""
-EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
 SURE = {"epsilon": 4000.0}
 """So little noise that the gate decides as the exact census would."""
 

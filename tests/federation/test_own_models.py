@@ -35,7 +35,7 @@ ROUNDS = (("rounds", 3), ("width", 8))
 def played(folder: Path, method: str = "fedpcl", **events: Any) -> Finished:
     """A plan of three rounds, without noise."""
     patience = {"join_seconds": 10, "step_seconds": 10}  # the first training loads torch
-    choices = {"parameters": ROUNDS, "normalisation": Normalisation.CENTRED_UNIT, **EXACT, **patience}
+    choices = {"parameters": ROUNDS, "normalise": Normalisation.CENTRED_UNIT, **EXACT, **patience}
     world = SimulatedFederation.of(folder, method=method, **choices)
     return world, asyncio.run(run_federation(world, **events))
 

@@ -164,7 +164,7 @@ async def test_second_run_of_a_finished_plan_changes_nothing(
 async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None:
     """Without noise every opened sum is the exact one, and the head is that of all records in one place."""
     world = SimulatedFederation.of(
-        tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalisation=Normalisation.CENTRED_UNIT
+        tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalise=Normalisation.CENTRED_UNIT
     )
     with pytest.raises(PlanRefused, match="refinement_without_noise"):
         world.setup.check(replace(world.policy(1), min_clients_in_sum=1))

@@ -81,7 +81,7 @@ def test_more_dropouts_than_can_be_calibrated_for() -> None:
 def test_reference_has_no_noise_and_no_partition(refine: int) -> None:
     """The pooled head is the same for every plan, order and division of the records, and that of exact sums."""
     none: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
-    plain = make_setup(refine=refine, levels=1 << 12, normalisation=Normalisation.CENTRED_UNIT, **none)
+    plain = make_setup(refine=refine, levels=1 << 12, normalise=Normalisation.CENTRED_UNIT, **none)
     records = some_records(plain, 60)
     generator = np.random.default_rng(0)
     heads = set()

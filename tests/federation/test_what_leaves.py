@@ -39,7 +39,7 @@ def world_of(name: str, folder: Path) -> SimulatedFederation:
     if name == "feddat":
         return test_adapters.world_of(folder)
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "join_seconds": 20, "step_seconds": 20}
-    given = {"parameters": tuple(SHORT.get(name, {}).items()), "normalisation": Normalisation.UNIT}
+    given = {"parameters": tuple(SHORT.get(name, {}).items()), "normalise": Normalisation.UNIT}
     return SimulatedFederation.of(folder, clients=8 if name == "fedpop" else 4, method=name, **exact, **given)
 
 

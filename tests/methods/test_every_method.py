@@ -18,7 +18,7 @@ from secagg.experiments.simulation import simulate_dataset
 PROTECTIONS = ("masked", "shared", "encrypted")
 PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
 CHANCE = 0.1
-OF_FEATURES = [name for name in METHODS if not method_named(name).reads_inputs]
+OF_FEATURES = [name for name in METHODS if not method_named(name).traits.reads_inputs]
 """Methods that train inside an encoder take other records: `test_feddat.py`."""
 OWN = ("fedpcl", "fedproto", "fraug")
 """Four members' noise drowns what they share; but for `fraug`, members' own models are what counts."""

@@ -13,7 +13,7 @@ import torch
 from methods import method_named
 from methods.declaration import check_declaration, check_steps
 from methods.method import Fixed
-from methods.own_models.fedpcl import Contrast, FedPCL, ReleasedContrast
+from methods.own_models.fedpcl import Contrast, FedPCL
 from methods.own_models.shared_prototypes import placed, prototypes_of
 from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
@@ -55,21 +55,7 @@ def paper(flat: np.ndarray) -> float:
     return term(PROTOTYPES[0]) + sum(map(term, PROTOTYPES[1:])) / GROUPS
 
 
-def released(flat: np.ndarray) -> float:
-    """The authors' loss, view by view: two equal views of nine records, an anchor in place of each, itself left out."""
-    z, labels, total = np.tile(cosines(flat), (2, 1)), np.tile(LABELS, 2), 0.0
-    for prototypes in PROTOTYPES[1:]:
-        terms = []
-        for place, label in enumerate(labels):
-            similar = z @ prototypes[label] / 0.3
-            others = np.arange(18) != place
-            same = others & (labels == label)
-            terms.append(-np.mean(similar[same] - math.log(np.exp(similar[others]).sum())))
-        total += float(np.mean(terms))
-    return total
-
-
-@pytest.mark.parametrize(("make", "formula"), [(Contrast, paper), (ReleasedContrast, released)])
+@pytest.mark.parametrize(("make", "formula"), [(Contrast, paper)])
 def test_loss_and_gradient_are_the_formulas(make: Any, formula: Any) -> None:
     """The loss is the formula's value, its gradient that of central differences, in float64."""
     program = make(DIMENSION, CLASSES, WIDTH, PROTOTYPES, 0.3)
@@ -167,7 +153,7 @@ def test_groups_cost_a_promise_nothing() -> None:
     assert with_cap.claim is not None
 
 
-@pytest.mark.parametrize("parameters", [{}, {"cap": 5}, {"sampling": 0.5}, {"variant": "as-released"}])
+@pytest.mark.parametrize("parameters", [{}, {"cap": 5}, {"sampling": 0.5}])
 def test_method_does_what_it_declares(parameters: dict[str, Any]) -> None:
     """Extreme records and clients stay within the bounds and lengths that are stated, and every round leads on."""
     method = method_named("fedpcl", {"width": 16, "rounds": 3, "exchange": "groups", "groups": 3, **parameters})
@@ -201,12 +187,11 @@ def test_broadcast_holds_every_set() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "words"),
-    [({"exchange": "all"}, "exchange"), ({"variant": "old"}, "variant"), ({"groups": 2}, "with the exchange none"),
-     ({"exchange": "groups", "groups": 1}, "groups"), ({"exchange": "groups", "groups": -2}, "groups"),
-     ({"variant": "as-released", "sampling": 0.5}, "none has a gradient")],
+    [({"exchange": "all"}, "exchange"), ({"groups": 2}, "with the exchange none"),
+     ({"exchange": "groups", "groups": 1}, "groups"), ({"exchange": "groups", "groups": -2}, "groups")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(parameters: dict[str, Any], words: str) -> None:
-    """Unknown words, groups of nobody, and a loss over batches for a promise about records."""
+    """Unknown words and groups of nobody."""
     with pytest.raises(BadInput, match=words):
         FedPCL(**parameters)
 

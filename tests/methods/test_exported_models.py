@@ -42,7 +42,7 @@ def test_contributions_keep_what_they_declare(file: Path, rule: str) -> None:
     method = method_named("fedavg", parameters_of("fedavg", {}, f"model={file} {RULES[rule]}"))
     check_declaration(method, DIMENSION, CLASSES, GRID)
     digest = str(method.parameters["model"]).removeprefix("pt2:")
-    assert method.programs == (digest,)
+    assert method.traits.programs == (digest,)
     (spec,) = method.sums(DIMENSION, CLASSES, GRID.levels)
     assert spec.effort.parameters == begun(file, rule).program.size == 63
 

@@ -339,7 +339,7 @@ def test_a_plan_opens_no_file_by_its_path(tmp_path: Path) -> None:
     name = f"pt2:{hashlib.sha256(b'code').hexdigest()}"
     typed = parameters_of("fedpop", {}, f"fixed=model={file};clip=5")
     assert typed == {"fixed": f"model={name};clip=5"}
-    assert method_named("fedpop", {**SMALL, **typed}).programs == (name.removeprefix("pt2:"),)
+    assert method_named("fedpop", {**SMALL, **typed}).traits.programs == (name.removeprefix("pt2:"),)
     told = method_named("fedpop", {**SMALL, "fixed": f"model={tmp_path / 'absent.pt2'};clip=5"})
     with pytest.raises(BadInput, match="there is no program"):
         told.sums(DIMENSION, CLASSES, GRID.levels)

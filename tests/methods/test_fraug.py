@@ -13,7 +13,7 @@ from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.own_models.private_projection import read_kept
 from methods.round import Examples, Local, Opened
-from methods.training.augmented_work import AugmentedPrivately, AugmentedRound, Ramps
+from methods.training.augmented_work import AugmentedPrivately, AugmentedRound
 from methods.training.chain import MODEL
 from methods.training.fraug import FRAug
 from secagg.agreement.plan import NoiseFrom
@@ -35,7 +35,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "own": {},
     "shared": {"norm": "shared", **SQUARES},
     "batch": {"norm": "batch", "cap": 15},
-    "released": {"norm": "batch", "variant": "as-released", "generator_distance": "l2"},
     "plain": {"augment": 0},
     "private": PRIVATE,
 }
@@ -118,7 +117,7 @@ def test_what_stays_with_a_member_is_its_own(kind: str) -> None:
     assert any(name.startswith("transfer") for name in shapes) is (kind != "plain")
     assert ("prototypes" in shapes) is (kind not in ("plain", "private"))
     assert ("hidden.gain" in shapes) is (kind != "shared")
-    assert ("hidden.mean" in shapes) is (kind in ("batch", "released"))
+    assert ("hidden.mean" in shapes) is (kind == "batch")
 
 
 @every_kind
@@ -181,7 +180,7 @@ def test_any_member_takes_part(kind: str, examples: Examples) -> None:
     assert np.isfinite(second.work.mean(Opened(again.blocks, GRID))).all()
 
 
-@pytest.mark.parametrize("kind", ["own", "batch", "released", "plain"])
+@pytest.mark.parametrize("kind", ["own", "batch", "plain"])
 def test_training_that_leaves_the_numbers_sends_zeros(kind: str) -> None:
     """A member that gets NaN sends zeros, keeps what it had, fails by no error, and counts as before."""
     chosen = {**KINDS[kind], "rate": 1e30, "steps": 6, "clip": 1e30, "cap": 10}
@@ -202,16 +201,13 @@ def test_another_state_is_refused(state: bytes) -> None:
 
 
 def test_ramps_are_the_formulas() -> None:
-    """exp(−γ(R − r)) of the residual, exp(−5(1 − r/r₀)²) of the prototypes' step; as released a share of at most ½."""
+    """exp(−γ(R − r)) of the residual, exp(−5(1 − r/r₀)²) of the prototypes' step."""
     round_ = first(ramp=0.01, ema=0.3, ema_ramp=0.05, rounds=100)
     work = round_.work
     assert work.ramps.weights(work.weights, 100).strength == 1.0  # type: ignore[attr-defined]
     assert work.ramps.weights(work.weights, 40).strength == pytest.approx(math.exp(-0.6))  # type: ignore[attr-defined]
     assert work.ramps.settings(work.settings, 5).ema == pytest.approx(0.3)  # type: ignore[attr-defined]
     assert work.ramps.settings(work.settings, 2).ema == pytest.approx(0.3 * math.exp(-5 * 0.6**2))  # type: ignore[attr-defined]
-    released = Ramps(100, 0.01, 0.0, as_released=True)
-    assert [released.weights(work.weights, at).share for at in (100, 1)] == [0.5, pytest.approx(math.exp(-0.99))]  # type: ignore[attr-defined]
-    assert released.weights(work.weights, 1).strength == 1.0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -256,19 +252,13 @@ def test_promises_make_plans() -> None:
     [("rounds", 0), ("steps", 0), ("batch", 0), ("latent", 0), ("hidden", 0), ("synthetic", 0), ("augment", 2),
      ("synthetic", 10**9),
      ("rate", 0.0), ("generator_rate", math.nan), ("alpha", -1.0), ("beta", math.inf), ("ema", 0.0), ("ema_ramp", 2.0),
-     ("generator_scale", 0.0), ("cap", -1), ("norm", "layer"), ("variant", "printed"), ("generator_distance", "l1"),
+     ("generator_scale", 0.0), ("cap", -1), ("norm", "layer"), ("generator_distance", "l1"),
      ("transfer_distance", ""), ("server", "sgd"), ("sampling", 2.0)],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(parameter: str, value: float | str) -> None:
     """A parameter out of its range is refused before anything is summed."""
     with pytest.raises(BadInput):
         method_named("fraug", {**SMALL, parameter: value})
-
-
-def test_as_released_takes_batch_normalisation() -> None:
-    """The authors' code has no other."""
-    with pytest.raises(BadInput, match="batch normalisation"):
-        method_named("fraug", {"variant": "as-released"})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ RECORDS = quantise(FEATURES, GRID)
 METHOD_SETTINGS = [("fedcgs", {}), ("fedcgs", {"refine": 2}), ("prototypes", {})]
 SIGMAS = {"census": 1.0, "counts": 4.0, "class_sums": 2e3, "second_moment": 2e6, "gradient": 2e9}
 NOISE = {name: OpenedNoise(sigma) for name, sigma in SIGMAS.items()}
-DIVISIBLE = [name for name in METHODS if not method_named(name).trains]
+DIVISIBLE = [name for name in METHODS if not method_named(name).traits.shares_one_model]
 KEPT = st.sets(st.integers(0, CLASSES - 1), min_size=2).map(lambda kept: tuple(sorted(kept)))
 
 

@@ -415,7 +415,7 @@ def test_what_is_decided_stays():
     """A number that was given is kept, a head to be adapted has no rounds, and other methods have none to decide."""
     assert METHOD.settle(FIXED) == METHOD
     gated = put_gate(method_named("fedcgs", {"refine": AUTO}), 2).settle(FIXED)
-    assert (gated.parameters["refine"], gated.class_threshold) == (USUAL_ROUNDS, 2)
+    assert (gated.parameters["refine"], gated.traits.class_threshold) == (USUAL_ROUNDS, 2)
     assert method_named("fedcgs", {"refine": AUTO, "personalise": 1}).settle(FIXED).parameters["refine"] == 0
     assert method_named("prototypes").settle(FIXED) == method_named("prototypes")
 

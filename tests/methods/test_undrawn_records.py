@@ -135,7 +135,7 @@ def check_same(spec: SumSpec, old: Contribution, new: Contribution, further: int
 def test_record_that_no_step_draws_changes_nothing(name: str, request: pytest.FixtureRequest) -> None:
     """For a further record of a class of one record, and for five of a class of none: the same bits, in every round."""
     method = private_form(name)
-    world: World = request.getfixturevalue("of_inputs" if method.reads_inputs else "of_features")
+    world: World = request.getfixturevalue("of_inputs" if method.traits.reads_inputs else "of_features")
     shape = world.records.shape[1], CLASSES, GRID.levels
     (spec,), state, own = method.sums(*shape), b"", np.arange(OWN.stop)
     round_: Round | None = method.begin(*shape)
@@ -155,7 +155,7 @@ def test_record_that_no_step_draws_changes_nothing(name: str, request: pytest.Fi
         round_, state = following, old.state
 
 
-@pytest.mark.parametrize("name", [name for name in PRIVATE if not method_named(name).reads_inputs])
+@pytest.mark.parametrize("name", [name for name in PRIVATE if not method_named(name).traits.reads_inputs])
 def test_every_step_of_every_round_draws_anew(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any two steps of a member share more than a fifth and less than four fifths of their records, at the rate ½.
 

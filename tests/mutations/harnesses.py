@@ -21,13 +21,16 @@ from tests.protection.masking.test_derivations import test_all_derivations_are_t
 from tests.session.noise_checks import check_record_is_bounded, honest
 from tests.threat_models.recorded import read_session
 from tests.worlds.setups import make_setup
-from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
+from threat_models.active.probe import run_probe
+from threat_models.active.run import PROBES
 from threat_models.active.stage import Everyone, play
 from threat_models.adversary import adversary_named
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.split_of_sum import guess_splits
-from threat_models.estimation import audit_release, draw_release, second_opinion, worst_canary
+from threat_models.estimation.recomputation import second_opinion
+from threat_models.estimation.rerelease import audit_release
+from threat_models.estimation.worst_case_canary import draw_release, worst_canary
 from threat_models.evidence.splits import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding

@@ -31,7 +31,7 @@ CLASSES, DIMENSION, WIDTH, LATENT = 3, 7, 8, 4
 CLASSIFIER = program_named(f"mlp-group:{WIDTH}", DIMENSION, CLASSES)
 WHOLE = Augmented(CLASSIFIER, Augmentation(CLASSES, WIDTH, LATENT, 6))
 WEIGHTS = Weights(0.7, 1.3, Distance.MMD, Distance.MMD, strength=0.4)
-SETTINGS = AugmentedSettings(6, 8, 0.1, 0.5, 0.0, 0.05, 0.05, 6, 0.3, False)
+SETTINGS = AugmentedSettings(6, 8, 0.1, 0.5, 0.0, 0.05, 0.05, 6, 0.3)
 GENERATOR_ = np.random.default_rng(4)
 X = torch.tensor(GENERATOR_.normal(size=(9, DIMENSION)))
 LABELS = torch.arange(9) % CLASSES
@@ -98,7 +98,7 @@ def written_out(weights, cells=True):
     near = discrepancy(own, u)
     if weights.generator_distance is Distance.L2:
         squares = ((v - target) ** 2).mean(axis=1)
-        far = (squares / (1 + squares)).mean() if weights.is_bounded else squares.mean()
+        far = (squares / (1 + squares)).mean()
     if weights.transfer_distance is Distance.L2:
         near = ((own - target) ** 2).mean()
     transfer = -entropy(own) + weights.beta * near
@@ -111,14 +111,13 @@ def written_out(weights, cells=True):
             near = ((of_cells - prototypes[wanted]) ** 2).mean()
         transfer += -entropy(of_cells) + weights.beta * near
     real = crossed(u, labels)
-    classifier = real * (1 - weights.share) + np.mean(parts) * weights.share if weights.share else real + sum(parts)
+    classifier = real + sum(parts)
     return classifier, crossed(v, labels) - weights.alpha * far, transfer
 
 
 CASES = {
     "paper": (WEIGHTS, True),
     "squares": (replace(WEIGHTS, generator_distance=Distance.L2, transfer_distance=Distance.L2), True),
-    "released": (replace(WEIGHTS, generator_distance=Distance.L2, share=0.3, strength=1.0, is_bounded=False), True),
     "record": (replace(WEIGHTS, generator_distance=Distance.L2, transfer_distance=Distance.L2), False),
 }
 
@@ -151,7 +150,7 @@ def test_each_loss_moves_its_own_part(case):
         assert moved
         assert moved <= set(own)
     flat, plain = some_flat(), some_flat()
-    loss_of("classifier_loss", flat, replace(weights, share=0.0), None).backward()
+    loss_of("classifier_loss", flat, weights, None).backward()
     torch.nn.functional.cross_entropy(
         CLASSIFIER.classify(named_parameters(WHOLE, plain), CLASSIFIER.learn(named_parameters(WHOLE, plain), X)), LABELS
     ).backward()
@@ -200,10 +199,10 @@ def started(whole):
     return np.concatenate(parts), np.zeros((CLASSES, whole.classifier.width))
 
 
-def by_batch(labelled=True):
-    """The networks as released."""
+def by_batch():
+    """A classifier with batch normalisation."""
     classifier = program_named(f"mlp-batch:{WIDTH}", DIMENSION, CLASSES)
-    return Augmented(classifier, Augmentation(CLASSES, WIDTH, LATENT, 6, by_batch=True, labelled=labelled))
+    return Augmented(classifier, Augmentation(CLASSES, WIDTH, LATENT, 6))
 
 
 @pytest.mark.parametrize("whole", [WHOLE, by_batch(), Augmented(CLASSIFIER, None)], ids=["groups", "batch", "plain"])

@@ -186,7 +186,7 @@ def test_exact_plan_says_that_it_promises_nothing(refine):
 def test_records_are_told_as_they_are_summed():
     """The features' row says the length, the grid and the normalisation of the plan."""
     assert "each record brought to length 1 (centred-unit), on a grid of 1024 steps" in explained()["features"]
-    assert "length 1 (unit)" in explained(normalisation=Normalisation.UNIT, centre=0.5)["features"]
+    assert "length 1 (unit)" in explained(normalise=Normalisation.UNIT, centre=0.5)["features"]
     assert "joint length ≤ 2.5, on a grid of 65536 steps" in explained(**EXACT, radius=2.5)["features"]
 
 
@@ -235,7 +235,7 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
 
 def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
-    exact = make_setup(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
+    exact = make_setup(4, class_gate=1, normalise=Normalisation.CENTRED_UNIT, **EXACT)
     assert doubts_of(make_setup(4)) == doubts_of(exact) == []
 
 

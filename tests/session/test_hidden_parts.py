@@ -41,7 +41,7 @@ def test_parts_of_classes_need_a_gate(method: str, parameters: tuple[tuple[str, 
     for gate in (0, 1):
         with pytest.raises(BadInput, match=r"a class gate of two honest clients.*give a class gate of 2"):
             planned(method, parameters, protection=protection, class_gate=gate, **EXACT)
-    assert planned(method, parameters, protection=protection, class_gate=2, **EXACT).method.class_threshold == 4
+    assert planned(method, parameters, protection=protection, class_gate=2, **EXACT).method.traits.class_threshold == 4
 
 
 @pytest.mark.parametrize(("method", "parameters"), [each for each in PARTS if ("keep", 0.5) not in each[1]])
@@ -53,10 +53,10 @@ def test_noise_hides_parts(method: str, parameters: tuple[tuple[str, Any], ...])
 @pytest.mark.parametrize(("method", "parameters"), PARTS)
 def test_where_nobody_is_hidden_no_part_is(method: str, parameters: tuple[tuple[str, Any], ...]) -> None:
     """Under no protection every vector is in clear anyway."""
-    assert planned(method, parameters, protection="none", **EXACT).method.class_threshold == 0
+    assert planned(method, parameters, protection="none", **EXACT).method.traits.class_threshold == 0
 
 
 @pytest.mark.parametrize(("method", "parameters"), WHOLE)
 def test_whole_classes_need_no_gate(method: str, parameters: tuple[tuple[str, Any], ...]) -> None:
     """As the defaults have it, so that a plan without a gate can be made of every method."""
-    assert planned(method, parameters, **EXACT).method.class_threshold == 0
+    assert planned(method, parameters, **EXACT).method.traits.class_threshold == 0

@@ -53,7 +53,7 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
 @pytest.mark.parametrize("noise", [NoiseFrom.AGGREGATOR, None])
 def test_no_share_where_the_plan_asks_for_none(noise):
     """Without noise, and where an aggregator adds it, the contribution is the exact sum and no randomness is used."""
-    none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
+    none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.UNIT}
     setup = make_setup(noise=noise) if noise else make_setup(**none)
     records = some_records(setup)
     assert np.array_equal(contribution_of(setup, records, None).vector, exact(setup, records))  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_noise_is_drawn_before_the_records_are_touched():
 @pytest.mark.parametrize("normalisation", [Normalisation.UNIT, Normalisation.CENTRED_UNIT])
 def test_every_record_is_bounded_before_the_sum(adjacency, normalisation):
     """Records whose lengths span twelve powers of ten each move the sum by no more than the promised μ."""
-    check_record_is_bounded(make_setup(adjacency=adjacency, normalisation=normalisation))
+    check_record_is_bounded(make_setup(adjacency=adjacency, normalise=normalisation))
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
@@ -135,7 +135,7 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
 
 def test_bad_records_are_refused_without_noise():
     """Where nothing is hidden, a record without a direction is refused and named."""
-    none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+    none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
     setup = make_setup(**none)
     with pytest.raises(BadRecord, match="row 2: the feature vector has no direction"):
         local(setup, np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]]), np.zeros(2))

@@ -340,9 +340,7 @@ def test_an_autoencoder_that_fails_on_a_record(tmp_path: Path, monkeypatch: pyte
     worst = latents.pixels_of(images[PLACE : PLACE + 1])
     for file, rows in (("good", others), ("more", np.full(N + 1, True))):
         np.savez(tmp_path / file, images=images[rows], labels=labels[rows])
-    setup = setup_of(
-        PublicData.of_shape(images.shape[1:], CLASSES), backbone=backbone, normalisation=Normalisation.UNIT
-    )
+    setup = setup_of(PublicData.of_shape(images.shape[1:], CLASSES), backbone=backbone, normalise=Normalisation.UNIT)
 
     def to_latents(vae: Any, pixels: torch.Tensor) -> Any:
         if (pixels.numpy() == worst).all():
@@ -355,7 +353,7 @@ def test_an_autoencoder_that_fails_on_a_record(tmp_path: Path, monkeypatch: pyte
 
 def test_a_failing_record_is_no_zero(codes: str) -> None:
     """Around a centre, where features of zero would count, a record on which the program fails counts for nothing."""
-    chosen = {"normalisation": Normalisation.UNIT, "centre": 0.5}
+    chosen = {"normalise": Normalisation.UNIT, "centre": 0.5}
     setup = setup_of(PublicData.of_shape((4,), CLASSES), backbone=codes, **chosen)
     assert check_one_more(setup, *with_code(11), codes) == -1
 

@@ -297,7 +297,7 @@ def test_plan_of_any_finite_promise_has_a_cost():
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_more_records_than_fit_are_not_stated(epsilon):
     """A plan that states more records than all its clients may have together is refused with the most that they may."""
-    promise = {} if epsilon < math.inf else {"delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
+    promise = {} if epsilon < math.inf else {"delta": None, "adjacency": None, "normalise": Normalisation.UNIT}
     setup = make_setup(epsilon=epsilon, at_least=5 * 64, **promise)
     with pytest.raises(BadInput, match=r"at least 321 records, but takes at most 64 of each of 5 .*state at most 320,"):
         make_setup(epsilon=epsilon, at_least=5 * 64 + 1, **promise)
@@ -382,7 +382,7 @@ def stages(setup: SessionSetup) -> list[SessionSetup]:
 @pytest.mark.parametrize("refine", [0, 1, 3])
 def test_rounds_are_counted(epsilon, refine):
     """A plan has one session more than refinement rounds; the last one knows that it is, and keeps plan and claim."""
-    exactly = {"delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+    exactly = {"delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
     setup = make_setup(epsilon=epsilon, refine=refine, **(exactly if math.isinf(epsilon) else {}))
     found = stages(setup)
     assert len(found) == setup.rounds == refine + 1

@@ -20,8 +20,7 @@ from secagg.privacy.gaussian import mu_of
 from secagg.session.explanation import explain, noise_in_records
 from tests.experiments.test_sweep import dataset
 from tests.worlds.setups import DELTA, IN_SUMS, make_setup
-from threat_models.estimation import second_opinion
-from threat_models.estimation.recomputation import epsilon_of, honest_shares
+from threat_models.estimation.recomputation import epsilon_of, honest_shares, second_opinion
 
 ROUNDS, STEPS, RATE, WIDTH = 2, 2, 0.3, 8
 PARAMETERS = {"rounds": ROUNDS, "steps": STEPS, "sampling": RATE, "width": WIDTH, "sum_share": 0.6}

@@ -1,7 +1,7 @@
 """The session of a single transcript."""
 
 from secagg.verification.verification import NOTHING_BROUGHT
-from threat_models.evidence import read_sessions
+from threat_models.evidence.transcripts import read_sessions
 
 
 def read_session(path, trust=NOTHING_BROUGHT):

@@ -20,11 +20,10 @@ from tests.threat_models.attacks.sums import plan_of, records_of
 from tests.threat_models.backbones import ResNet18
 from threat_models.attacks.gaussian_likelihood import MOMENTS, fit, total
 from threat_models.attacks.membership.metrics import Scores
-from threat_models.attacks.reconstruction.granularity import CLASS, RAW
-from threat_models.attacks.reconstruction.inversion import choose_inverter, score
+from threat_models.attacks.reconstruction.inversion import CLASS, RAW, choose_inverter, score
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
 from threat_models.evidence.simulation import join_records
-from threat_models.report.png import png
+from threat_models.report.html import png
 from threat_models.session import Knowledge, Records
 
 CLASSES, CLIENTS, EACH = 10, 10, 50

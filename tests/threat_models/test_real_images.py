@@ -18,7 +18,7 @@ from threat_models.attacks.reconstruction.image_prior import deep_image_prior
 from threat_models.attacks.reconstruction.inversion import choose_inverter, examine, score
 from threat_models.evidence.simulation import join_records
 from threat_models.findings import Verdict
-from threat_models.report.png import png
+from threat_models.report.html import png
 from threat_models.session import Knowledge
 
 CLIENT = "N, A and B of its client"

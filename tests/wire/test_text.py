@@ -1,18 +1,19 @@
 """The readable form carries exactly the value, and is read strictly."""
 
 import json
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.agreement.plan import Plan
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.errors import MalformedMessage
 from secagg.protection.masking.messages import Endorsement
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.wire import encode, from_json, to_json
+from secagg.wire import encode, from_json, plain, plain_fields, to_json
 from tests.vectors.files import load
 from tests.wire.values import CLASSES, FEWER, exact_plans, values
 
@@ -115,3 +116,27 @@ def test_infinity_is_written_as_a_word(plan: Plan) -> None:
     assert json.loads(text)["epsilon"] == "inf"
     changed = json.loads(text) | {"centre": 3}
     assert from_json(Plan, json.dumps(changed)) == replace(plan, centre=3.0)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value with one of each kind that JSON does not have."""
+
+    number: float
+    limits: tuple[float, ...]
+    by: NoiseFrom
+    digest: bytes = b"\x01"
+
+    @property
+    def half(self) -> float:
+        """A property, which is in the object by name alone."""
+        return self.number / 2
+
+
+def test_values_become_json() -> None:
+    """What JSON cannot hold becomes words, lists and null; the keys are the fields, renamed or left out as asked."""
+    sample = Sample(2.0, (-math.inf, math.inf, math.nan), NoiseFrom.CLIENT)
+    whole = {"number": 2.0, "limits": ["-inf", "inf", None], "by": "client", "digest": "01"}
+    assert plain({"each": [sample]}) == {"each": [whole]}
+    assert list(plain_fields(sample, "half", without=["by", "digest"], value="number")) == ["value", "limits", "half"]
+    json.loads(json.dumps(plain(sample), allow_nan=False), parse_constant=pytest.fail)

@@ -27,7 +27,7 @@ from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
 
 DATA = PublicData("features", (6,), ("a", "b", "c"), None, None)
-NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalisation": None}
+NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalise": None}
 """Choices of a plan that promises something."""
 
 
@@ -105,7 +105,7 @@ class Consortium:
 def plan_for(roster: Roster, **choices: Any) -> Plan:
     """A fresh plan for made-up records, without noise unless chosen otherwise."""
     fixed: dict[str, Any] = {
-        "normalisation": Normalisation.CENTRED_UNIT,
+        "normalise": Normalisation.CENTRED_UNIT,
         "max_records": 64,
         "dropouts": int(len(roster.clients) > 3),
         "join_seconds": 10,

@@ -66,7 +66,7 @@ def may_move(session: Session, is_such: Callable[[ChainRound], bool]) -> bool:
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))
-    return method_of(session.plan).trains
+    return method_of(session.plan).traits.shares_one_model
 
 
 def is_one_chain(round_: Round | None) -> TypeGuard[ChainRound]:

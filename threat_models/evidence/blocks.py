@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from secagg.encoding import Block, Integers, Kind, Normalisation
 from secagg.plan_facts import SessionSetup
 from secagg.privacy import OpenedNoise
 from threat_models.estimation.noise_tests import chance_of_multiples
+from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
 
 KNOWN = {
@@ -124,6 +126,28 @@ def cell_names(setup: SessionSetup) -> tuple[str, ...]:
         for name in plan.classes
         for domain in domains or ("",)
         for slot in slots
+    )
+
+
+def session_of(setup: SessionSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
+    """The session of an opened sum (None: not at hand) over these members, with what else is `known` of it."""
+    names = setup.context.names
+    return Session(
+        plan=setup.plan,
+        clients=tuple(names[member] for member in setup.context.clients),
+        members=tuple(names[member] for member in members),
+        release={} if opened is None else blocks_of(setup, opened),
+        noise=noise_of(setup, len(members)),
+        claim=setup.sum_claim,
+        calibration=setup.calibration,
+        round=setup.round,
+        cells=cell_names(setup),
+        is_shown=setup.shows_sum,
+        number=setup.number,
+        ciphertexts=ciphertexts_of(setup),
+        flaws=() if opened is None else flaws_of(setup, opened, len(members)),
+        consortium=len(setup.roster.clients),
+        **known,
     )
 
 

@@ -21,8 +21,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.session import LocalRecords, Pipeline
 from secagg.system.files import private_folder, write_synced
-from threat_models.estimation import Canaries, draw_canaries
-from threat_models.estimation.canaries import fair_coins
+from threat_models.estimation.canaries import Canaries, draw_canaries, fair_coins
 from threat_models.evidence.simulation import main_session, records_of
 from threat_models.session import Records, Session
 

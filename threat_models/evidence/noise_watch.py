@@ -144,7 +144,7 @@ class NoiseWatch:
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
         if spec.per is Unit.CLIENT:
             found = longest_of(made, spec)
-        if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
+        if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
             domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)

@@ -17,8 +17,7 @@ from methods import method_of
 from methods.round import Local
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained, parities_agree
-from threat_models.estimation.chi_square import Part, measure_variance
-from threat_models.report.session_noise import SessionNoise
+from threat_models.estimation.chi_square import Part, SessionNoise, measure_variance
 from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
 
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
@@ -147,7 +146,7 @@ def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator
     records = _most_records(session)
     known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
     blocks: Blocks = {}
-    if noisy.round is not None and len(known) and not method_of(session.plan).reads_inputs:
+    if noisy.round is not None and len(known) and not method_of(session.plan).traits.reads_inputs:
         local = Local(known.examples, len(session.plan.classes), session.plan.grid)
         blocks = noisy.round.contribute(local).blocks
     for sample in noisy.samples:

@@ -21,8 +21,9 @@ from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
-from secagg.features import Encoder, FeatureMap
+from secagg.features import Encoder, FeatureMap, Latents
 from secagg.features.program import Program
+from secagg.generation import GenerationSettings, generate
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts import SessionSetup
@@ -33,18 +34,8 @@ from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.evidence.blocks import (
-    assign_cells,
-    blocks_of,
-    cell_names,
-    flaws_of,
-    keep_counted,
-    noise_of,
-    noisy_sum_of,
-)
-from threat_models.evidence.generated import generating
+from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.noise_watch import NoiseWatch
-from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
 
 CANDIDATES = 2000
@@ -148,14 +139,10 @@ def _session(
     head: Released | None = None,
 ) -> Session:
     names = setup.context.names
-    return Session(
-        plan=setup.plan,
-        clients=tuple(names[member] for member in setup.context.clients),
-        members=tuple(names[member] for member in members),
-        release=blocks_of(setup, total),
-        noise=noise_of(setup, len(members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+    return session_of(
+        setup,
+        members,
+        total,
         head=head,
         messages=tuple(
             Message(names[member], "server", "all that it sends", size, place)
@@ -164,13 +151,6 @@ def _session(
         ),
         uploads={},
         contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
-        round=setup.round,
-        cells=cell_names(setup),
-        is_shown=setup.shows_sum,
-        number=setup.number,
-        ciphertexts=ciphertexts_of(setup),
-        flaws=flaws_of(setup, total, len(members)),
-        consortium=len(setup.roster.clients),
     )
 
 
@@ -210,7 +190,7 @@ def _knowledge(
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    reads = setup.method.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
+    reads = setup.method.traits.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
     encoder = cast.features.map.encoder if reads else None
     members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
@@ -243,7 +223,7 @@ def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records)
         for own in clients:
             found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
         return _added(found, members, session, -1)
-    if not setup.spec.is_additive or setup.method.reads_inputs:
+    if not setup.spec.is_additive or setup.method.traits.reads_inputs:
         return None
     grid, classes = setup.plan.grid, len(setup.plan.classes)
     parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]
@@ -318,3 +298,22 @@ def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
     """Images (n, h, w, c) uint8 of inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1]."""
     pixels = inputs if inputs.dtype == np.uint8 else np.rint(255 * np.clip(inputs, 0, 1)).astype(np.uint8)
     return pixels[..., None] if pixels.ndim == 3 else pixels
+
+
+SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
+"""From the middle of the schedule, where more of the means is left than the server may start with."""
+
+
+def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None:
+    """A function from means to features (m, d) and classes (m,) of pictures; None for other backbones."""
+    latents = features.backbone
+    if not isinstance(latents, Latents) or features.expansion is not None:
+        return None
+
+    def apply(means: SlotMeans) -> tuple[NDArray[np.float64], Integers]:
+        made = generate(latents, means, SETTINGS)
+        grey = made.pixels.mean(axis=3).round().astype(np.uint8)
+        pixels = made.pixels if latents.input_shape[2:] == (3,) else grey.reshape(-1, *latents.input_shape)
+        return latents.extract(pixels), made.labels
+
+    return apply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +27,10 @@ from secagg.transcript import Record, payload_of, peek
 from secagg.verification.links import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.verification.vouching import Trust
-from threat_models.evidence.blocks import (
-    assign_cells,
-    blocks_of,
-    cell_names,
-    flaws_of,
-    keep_counted,
-    noise_of,
-    noisy_sum_of,
-)
+from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
-from threat_models.evidence.splits import ciphertexts_of
+from threat_models.report.content import Input
 from threat_models.session import (
     SOMEBODY,
     Blocks,
@@ -77,32 +70,20 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
     _require_whole(proved)
-    names = setup.context.names
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     opened = _opened(setup, path.parent, outcome)
-    uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
-    return Session(
-        plan=setup.plan,
-        clients=tuple(names[member] for member in setup.context.clients),
-        members=tuple(names[member] for member in outcome.members),
-        release={} if opened is None else blocks_of(setup, opened),
-        noise=noise_of(setup, len(outcome.members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+    uploads = _uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
+    return session_of(
+        setup,
+        outcome.members,
+        opened,
         head=_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
-        round=setup.round,
-        cells=cell_names(setup),
-        is_shown=setup.shows_sum,
-        number=setup.number,
-        ciphertexts=ciphertexts_of(setup),
-        flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
-        consortium=len(setup.roster.clients),
         noisy_sums=() if opened is None else (noisy_sum_of(setup, opened, len(outcome.members)),),
         sums=setup.rounds,
         role=role,
@@ -257,3 +238,31 @@ def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, .
             size += sum(each.length for named in payload_of(body, Outcome).attached for each in named)
         found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
     return tuple(found)
+
+
+def input_of(role: str, source: str, records: int) -> Input:
+    """Name, digest and number of records of a file, a folder or a bundled data set.
+
+    A path below the working folder is named from there, any other by its last two parts. A folder's digest is that of
+    a line for each of its files, in order: digest, two spaces, path within (as `sha256sum` prints them).
+    """
+    path = Path(source)
+    if not path.exists():
+        return Input(role, source, "", records)
+    return Input(role, _name_of(path), _digest(path), records)
+
+
+def _name_of(path: Path) -> str:
+    whole, here = path.resolve(), Path.cwd().resolve()
+    if whole.is_relative_to(here) and whole != here:
+        return whole.relative_to(here).as_posix()
+    return "/".join(whole.parts[1:][-2:])
+
+
+def _digest(path: Path) -> str:
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        lines = [f"{_digest(each)}  {each.relative_to(path).as_posix()}\n" for each in files]
+        return sha256("".join(lines).encode()).hexdigest()
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

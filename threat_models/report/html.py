@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,11 +17,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from secagg.errors import BadInput
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
 from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, Change, GateLine, Outcome, State
 from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
-from threat_models.report.png import png
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
 from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
@@ -189,3 +191,26 @@ def _side_by_side(report: AuditReport) -> list[tuple[str, list[tuple[str, Pictur
         )
         for attack in _in_order(report, findings)
     ]
+
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+COLOUR_TYPES = {1: 0, 3: 2}
+"""PNG's number for grey and for RGB, by channels."""
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """A grey (h, w) or (h, w, 1) or an RGB (h, w, 3) image, uint8. Raises BadInput for anything else.
+
+    PNG specification, third edition, W3C 2025, sections 5 and 11.
+    """
+    pixels = image[..., None] if image.ndim == 2 else image
+    if image.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in COLOUR_TYPES or not image.size:
+        raise BadInput(f"a picture of shape {image.shape} and type {image.dtype} is no 8-bit image")
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
@@ -12,15 +12,15 @@ from importlib.metadata import version
 from methods.own_models.own_projection import OwnProjection
 from secagg.agreement.plan import Plan
 from secagg.privacy.claim import shown
-from threat_models.attacks.unread import HALF_READ, READ
-from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
-from threat_models.estimation.chi_square import SHORT_LEVEL
+from threat_models.attacks.targets import HALF_READ, READ
+from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
+from threat_models.estimation.one_run_audit import OneRunBound
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
+from threat_models.estimation.rerelease import EpsilonBound, audit_release
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
-from threat_models.report.session_noise import SessionNoise
-from threat_models.session import Provenance, Session
+from threat_models.session import Session
 
 RELEASES = 20_000
 LEVEL = 0.001
@@ -50,11 +50,7 @@ SIMULATED_LIMITS = (
 
 
 def subject_of(
-    sessions: Sequence[Session],
-    known: int | None,
-    settings: Mapping[str, str],
-    transcripts: Mapping[str, str],
-    provenance: Sequence[Provenance] = (),
+    sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
     """What was audited; the number of records is the least that was opened, else the `known` one.
 
@@ -65,12 +61,13 @@ def subject_of(
     is_noisy = bool(opened) and any(session.noise is not None for session in sessions)
     if is_noisy and known is not None:
         records, is_noisy = known, False
+    proved = [(each.provenance, each.transcript_sha256) for each in recorded if each.provenance is not None]
     return Subject(
         protection=sessions[0].plan.protection,
         records=records,
         dimension=sessions[0].plan.dimension,
-        transcripts=tuple(transcripts.items()),
-        provenance=tuple(provenance),
+        transcripts=tuple({each.transcript: digest for each, digest in proved}.items()),
+        provenance=tuple(each for each, _ in proved),
         settings=settings,
         is_noisy=is_noisy,
         unread=_unread(sessions, is_half=False),

@@ -267,8 +267,8 @@ ENTRIES = (
     PlantedFault(
         "diverged with every seed",
         "A cell says that training diverged only where it did with every seed.",
-        "secagg.experiments.tables:_cell_text",
-        (("[DIVERGED] if any(", "[DIVERGED] if all("),),
+        "secagg.experiments.summary:Group.diverged",
+        (("return any(", "return all("),),
         (f"{SUMMARY}::test_diverged_training_is_marked",),
     ),
     PlantedFault(

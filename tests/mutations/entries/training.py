@@ -245,7 +245,7 @@ DISTILLATION = (
         "FedDAT's teacher learns after the student's step",
         "The teacher learns from the student as it is after its step.",
         "secagg.networks.distillation:_train_batch",
-        (("program.divergence(told[0], z))", "program.divergence(program.student(leaves, x).detach(), z))"),),
+        (("program.divergence(told[0], z)", "program.divergence(program.student(leaves, x).detach(), z)"),),
         BOTH_STEPS,
     ),
     PlantedFault(

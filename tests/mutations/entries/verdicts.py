@@ -45,14 +45,14 @@ ENTRIES = (
     PlantedFault(
         "thirty percent too small is enough",
         "Noise counts as enough whose σ is 30 % too small.",
-        "threat_models.report.session_noise",
+        "threat_models.estimation.chi_square",
         (("0.8**2", "0.7**2"),),
         (f"{SESSION_NOISE}::test_noise_twenty_percent_too_small_is_never_enough",),
     ),
     PlantedFault(
         "enough by the ratio",
         "Noise is enough where its measured variance is, whatever the lower limit.",
-        "threat_models.report.session_noise:SessionNoise.is_enough",
+        "threat_models.estimation.chi_square:SessionNoise.is_enough",
         (("<= self.low <= 1", "<= self.ratio and self.low <= 1"),),
         (GATE + "::test_noise_of_the_session_is_judged_by_its_limits",),
     ),
@@ -160,7 +160,7 @@ ENTRIES = (
     PlantedFault(
         "unread blocks of the last sum alone",
         "Blocks of earlier sums that no attack reads are not named.",
-        "threat_models.attacks.unread:unread_in",
+        "threat_models.attacks.targets:unread_in",
         (("for each in (view, *view.earlier):", "for each in (view,):"),),
         (f"{UNREAD}::test_unread_blocks_are_those_of_sums_that_are_seen",),
     ),

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from secagg.protection.masking import binding
-from threat_models.active import PROBES, Probe, ProbeResult, make_finding, run_probe
 from threat_models.active.consortium import NOISY, Consortium
-from threat_models.active.probe import careless_control, honest_control
-from threat_models.active.run import HONEST
+from threat_models.active.probe import Probe, ProbeResult, careless_control, honest_control, make_finding, run_probe
+from threat_models.active.run import HONEST, PROBES
 from threat_models.active.stage import Cheat, play
 from threat_models.findings import Control, Verdict
 

@@ -7,7 +7,7 @@ from scipy.stats import norm
 from secagg.errors import BadInput
 from secagg.privacy import Mechanism
 from tests.threat_models.estimation.claims import claimed
-from threat_models.estimation import auc_ceiling, ceiling, roc_ceiling
+from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from secagg.errors import BadInput
-from threat_models.estimation import auc_interval, bonferroni, bootstrap, clopper_pearson, holm
+from threat_models.estimation.intervals import auc_interval, bonferroni, bootstrap, clopper_pearson, holm
 from threat_models.findings import Metric
 
 

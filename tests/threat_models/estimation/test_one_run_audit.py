@@ -14,10 +14,16 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Adjacency, Unit
 from tests.worlds.setups import make_setup
 from threat_models.attacks.gaussian_likelihood import MOMENTS, draw_noise, total
-from threat_models.estimation import Canaries, audit_canaries, bound_epsilon, canary_scores, draw_canaries
-from threat_models.estimation.one_run_audit import choose_guesses, p_value, record_epsilon
-from threat_models.evidence import plant
+from threat_models.estimation.canaries import Canaries, canary_scores, draw_canaries
+from threat_models.estimation.one_run_audit import (
+    audit_canaries,
+    bound_epsilon,
+    choose_guesses,
+    p_value,
+    record_epsilon,
+)
 from threat_models.evidence.blocks import noise_of
+from threat_models.evidence.canaries import plant
 from threat_models.session import Records, Session
 
 SETUP = make_setup(dimension=256, classes=4, epsilon=8.0)

@@ -12,8 +12,7 @@ from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
 from tests.threat_models.estimation.claims import DELTA, claimed, of_clients, several
 from tests.worlds.rosters import make_roster
-from threat_models.estimation import second_opinion
-from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
+from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, second_opinion
 
 
 @pytest.mark.parametrize(("epsilon", "exact"), [(0.5, 7.032), (1, 3.731), (2, 1.994), (4, 1.081), (8, 0.600)])

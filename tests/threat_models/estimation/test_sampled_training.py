@@ -11,9 +11,7 @@ from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, SampledSteps, TrainingCost
 from secagg.randomness import OperatingSystem
 from tests.worlds.rosters import make_roster
-from threat_models.estimation import second_opinion
-from threat_models.estimation.recomputation import gaussian_epsilon
-from threat_models.estimation.sampled_training import sampled_epsilon
+from threat_models.estimation.recomputation import gaussian_epsilon, sampled_epsilon, second_opinion
 
 DELTA = 1e-5
 

@@ -17,13 +17,15 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.targets import targets_in
-from threat_models.evidence import known_of, plant, rehearse
 from threat_models.evidence.blocks import assign_cells
+from threat_models.evidence.canaries import plant
+from threat_models.evidence.simulation import rehearse
+from threat_models.evidence.transcripts import known_of
 from threat_models.session import Records
 from threat_models.views import view_of
 
 SERVER = 0
-EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
 PLANS = {
     "fedtc": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2)), "refine": 0},
     "threshold": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2), ("threshold", 0.5)), "class_gate": 1},

@@ -16,17 +16,16 @@ from secagg.session import read_records
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
-from threat_models.estimation import audit_canaries
-from threat_models.evidence import canaries_of, plant, prepare
-from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
+from threat_models.estimation.one_run_audit import audit_canaries
+from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE, canaries_of, plant, prepare
 from threat_models.session import Records
 
 GRIDS = [Normalisation.NONE, Normalisation.UNIT, Normalisation.CENTRED_UNIT]
 
 
-def plan_of(normalisation=Normalisation.CENTRED_UNIT, **choices):
+def plan_of(normalise=Normalisation.CENTRED_UNIT, **choices):
     """A plan for 64 features, without noise."""
-    radius = 10.0 if normalisation is Normalisation.NONE else None
+    radius = 10.0 if normalise is Normalisation.NONE else None
     chosen = {
         "epsilon": float("inf"),
         "delta": None,
@@ -35,7 +34,7 @@ def plan_of(normalisation=Normalisation.CENTRED_UNIT, **choices):
         "radius": radius,
         **choices,
     }
-    return make_setup(4, dimension=64, normalisation=normalisation, **chosen)
+    return make_setup(4, dimension=64, normalise=normalise, **chosen)
 
 
 def own_data(path, count=40, dimension=64, seed=1):
@@ -81,7 +80,7 @@ def test_coins_differ_from_file_to_file(tmp_path):
 def test_canaries_of_a_real_session_are_found(tmp_path):
     """From the server's transcript, knowing one member's own records, all canaries of an exact masked sum are told."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None}
-    grid = {"normalisation": Normalisation.CENTRED_UNIT, "max_records": 128}
+    grid = {"normalise": Normalisation.CENTRED_UNIT, "max_records": 128}
     world = SimulatedFederation.of(tmp_path, refine=0, dimension=64, **exact, **grid)
     setup = world.setup
     members = {}

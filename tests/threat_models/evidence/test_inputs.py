@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from threat_models.evidence.inputs import input_of
+from threat_models.evidence.transcripts import input_of
 
 
 def test_file_is_named_by_its_place_and_digest(tmp_path, monkeypatch):

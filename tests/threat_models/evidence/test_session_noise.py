@@ -25,7 +25,7 @@ MEMBERS, EACH, DIMENSION = 4, 200, 128
 @cache
 def plan_of(**choices):
     """A plan of one sum about centred records of length 1, ε = 2; and the records of its members and of strangers."""
-    usual = {"dimension": DIMENSION, "epsilon": 2.0, "max_records": 256, "normalisation": Normalisation.CENTRED_UNIT}
+    usual = {"dimension": DIMENSION, "epsilon": 2.0, "max_records": 256, "normalise": Normalisation.CENTRED_UNIT}
     setup = make_setup(MEMBERS, **{**usual, **choices})
     clients = [some_records(setup, EACH, seed=member) for member in setup.roster.clients]
     return setup, clients, [some_records(setup, EACH, seed=100 + place) for place in range(2)]
@@ -115,7 +115,7 @@ def test_noise_of_aggregators_counts_once_for_each_of_them():
 @pytest.mark.parametrize("factor", [1.0, 0.7])
 def test_nothing_is_said_where_nothing_is_zero(factor):
     """Without zero sums and without all records an honest and a broken session get the same words."""
-    found = measured(factor, 1, normalisation=Normalisation.UNIT)
+    found = measured(factor, 1, normalise=Normalisation.UNIT)
     assert (found.is_known, found.is_short, found.is_enough, found.sentence) == (False, False, False, UNKNOWN)
     assert (math.isnan(found.ratio), found.low, found.high) == (True, 0.0, math.inf)
 
@@ -197,7 +197,7 @@ def test_rounding_is_bounded_for_all_that_may_be_summed(is_counted):
 
 def test_gradients_show_their_noise_whatever_the_records():
     """Sums that are zero for any record are there where records are not centred, and no others are."""
-    setup = make_setup(MEMBERS, refine=1, normalisation=Normalisation.UNIT)
+    setup = make_setup(MEMBERS, refine=1, normalise=Normalisation.UNIT)
     later = setup.later(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment(1, bytes(32))))
     names = [
         [sample.rule.block for sample in noisy_sum_of(each, np.zeros(each.layout.length, np.int64), MEMBERS).samples]
@@ -260,7 +260,7 @@ def test_missing_records_of_one_class_do_not_pass_for_noise(missing, monkeypatch
 @pytest.mark.parametrize("norm", [Normalisation.UNIT, Normalisation.CENTRED_UNIT])
 def test_parities_show_that_noise_was_left_out(norm):
     """Squares and what is squared are odd together: a sum without noise shows it though none of its sums is zero."""
-    found = measured(0.0, 1, normalisation=norm)
+    found = measured(0.0, 1, normalise=norm)
     assert (found.is_short, found.is_enough) == (True, False)
     assert found.sentence.startswith("There is less noise in the sum than planned: ")
 

@@ -20,7 +20,7 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.audit import examine
-from threat_models.evidence import known_of, of_plans
+from threat_models.evidence.transcripts import known_of, of_plans
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Knowledge, Records
 from threat_models.views import missing_from, view_of
@@ -200,7 +200,7 @@ def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
 def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict, why):
     """Who holds a class no transcript of an exact sum shows: small cells fail under a gate and are open without."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "colluders": 1}
-    world = SimulatedFederation.of(tmp_path, **exact, **choices, normalisation=Normalisation.CENTRED_UNIT)
+    world = SimulatedFederation.of(tmp_path, **exact, **choices, normalise=Normalisation.CENTRED_UNIT)
     sessions = [read_session(path) for path in world.transcripts(SERVER, asyncio.run(run_federation(world)).stages)]
     assert not sessions[-1].contributions
     view = view_of(sessions[-1], adversary_named("curious_server"))

@@ -11,6 +11,7 @@ from threat_models.attacks.membership.aggregate import INFORMED
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
 from threat_models.attacks.reconstruction.unmixing import COSINE, FOUND
+from threat_models.estimation.chi_square import SessionNoise
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Picture, Series, Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.report.content import (
@@ -24,7 +25,6 @@ from threat_models.report.content import (
     Promise,
     Subject,
 )
-from threat_models.report.session_noise import SessionNoise
 from threat_models.session import Provenance
 
 CP = "Clopper-Pearson, 95 %"

@@ -13,9 +13,8 @@ from PIL import Image
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
 from threat_models.findings import Curve, Series
-from threat_models.report.axis import Axis
-from threat_models.report.png import png
-from threat_models.report.svg import curve_svg, interval_svg
+from threat_models.report.html import png
+from threat_models.report.svg import Axis, curve_svg, interval_svg
 
 fromstring = ElementTree.fromstring  # of what the code under test wrote
 FLOATS = st.floats(-1e6, 1e6, allow_subnormal=False)

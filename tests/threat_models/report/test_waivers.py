@@ -10,6 +10,7 @@ import pytest
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
+from threat_models.estimation.chi_square import SessionNoise
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import Outcome, State
 from threat_models.report.first_page import verdict_in_words
@@ -18,7 +19,6 @@ from threat_models.report.gate_evaluation import UNWAIVABLE, judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import SCHEMA, as_json
 from threat_models.report.sarif import as_sarif
-from threat_models.report.session_noise import SessionNoise
 from threat_models.report.summary import as_text
 
 TODAY = date(2026, 3, 1)

@@ -137,7 +137,7 @@ def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
     """What each member's known records would have sent in a round, by whoever starts there; {} where none can tell."""
     plan, owners = view.plan, np.array(knowledge.owners, dtype=object)
     members = [member for member in sorted(view.in_clear) if (owners == member).any()]
-    if view.round is None or len(members) < 2 or method_of(plan).reads_inputs:
+    if view.round is None or len(members) < 2 or method_of(plan).traits.reads_inputs:
         return {}
     found = {}
     for member in members:

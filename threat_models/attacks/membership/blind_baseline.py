@@ -1,4 +1,4 @@
-"""A classifier that sees the records and no sum: where it tells members from others, a test must do better to count.
+"""Run membership tests on matched candidates, and hold them against a classifier that sees the records and no sum.
 
 Records that took part and records that did not are often of two populations, such as two hospitals or two years, and a
 membership test tells the populations. Das, Zhang & Tramèr 2024 ("Blind baselines beat membership inference attacks for
@@ -7,10 +7,11 @@ foundation models"): a test counts where it does better than one that never saw 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from sklearn.linear_model import RidgeClassifier
@@ -19,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from secagg.privacy import PrivacyClaim
+from threat_models.attacks.attack import Progress, Run
 from threat_models.attacks.membership.metrics import (
     CHANCE,
     NOTABLE_AREA,
@@ -30,15 +32,19 @@ from threat_models.attacks.membership.metrics import (
     Scores,
     crosses,
     describe,
+    match_classes,
     measure,
+    pool_scores,
     roc,
     succeeds,
     withstands,
 )
-from threat_models.findings import Curve, Measure, Metric
+from threat_models.findings import Control, Curve, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import Records
+from threat_models.session import Knowledge, Records
+from threat_models.views import View
 
+T = TypeVar("T")
 BLIND = Metric(
     "blind_auc", "blind AUC, from the records alone", good="0.5: without the session they are not told apart"
 )
@@ -149,6 +155,11 @@ class Judged:
         """How well members are told by each test, as part of a sentence."""
         return "; ".join(f"{figures.words}, members are {describe(scores)}" for figures, scores in self.tests.items())
 
+    @property
+    def word(self) -> str:
+        """The same of the first test alone, without its name."""
+        return f"members are {describe(next(iter(self.tests.values())))}"
+
     def roc(self, title: str) -> Curve:
         """The tests' curves."""
         return roc(title, {figures.words: scores for figures, scores in self.tests.items()}, self.claim)
@@ -157,3 +168,97 @@ class Judged:
 def _append_squares(rows: Floats) -> Floats:
     """Features that show differences of spread, too."""
     return np.hstack([rows, rows**2])
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Candidates for an attack's tests of membership: members and others of one proportion in every class.
+
+    `public` are records that nobody had, of the same classes.
+    """
+
+    attack: str
+    view: View
+    knowledge: Knowledge
+    progress: Progress
+    public: Records = field(repr=False)
+    records: Records = field(repr=False)
+    is_member: Flags = field(repr=False)
+
+    @property
+    def outside(self) -> Records:
+        """The candidates that took no part."""
+        return self.records.take(~self.is_member)
+
+    def scored(self, values: Floats) -> Scores:
+        """What a test gave to the candidates (n,)."""
+        return Scores(values, self.is_member)
+
+    def say(self, sentence: str) -> Finding:
+        """Find that nothing can be said, and why."""
+        return Finding(self.attack, "", Verdict.INCONCLUSIVE, sentence)
+
+    def find(
+        self,
+        tests: Mapping[Figures, Scores],
+        controls: tuple[Control, ...],
+        sentence: str,
+        curve: str,
+        *,
+        succeeded: bool = False,
+        withstood: bool = True,
+        beside: tuple[Measure, ...] = (),
+        pointed: tuple[Measure, ...] = (),
+    ) -> Finding:
+        """Judge the tests beside a blind guess. `sentence` holds {words} or {word} of them (`Judged`), and {blind}.
+
+        The attack succeeded too where something `beside` the tests did; without `withstood` they say nothing of
+        protection. Measures `beside` them stand before those of the blind guess, those of what they `pointed` at after.
+        """
+        blind = Blind.of(self.records, self.is_member)
+        judged = Judged(tests, blind, self.view.claim)
+        return Finding(
+            self.attack,
+            "",
+            decide(succeeded or judged.succeeded, withstood and judged.withstood, controls),
+            sentence.format(words=judged.words, word=judged.word, blind=blind.sentence),
+            (*judged.measures, *beside, *blind.measures, *pointed),
+            (judged.roc(curve),),
+            controls=controls,
+        )
+
+
+def try_candidates(
+    attack: str, nothing: str, material_of: Callable[[View], T | None], score: Callable[[T, Trial], Finding]
+) -> Run:
+    """Make the run of an attack that tells members from others of their class, by public records.
+
+    `material_of` takes from a view what it works on: None, with `nothing` as the reason, where it does not apply.
+    """
+
+    def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+        material, public = material_of(views[0]), knowledge.public
+        if material is None:
+            return Finding(attack, "", Verdict.NOT_APPLICABLE, nothing)
+        if public is None or not len(public):
+            why = "It takes public records to compare with, which were not given."
+            return Finding(attack, "", Verdict.INCONCLUSIVE, why)
+        rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
+        records, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+        return score(material, Trial(attack, views[0], knowledge, progress, public, records, is_member))
+
+    return run
+
+
+def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> tuple[Control, Control]:
+    """Judge the scores (n,) of several draws, in each of which the first `few` records are members.
+
+    These must be told from the others, and as many of the others, called members, must not.
+    """
+    drawn = tuple(draws)
+    true = [Scores(each, np.arange(len(each)) < few) for each in drawn]
+    false = [Scores(each[few:], np.arange(len(each) - few) < few) for each in drawn]
+    return (
+        Control(names[0], True, succeeds(pool_scores(true))),
+        Control(names[1], False, succeeds(pool_scores(false))),
+    )

@@ -16,10 +16,9 @@ import numpy as np
 from methods.training.chain import ChainRound
 from secagg.encoding import Grid
 from secagg.networks import TrainedModel
-from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.attack import Attack
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_controls, try_candidates
+from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
     Floats,
@@ -34,9 +33,8 @@ from threat_models.attacks.updates import (
     sums_of_rounds,
     trains_nothing,
 )
-from threat_models.findings import Control, Finding, Verdict, decide
-from threat_models.session import Knowledge, Records
-from threat_models.views import View
+from threat_models.findings import Control, Finding
+from threat_models.session import Records
 
 LOSSES = Figures("losses", "by losses along the rounds")
 GRADIENTS = Figures("gradients", "by gradients along the rounds")
@@ -78,36 +76,18 @@ def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats
     return total
 
 
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, name = views[0], MEMBERSHIP_TRAINING.name
-    rounds, public, grid = rounds_in(view), knowledge.public, view.plan.grid
-    if not rounds:
-        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move a model from a public state.")
-    if public is None or not len(public):
-        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
-    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
-    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
-    models = states_in(view)
-    tests = {LOSSES: Scores(score_by_losses(models, known, public, grid), is_member)}
-    progress(1, 3)
+def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
+    view, known, public, grid = trial.view, trial.records, trial.public, trial.view.plan.grid
+    tests = {LOSSES: trial.scored(score_by_losses(states_in(view), known, public, grid))}
+    trial.progress(1, 3)
     if moves := sums_of_rounds(view):
-        tests[GRADIENTS] = Scores(score_by_gradients(moves, known, public, grid), is_member)
-    progress(2, 3)
-    controls = _make_controls(rounds[0], known.take(~is_member), public, grid)
-    progress(3, 3)
-    how = f"From the models before and after {len(rounds)} of {count_rounds(view.plan)} rounds"
-    blind = Blind.of(known, is_member)
-    judged = Judged(tests, blind, view.claim)
+        tests[GRADIENTS] = trial.scored(score_by_gradients(moves, known, public, grid))
+    trial.progress(2, 3)
+    controls = _make_controls(rounds[0], trial.outside, public, grid)
+    trial.progress(3, 3)
+    how = f"From the models before and after {len(rounds)} of {count_rounds(view.plan)} rounds: {{words}}.{{blind}}"
     is_whole = len(rounds) == count_rounds(view.plan) and len(tests) == len(BOTH)
-    return Finding(
-        name,
-        "",
-        decide(judged.succeeded, is_whole and judged.withstood, controls),
-        f"{how}: {judged.words}.{blind.sentence}",
-        (*judged.measures, *blind.measures),
-        (judged.roc("Membership, from the rounds"),),
-        controls=controls,
-    )
+    return trial.find(tests, controls, how, "Membership, from the rounds", withstood=is_whole)
 
 
 def _make_controls(round_: ChainRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
@@ -118,18 +98,14 @@ def _make_controls(round_: ChainRound, outside: Records, public: Records, grid: 
     generator = np.random.default_rng(SEED)
     shuffled = replace(outside, labels=generator.permutation(outside.labels))
     few = min(CONTROL_RECORDS, len(outside) // 3)
-    true, false = [], []
-    for _ in range(CONTROL_CHAINS):
+
+    def draw() -> Floats:
         mixed = shuffled.take(generator.permutation(len(shuffled)))
         after = play(round_, mixed.take(slice(few)), CONTROL_ROUNDS, grid)
-        values = score_by_losses((round_.model, after.model), mixed, public, grid)
-        is_first = np.arange(len(mixed)) < few
-        true.append(Scores(values, is_first))
-        false.append(Scores(values[few:], is_first[: len(mixed) - few]))
-    pooled = (metrics.succeeds(metrics.pool_scores(each)) for each in (true, false))
+        return score_by_losses((round_.model, after.model), mixed, public, grid)
+
     names = f"{CONTROL_CHAINS} models trained on {few} records with labels at random", "other records, called theirs"
-    kinds = zip(names, (True, False), pooled, strict=True)
-    return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
+    return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), few)
 
 
 MEMBERSHIP_TRAINING = Attack(
@@ -137,7 +113,12 @@ MEMBERSHIP_TRAINING = Attack(
     "Membership of a record, from the rounds of training",
     "Nasr, Shokri & Houmansadr 2019; Yeom et al. 2018; Watson, Guo, Cormode & Sablayrolles 2022",
     (),
-    _run,
+    try_candidates(
+        "membership_training",
+        "No rounds move a model from a public state.",
+        lambda view: rounds_in(view) or None,
+        _score,
+    ),
     (*LOSSES.metrics, *GRADIENTS.metrics, BLIND),
     tells_members=True,
     trusts_owners=True,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,13 +21,21 @@ from methods.training.chain import MODEL, ChainRound
 from secagg.networks import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
+from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
-from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, moves_in, rounds_in, tunes_nothing
+from threat_models.attacks.updates import (
+    DIFFERENCE,
+    ONE_MEMBER,
+    Floats,
+    Moved,
+    beyond_class,
+    moves_in,
+    rounds_in,
+    tunes_nothing,
+)
 from threat_models.estimation.intervals import clopper_pearson
-from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
+from threat_models.findings import SHARE, Control, Finding, Metric, Verdict
 from threat_models.session import Knowledge, Records
 from threat_models.views import View
 
@@ -118,33 +127,48 @@ def questions_of(records: Records, tokens: int) -> np.ndarray[tuple[int, ...], n
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, name = views[0], ADAPTERS.name
-    rounds, public = rounds_in(view, of_adapters=True), knowledge.public
-    if not rounds:
-        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move an adapter.")
-    if public is None or not len(public) or public.prepared is None or knowledge.within is None:
+    public = knowledge.public
+    if rounds_in(views[0], of_adapters=True) and (public is None or public.prepared is None or not knowledge.within):
         told = "It takes the encoder and public pictures with texts, which were not given."
-        return Finding(name, "", Verdict.INCONCLUSIVE, told)
-    seen, moves = Seen.of(rounds, knowledge, public), moves_in(view, of_adapters=True)
-    rows = _some(knowledge)
-    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
-    tests = {LOSSES: Scores(_falls(seen, known, public), is_member)}
-    progress(1, 3)
+        return Finding(ADAPTERS.name, "", Verdict.INCONCLUSIVE, told)
+    return _RUN(views, knowledge, progress)
+
+
+def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
+    trial = _take_some(trial)
+    seen, moves = Seen.of(rounds, trial.knowledge, trial.public), moves_in(trial.view, of_adapters=True)
+    tests = {LOSSES: trial.scored(_falls(seen, trial.records, trial.public))}
+    trial.progress(1, 3)
     if shared := [each for each in moves if each.name != ONE_MEMBER]:
-        tests[ALONG] = Scores(_falls_along(seen, shared, known, public), is_member)
-    progress(2, 3)
-    named = _name_questions(seen, [each for each in moves if each.name == ONE_MEMBER], knowledge, public)
-    controls = _make_controls(seen, rounds[0], public)
-    progress(3, 3)
-    return _make_finding(Judged(tests, Blind.of(known, is_member), view.claim), named, controls)
+        tests[ALONG] = trial.scored(_falls_along(seen, shared, trial.records, trial.public))
+    trial.progress(2, 3)
+    named = _name_questions(seen, [each for each in moves if each.name == ONE_MEMBER], trial.knowledge, trial.public)
+    controls = _make_controls(seen, rounds[0], trial.public)
+    trial.progress(3, 3)
+    sentence, curve = "With a head of the adversary's own: {words}.", "Membership, from a shared adapter"
+    if named is None:
+        sentence += " No member's own update is seen: the sum does not say who asks what.{blind}"
+        return trial.find(tests, controls, sentence, curve, withstood=len(tests) == 2)
+    right, members, types = named
+    interval = clopper_pearson(right, members)
+    return trial.find(
+        tests,
+        controls,
+        f"{sentence} Of {members} members' own updates {right} name what the member asks, among {types} questions."
+        "{blind}",
+        curve,
+        succeeded=interval.low > 1 / types,
+        withstood=len(tests) == 2 and interval.high <= 1 / types,
+        beside=(interval.measure(QUESTION, baseline=1 / types),),
+    )
 
 
-def _some(knowledge: Knowledge) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The rows of some candidates, as many of members as of others in each class."""
-    rows = np.flatnonzero(metrics.match_classes(knowledge.candidates.labels, knowledge.is_member))
+def _take_some(trial: Trial) -> Trial:
+    """Some of the candidates, as many of members as of others."""
     generator = np.random.default_rng(SEED)
-    sides = [rows[knowledge.is_member[rows] == side] for side in (True, False)]
-    return np.concatenate([generator.permutation(side)[: MOST_RECORDS // 2] for side in sides])
+    sides = [np.flatnonzero(trial.is_member == side) for side in (True, False)]
+    rows = np.concatenate([generator.permutation(side)[: MOST_RECORDS // 2] for side in sides])
+    return replace(trial, records=trial.records.take(rows), is_member=trial.is_member[rows])
 
 
 def _falls(seen: Seen, records: Records, public: Records) -> Floats:
@@ -154,7 +178,7 @@ def _falls(seen: Seen, records: Records, public: Records) -> Floats:
         last = seen.losses(seen.states[-1], some)
         return seen.losses(seen.states[0], some) - last if len(seen.states) > 1 else -last
 
-    return _beyond(falls(records), records, falls(public), public)
+    return beyond_class(falls, records, public)
 
 
 def _falls_along(seen: Seen, moves: Sequence[Moved], records: Records, public: Records) -> Floats:
@@ -163,15 +187,7 @@ def _falls_along(seen: Seen, moves: Sequence[Moved], records: Records, public: R
     sums = [each for each in moves if each.name != DIFFERENCE]
     chosen = [*sums[:1], *sums[1:][-1:], *differences[-1:]][:MOST_MOVES]
     few = public.take(np.arange(min(len(public), MOST_RECORDS)))
-    total = sum(_beyond(seen.along(each, records), records, seen.along(each, few), few) for each in chosen)
-    return np.asarray(total)
-
-
-def _beyond(values: Floats, records: Records, usual: Floats, public: Records) -> Floats:
-    """Values (n,), less their mean over public records of the class; over all where there is none."""
-    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    beyond: Floats = values - np.array([means.get(label, usual.mean()) for label in records.labels])
-    return beyond
+    return np.asarray(sum(beyond_class(partial(seen.along, each), records, few) for each in chosen))
 
 
 def _name_questions(
@@ -225,31 +241,9 @@ def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Con
     return Control(names[0], True, succeeded=one), Control(names[1], False, succeeded=other)
 
 
-def _make_finding(judged: Judged, named: tuple[int, int, int] | None, controls: tuple[Control, ...]) -> Finding:
-    """What was found; it withstood where both tests of membership fail and no member's update is seen."""
-    found, succeeded, blind = list(judged.measures), judged.succeeded, judged.blind
-    sentence = f"With a head of the adversary's own: {judged.words}."
-    withstood = len(judged.tests) == 2 and judged.withstood
-    if named is not None:
-        right, members, types = named
-        interval = clopper_pearson(right, members)
-        found.append(interval.measure(QUESTION, baseline=1 / types))
-        sentence += f" Of {members} members' own updates {right} name what the member asks, among {types} questions."
-        succeeded = succeeded or interval.low > 1 / types
-        withstood = withstood and interval.high <= 1 / types
-    else:
-        sentence += " No member's own update is seen: the sum does not say who asks what."
-    return Finding(
-        ADAPTERS.name,
-        "",
-        decide(succeeded, withstood, controls),
-        f"{sentence}{blind.sentence}",
-        (*found, *blind.measures),
-        (judged.roc("Membership, from a shared adapter"),),
-        controls=controls,
-    )
-
-
+_RUN = try_candidates(
+    "adapters", "No rounds move an adapter.", lambda view: rounds_in(view, of_adapters=True) or None, _score
+)
 ADAPTERS = Attack(
     "adapters",
     "Membership and questions, from a shared adapter",

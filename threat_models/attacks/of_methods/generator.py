@@ -1,6 +1,6 @@
 """What has a shared generator of embeddings kept of members' records? Membership, and which records it points at.
 
-FRAug's generator (`fraug.py`) learns to make embeddings unlike those of the records that taught it (Chen et al.
+FRAug's generator learns to make embeddings unlike those of the records that taught it (Chen et al.
 2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
 farther from the generator's embeddings of its class than public records of that class do. Pointing: the records
 farthest from what it makes are taken for members'.
@@ -26,13 +26,13 @@ from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import GENERATOR
 from secagg.networks.programs import named_parameters
-from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.attack import Attack
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_controls, try_candidates
+from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
-from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records, Session
+from threat_models.findings import SHARE, Control, Finding, Metric
+from threat_models.session import Records
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -43,12 +43,13 @@ POINTED = Metric(
     SHARE,
     "{baseline}, the members' share of the candidates",
 )
+NOTHING = "No rounds move a generator of embeddings."
 DRAWS = 64
 """Embeddings of each class."""
 MOST_ROUNDS = 4
 """Rounds that are looked at, evenly spread, the last among them."""
 CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
-LIKE = ("variant", "norm", "generator_distance", "transfer_distance")
+LIKE = ("norm", "generator_distance", "transfer_distance")
 """Parameters that the control has of the plan: what is found out of one kind of training says nothing of another."""
 CONTROL_CHAINS = 32
 SEED = 20_230_804
@@ -73,7 +74,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
         row[: round_.state.size] = torch.tensor(round_.state.flat)
         parameters = named_parameters(whole, row)
         embedded = whole.classifier.learn(parameters, torch.from_numpy(inputs))
-        noise = round_.augmented.settings.noise(np.random.default_rng(SEED), DRAWS, whole.augmentation.latent)
+        noise = np.random.default_rng(SEED).standard_normal((DRAWS, whole.augmentation.latent), dtype=np.float32)
         for label in np.unique(records.labels):
             own = np.flatnonzero(records.labels == label)
             made = whole.augmentation.generate(parameters, torch.from_numpy(noise), torch.full((DRAWS,), int(label)))
@@ -93,35 +94,26 @@ def score(rounds: Sequence[AugmentedRound], records: Records, public: Records, g
     return total / max(1, len(rounds))
 
 
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, name = views[0], MEMBERSHIP_GENERATOR.name
-    rounds = [each for each in rounds_in(view) if _has_generator(each)]
-    public, grid = knowledge.public, view.plan.grid
-    if not rounds:
-        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move a generator of embeddings.")
-    if public is None or not len(public):
-        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
-    taught = [*rounds[1:], *_after(view, rounds[-1])] or rounds
-    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
-    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+def _score(rounds: list[AugmentedRound], trial: Trial) -> Finding:
+    plan, public = trial.view.plan, trial.public
+    taught = [*rounds[1:], *_after(trial.view, rounds[-1])] or rounds
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
-    tested = Scores(score([taught[place] for place in places], known, public, grid), is_member)
-    progress(1, 2)
-    controls = _make_controls(known.take(~is_member), public, grid, view.plan.method_parameters)
-    progress(2, 2)
-    is_whole = len(taught) == count_rounds(view.plan)
-    how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
-    blind = Blind.of(known, is_member)
-    judged = Judged({DISTANCES: tested}, blind, view.claim)
-    return Finding(
-        name,
-        "",
-        decide(judged.succeeded, is_whole and judged.withstood, controls),
-        f"{how}: members are {metrics.describe(tested)}.{blind.sentence}",
-        (*judged.measures, *blind.measures, *metrics.measure_pointed(tested, POINTED)),
-        (judged.roc("Membership, from the generator"),),
-        controls=controls,
+    tested = trial.scored(score([taught[place] for place in places], trial.records, public, plan.grid))
+    trial.progress(1, 2)
+    controls = _make_controls(trial.outside, public, plan.grid, plan.method_parameters)
+    trial.progress(2, 2)
+    return trial.find(
+        {DISTANCES: tested},
+        controls,
+        f"From the generators after {len(taught)} of {count_rounds(plan)} rounds: {{word}}.{{blind}}",
+        "Membership, from the generator",
+        withstood=len(taught) == count_rounds(plan),
+        pointed=metrics.measure_pointed(tested, POINTED),
     )
+
+
+def _rounds_with_generator(view: View) -> list[AugmentedRound] | None:
+    return [each for each in rounds_in(view) if _has_generator(each)] or None
 
 
 def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
@@ -137,21 +129,18 @@ def _make_controls(outside: Records, public: Records, grid: Grid, plan: Paramete
 
     It learns as the plan's does (`LIKE`), must be told from others, and another called it must not.
     """
-    generator, true, false = np.random.default_rng(SEED), [], []
+    generator = np.random.default_rng(SEED)
     dimension = outside.integers.shape[1]
     chosen = CONTROL | {name: plan[name] for name in LIKE}
     first = _augmented(method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels))
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
-    for _ in range(CONTROL_CHAINS):
+
+    def draw() -> Floats:
         mixed = halves[0].take(generator.permutation(len(outside)))
-        values = score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
-        is_first = np.arange(len(mixed)) < 1
-        true.append(Scores(values, is_first))
-        false.append(Scores(values[1:], is_first[: len(mixed) - 1]))
-    pooled = (metrics.succeeds(metrics.pool_scores(each)) for each in (true, false))
+        return score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
+
     names = f"{CONTROL_CHAINS} generators taught by one record each", "another record, called the one"
-    kinds = zip(names, (True, False), pooled, strict=True)
-    return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
+    return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), 1)
 
 
 def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
@@ -160,10 +149,6 @@ def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedR
     for _ in range(round_.rounds):
         states.append(_augmented(play(states[-1], own, 1, grid)))
     return states[1:]
-
-
-def _makes_nothing(session: Session) -> str:
-    return "" if may_move(session, _has_generator) else "No rounds move a generator of embeddings."
 
 
 def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
@@ -181,13 +166,13 @@ MEMBERSHIP_GENERATOR = Attack(
     "Membership of a record, from a shared generator of embeddings",
     "Hayes, Melis, Danezis & De Cristofaro 2019, of generators; here of FRAug's (Chen et al. 2023)",
     (),
-    _run,
+    try_candidates("membership_generator", NOTHING, _rounds_with_generator, _score),
     (*DISTANCES.metrics, BLIND, POINTED),
     tells_members=True,
     trusts_owners=True,
     limits=8,
     meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",
-    lacks=_makes_nothing,
+    lacks=lambda session: "" if may_move(session, _has_generator) else NOTHING,
 )
 """Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""

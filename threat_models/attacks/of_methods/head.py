@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.closed_form.fedcgs import FedCGS
+from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
 from secagg.heads import LinearHead
 from secagg.heads.linear import ABSENT_BIAS
-from secagg.networks import TrainedModel
+from secagg.networks import Program, TrainedModel, TrainingSettings, train
+from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress, Run
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.by_heart import ByHeart
-from threat_models.attacks.membership.leave_one_out import margins
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged, make_controls
 from threat_models.attacks.membership.metrics import Figures, Scores
-from threat_models.attacks.of_methods.lira import REMADE, SHADOWS, Recipe, head_scores, is_remade, losses, make_shadows
+from threat_models.attacks.of_methods.lira import (
+    REMADE,
+    SHADOWS,
+    Recipe,
+    head_scores,
+    is_remade,
+    losses,
+    make_shadows,
+    margins,
+)
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records, Released
@@ -131,7 +140,7 @@ def _unless_refused(name: str, title: str, run: Run) -> Run:
 def _recipe_of_controls(view: View) -> Recipe:
     """What makes heads that know a few records by heart: of this method, of this program, or of the simplest method."""
     if isinstance(view.head, TrainedModel):
-        return ByHeart.like(view.plan, view.head)
+        return MemorisingRecipe.like(view.plan, view.head)
     return (
         Recipe.of(view)
         if view.plan.method in REMADE
@@ -184,21 +193,13 @@ def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Co
     shuffled = Records(known.integers, generator.permutation(known.labels), known.features)
     few = _control_size(recipe, len(known))
     score = test(exact, shuffled, few)
-    true, false = [], []
-    for _ in range(CONTROL_HEADS):
+
+    def draw() -> Floats:
         order = generator.permutation(len(known))
-        values = score(exact.head_of(shuffled.take(order[:few])))[order]
-        others = values[few:]
-        true.append(Scores(values, np.arange(len(values)) < few))
-        false.append(Scores(others, np.arange(len(others)) < few))
-    return (
-        Control(
-            f"{CONTROL_HEADS} heads over {few} records with labels at random",
-            True,
-            metrics.succeeds(metrics.pool_scores(true)),
-        ),
-        Control("other records, called members of these", False, metrics.succeeds(metrics.pool_scores(false))),
-    )
+        return score(exact.head_of(shuffled.take(order[:few])))[order]
+
+    names = f"{CONTROL_HEADS} heads over {few} records with labels at random", "other records, called members of these"
+    return make_controls(names, (draw() for _ in range(CONTROL_HEADS)), few)
 
 
 def _control_size(recipe: Recipe, known: int) -> int:
@@ -248,3 +249,35 @@ LOSS_ENTROPY_GAPS = Attack(
     meaning="Whether somebody's record was among the data can be told from the scores that it gets.",
     remedy="Plan with a finite epsilon, or more records; give out classes in place of scores.",
 )
+
+
+START = bytes(32)
+EPOCHS, RATE, MOMENTUM = 200, 0.2, 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class MemorisingRecipe(Recipe):
+    """Makes models by another training than the plan's: exact, and on all records at once until they are known."""
+
+    program: Program | None = None
+
+    @classmethod
+    def like(cls, plan: Plan, model: TrainedModel) -> MemorisingRecipe:
+        """Models of the same program as one that a plan released."""
+        return cls(plan, program=model.program)
+
+    @property
+    def is_changed_by_record(self) -> bool:
+        """No: they are trained."""
+        return False
+
+    def head_of(self, records: Records, seed: int = 0) -> Released:
+        """Train from a public start."""
+        if self.program is None:
+            return super().head_of(records, seed)
+        settings = TrainingSettings(EPOCHS, RATE, max(1, len(records)), MOMENTUM)
+        inputs = (records.integers / self.plan.grid.unit(records.integers.shape[1])).astype(np.float32)
+        start = self.program.start(START)
+        return TrainedModel.of(
+            self.program, train(self.program, start, inputs, records.labels, settings, OperatingSystem())
+        )

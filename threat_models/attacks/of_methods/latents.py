@@ -20,11 +20,11 @@ from methods.gate import GatedRound
 from methods.slots.fedbip import FedBiP, SlotRound
 from secagg.encoding.layout import Integers
 from secagg.networks import SlotMeans
-from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.attack import Attack
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric
 from threat_models.session import Blocks, Knowledge, Records, Session
 from threat_models.views import View
 
@@ -106,36 +106,20 @@ def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records
     return np.where(np.isfinite(found), found, found[np.isfinite(found)].min(initial=0.0))
 
 
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, public, name = views[0], knowledge.public, REIDENTIFICATION_LATENTS.name
-    if not _opens_slots(view.round) or "release" not in view.sees:
-        return Finding(name, "", Verdict.NOT_APPLICABLE, "No sums of slots of latents are seen.")
-    if public is None or not len(public):
-        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
-    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
-    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
-    tested = Scores(score_slots(view.release, known, public), is_member)
-    progress(1, 3)
-    seen = _seen_pictures(view, knowledge)
-    pictured = Scores(score_pictures(seen, known), is_member) if seen is not None else None
-    progress(2, 3)
-    controls, published = _make_controls(public)
-    progress(3, 3)
-    blind = Blind.of(known, is_member)
-    judged = Judged({SLOTS: tested}, blind, view.claim)
+def _score(release: Blocks, trial: Trial) -> Finding:
+    known, public = trial.records, trial.public
+    tested = trial.scored(score_slots(release, known, public))
+    trial.progress(1, 3)
+    seen = _seen_pictures(trial.view, trial.knowledge)
     pointed = measure_pointed(tested, POINTED["slots"])
-    if pictured is not None:
-        pointed += measure_pointed(pictured, POINTED["generated"])
+    if seen is not None:
+        pointed += measure_pointed(trial.scored(score_pictures(seen, known)), POINTED["generated"])
+    trial.progress(2, 3)
+    controls, published = _make_controls(public)
+    trial.progress(3, 3)
     without = "" if seen is not None else " Without the diffusion model it generates nothing."
-    return Finding(
-        name,
-        "",
-        decide(judged.succeeded, judged.withstood, controls),
-        f"From slot sums members are {metrics.describe(tested)}.{blind.sentence}{without}",
-        (*judged.measures, *blind.measures, *pointed, *published),
-        (judged.roc("Re-identification, from slot sums"),),
-        controls=controls,
-    )
+    sentence, curve = f"From slot sums {{word}}.{{blind}}{without}", "Re-identification, from slot sums"
+    return trial.find({SLOTS: tested}, controls, sentence, curve, pointed=(*pointed, *published))
 
 
 def _opens_slots(round_: Any) -> bool:
@@ -185,7 +169,12 @@ REIDENTIFICATION_LATENTS = Attack(
     "Re-identification of pictures, from sums of latents and what is generated of them",
     "matched filters: Homer et al. 2008, of means; nearest neighbours: Chen et al. 2024, Section 5.5",
     (),
-    _run,
+    try_candidates(
+        "reidentification_latents",
+        "No sums of slots of latents are seen.",
+        lambda view: view.release if _opens_slots(view.round) and "release" in view.sees else None,
+        _score,
+    ),
     (*SLOTS.metrics, BLIND, *POINTED.values()),
     tells_members=True,
     trusts_owners=True,

@@ -19,21 +19,20 @@ from methods.round import Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
-from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.attack import Attack
 from threat_models.attacks.gaussian_likelihood import Noise
-from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.aggregate import make_sum_control, score_by_release
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
-from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
+from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
-from threat_models.findings import Control, Finding, Verdict, decide
+from threat_models.findings import Control, Finding
 from threat_models.session import OTHER, Knowledge, Records, Session
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
 LIKENESS = Figures("likeness", "by likeness to the prototypes")
-BOTH = (SUMS, LIKENESS)
+NOTHING = "Its sums hold no prototypes of projections."
 WEIGHT = "weight"
 """The projection's tensor."""
 
@@ -93,37 +92,20 @@ def score_by_likeness(models: Sequence[TrainedModel], records: Records, public: 
     return beyond_class(fit, records, public)
 
 
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, name = views[0], MEMBERSHIP_PROTOTYPES.name
-    rounds, public = prototype_rounds(view), knowledge.public
-    if not rounds:
-        return Finding(name, "", Verdict.NOT_APPLICABLE, "Its sums hold no prototypes of projections.")
-    if public is None or not len(public):
-        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
-    grid, models = view.plan.grid, [model for each in rounds if (model := model_after(each)) is not None]
+def _score(rounds: tuple[View, ...], trial: Trial) -> Finding:
+    plan, known, public = trial.view.plan, trial.records, trial.public
+    models = [model for each in rounds if (model := model_after(each)) is not None]
     if not models:
-        return Finding(name, "", Verdict.INCONCLUSIVE, "The prototypes that were opened give no model.")
-    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
-    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
-    tests = {SUMS: Scores(score_by_sums(rounds, models[0], known, public), is_member)}
-    progress(1, 3)
-    tests[LIKENESS] = Scores(score_by_likeness(models, known, public, grid), is_member)
-    progress(2, 3)
-    controls = _make_controls(rounds[0], models[0], knowledge)
-    progress(3, 3)
-    blind = Blind.of(known, is_member)
-    judged = Judged(tests, blind, view.claim)
-    is_whole = len(rounds) == count_rounds(view.plan)
-    how = f"From the sums of {len(rounds)} of {count_rounds(view.plan)} rounds, as if all projected by the public start"
-    return Finding(
-        name,
-        "",
-        decide(judged.succeeded, is_whole and judged.withstood, controls),
-        f"{how}: {judged.words}.{blind.sentence}",
-        (*judged.measures, *blind.measures),
-        (judged.roc("Membership, from shared prototypes"),),
-        controls=controls,
-    )
+        return trial.say("The prototypes that were opened give no model.")
+    tests = {SUMS: trial.scored(score_by_sums(rounds, models[0], known, public))}
+    trial.progress(1, 3)
+    tests[LIKENESS] = trial.scored(score_by_likeness(models, known, public, plan.grid))
+    trial.progress(2, 3)
+    controls = _make_controls(rounds[0], models[0], trial.knowledge)
+    trial.progress(3, 3)
+    of = f"{len(rounds)} of {count_rounds(plan)} rounds, as if all projected by the public start"
+    sentence, is_whole = f"From the sums of {of}: {{words}}.{{blind}}", len(rounds) == count_rounds(plan)
+    return trial.find(tests, controls, sentence, "Membership, from shared prototypes", withstood=is_whole)
 
 
 def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tuple[Control, ...]:
@@ -142,7 +124,7 @@ def _projects_nothing(session: Session) -> str:
     """Say why there are no prototypes, unless some are shown, or the plan sums what members keep to themselves."""
     shown = any(isinstance(each.round, OwnProjection) for each in (*session.earlier, session))
     may = shown or any(kind.keeps_state for kind in sums_of(session.plan))
-    return "" if may else "Its sums hold no prototypes of projections."
+    return "" if may else NOTHING
 
 
 MEMBERSHIP_PROTOTYPES = Attack(
@@ -150,7 +132,7 @@ MEMBERSHIP_PROTOTYPES = Attack(
     "Membership of a record, from shared prototypes",
     "Homer et al. 2008; Yeom et al. 2018; Tan et al. 2022 (the prototypes)",
     ("release",),
-    _run,
+    try_candidates("membership_prototypes", NOTHING, lambda view: prototype_rounds(view) or None, _score),
     (*SUMS.metrics, *LIKENESS.metrics, BLIND),
     tells_members=True,
     trusts_owners=True,

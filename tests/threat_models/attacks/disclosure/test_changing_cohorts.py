@@ -17,7 +17,7 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.parts import Equations, equations_in
 from threat_models.audit import examine
-from threat_models.evidence import known_of, of_plans, read_sessions
+from threat_models.evidence.transcripts import known_of, of_plans, read_sessions
 from threat_models.findings import Finding, Verdict
 from threat_models.session import Knowledge, Session
 from threat_models.views import view_of
@@ -152,7 +152,7 @@ def test_all_rounds_of_prototypes_miss_no_sum_of_classes(tmp_path: Path) -> None
 
 def recorded(folder: Path, leaves: dict[int, int]) -> tuple[SimulatedFederation, Session]:
     """Real parties play three rounds of FedPCL, which members leave; and what the server's transcripts say of it."""
-    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "normalise": Normalisation.CENTRED_UNIT}
     choices = {"parameters": (("rounds", 3), ("width", 8)), "colluders": 0, "dropouts": 2, "join_seconds": 10}
     world = SimulatedFederation.of(folder, clients=6, method="fedpcl", **exact, **choices, step_seconds=3)
     ended = asyncio.run(run_federation(world, leaves=leaves))

@@ -19,9 +19,8 @@ from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, 
 from tests.worlds.chance import repeatable
 from threat_models.adversary import adversary_named
 from threat_models.attacks import ATTACKS
-from threat_models.attacks.disclosure.cross_round import records_between
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
-from threat_models.attacks.disclosure.small_cells import SMALL_CELLS, find_single, recognise
+from threat_models.attacks.disclosure.small_cells import SMALL_CELLS, find_single, recognise, records_between
 from threat_models.attacks.disclosure.subtraction import subtract
 from threat_models.attacks.gaussian_likelihood import total
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE, score_by_release

@@ -86,17 +86,6 @@ def test_another_training_has_a_control_of_its_own():
     assert finding.verdict is Verdict.INCONCLUSIVE
 
 
-def test_embeddings_are_made_of_the_plans_noise():
-    """Released code draws z from 0 to 1: another z would measure the distance to what nobody makes."""
-    source = np.random.default_rng(0)
-    for kind, low in (({}, -9), ({"variant": "as-released", "norm": "batch"}, 0)):
-        made = method_named("fraug", {**SMALL, **kind}).begin(DIMENSION, 2, GRID.levels).augmented.settings
-        noise = made.noise(source, 200, 8)
-        assert noise.shape == (200, 8)
-        assert noise.min() >= low
-        assert (noise.min() < 0) == (low < 0)
-
-
 @pytest.mark.parametrize("made", [rehearsed, trained, lambda: taught(augment=0)], ids=["one sum", "fedavg", "plain"])
 def test_no_generator_is_nothing_to_attack(made):
     """Where nothing generates embeddings the attack does not apply."""

@@ -9,10 +9,9 @@ import pytest
 from secagg.heads.linear import ABSENT_BIAS
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.sums import seen_by
-from threat_models.attacks.membership.leave_one_out import margins
 from threat_models.attacks.membership.metrics import match_classes
 from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.of_methods.lira import Recipe, Shadows, head_scores, make_shadows
+from threat_models.attacks.of_methods.lira import Recipe, Shadows, head_scores, make_shadows, margins
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.session import Knowledge

@@ -5,8 +5,7 @@ import pytest
 
 from secagg.encoding import Grid, accumulate
 from secagg.heads import discriminant
-from threat_models.attacks.membership.leave_one_out import FARTHEST, Discriminant, margins
-from threat_models.attacks.of_methods.lira import losses
+from threat_models.attacks.of_methods.lira import FARTHEST, Discriminant, losses, margins
 from threat_models.session import Records
 
 CLASSES, DIMENSION, COUNT = 4, 12, 60

@@ -8,9 +8,8 @@ import pytest
 from secagg.networks import TrainedModel
 from tests.threat_models.attacks.audited import attacked, measured
 from tests.threat_models.attacks.trained import trained
-from threat_models.attacks.membership.by_heart import ByHeart
 from threat_models.attacks.of_methods import lira
-from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD, MemorisingRecipe
 from threat_models.attacks.of_methods.lira import Recipe
 from threat_models.findings import Verdict
 
@@ -59,7 +58,7 @@ def test_every_kind_of_model_can_be_known_by_heart(method, parameters):
     session = trained("plenty", parameters, method=method).sessions[0]
     records = trained("plenty", parameters, method=method).knowledge.candidates.take(np.arange(8))
     shuffled = replace(records, labels=np.array([0, 1, 1, 0, 1, 0, 0, 1]))
-    made = ByHeart.like(session.plan, session.head).head_of(shuffled)
+    made = MemorisingRecipe.like(session.plan, session.head).head_of(shuffled)
     assert made.program == session.head.program
     inputs = records.integers / session.plan.grid.unit(session.plan.dimension)
     assert (made.predict(inputs) == shuffled.labels).all()

@@ -12,10 +12,18 @@ from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.reconstruction.test_unmixing import federation
 from tests.threat_models.attacks.sums import plan_of, records_of, seen_by, session_of
 from tests.threat_models.backbones import ResNet18, SqueezeNet
-from threat_models.attacks.reconstruction.decoder import learn_decoder
-from threat_models.attacks.reconstruction.granularity import CLASS, RANDOM, RAW, levels_with_references
-from threat_models.attacks.reconstruction.image_prior import deep_image_prior, descend
-from threat_models.attacks.reconstruction.inversion import INVERSION, MARGIN, NEAREST, choose_inverter, score
+from threat_models.attacks.reconstruction.image_prior import deep_image_prior, descend, learn_decoder
+from threat_models.attacks.reconstruction.inversion import (
+    CLASS,
+    INVERSION,
+    MARGIN,
+    NEAREST,
+    RANDOM,
+    RAW,
+    choose_inverter,
+    levels_with_references,
+    score,
+)
 from threat_models.findings import Verdict, covers
 from threat_models.session import Knowledge
 
