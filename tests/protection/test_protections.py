@@ -119,7 +119,7 @@ def test_a_sum_of_several_parties_needs_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_fewest_of_several_parties(name: str) -> None:
-    """The smallest sum that several parties open has two honest clients and the minimum of clients, and words name it."""
+    """The smallest sum that several parties open has two honest clients and the minimum, and words name it."""
     protection = protection_named(name)
     assert protection.fewest(together(name, 7, colluders=2, dropouts=3)) == 4
     cohort = together(name, 7, colluders=1, dropouts=2, min_clients_in_sum=5)

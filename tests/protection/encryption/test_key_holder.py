@@ -125,7 +125,7 @@ def test_no_sum_below_the_minimum_cohort():
     ("colluders", "dropouts", "min_clients_in_sum", "fewest"), [(0, 1, 1, 4), (0, 4, 1, 2), (2, 4, 1, 4), (0, 4, 5, 5)]
 )
 def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, min_clients_in_sum, fewest):
-    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum of clients."""
+    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum."""
     context = replace(context_for(5), colluders=colluders, dropouts=dropouts, min_clients_in_sum=min_clients_in_sum)
     assert context.fewest == fewest
     with pytest.raises(BadInput, match="cannot be reached"):

@@ -179,7 +179,7 @@ def test_impossible_aggregators_are_refused(seconds: dict[int, bytes], problem: 
 
 
 def test_impossible_plans_are_refused() -> None:
-    """A session begins neither with dropouts below the minimum of clients nor with a vector that one seal cannot hold."""
+    """A session begins neither with dropouts below the minimum nor with a vector that one seal cannot hold."""
     impossible = shared_context(2, 5, min_clients_in_sum=3, dropouts=3)
     with pytest.raises(BadInput, match="cannot be reached"):
         begin_aggregator(impossible, aggregator(impossible, 1))
