@@ -16,7 +16,7 @@ from secagg.session.attachments import read_opening, read_opening_of
 from secagg.session.hearing import Hearing
 from secagg.session.returning import follow_return, may_return, witnesses_of
 from secagg.session.transcripts import next_return
-from secagg.wire import decode
+from secagg.wire import decode, tag_of
 
 KNOCK_SECONDS = 0.5
 HEARD_SECONDS = 2.0
@@ -83,7 +83,7 @@ async def learn_draw(drawing: SessionSetup, server: Connection, progress: Callab
     deadline = clock() + drawing.longest_round
     while clock() < deadline:
         try:
-            if data := await server.fetch(drawing.plan.digest, Drawn.__name__, 0.0):
+            if data := await server.fetch(drawing.plan.digest, tag_of(Drawn), 0.0):
                 return drawing.drawn(decode(Draw, data))
         except (MalformedMessage, ProtocolViolation) as error:
             problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)
@@ -98,8 +98,8 @@ async def _knock(first: SessionSetup, server: Connection, others: Iterable[Conne
     for other in others:
         with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
             async with asyncio.timeout(HEARD_SECONDS):
-                await other.fetch(first.plan.digest, Return.__name__, 0.0)
-    return await server.fetch(first.plan.digest, Return.__name__, 0.0)
+                await other.fetch(first.plan.digest, tag_of(Return), 0.0)
+    return await server.fetch(first.plan.digest, tag_of(Return), 0.0)
 
 
 def _say_once(said: str, before: str, progress: Callable[[str], None]) -> str:

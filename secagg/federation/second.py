@@ -21,6 +21,7 @@ from secagg.session.returning import may_return
 from secagg.session.rounds import opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
+from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
@@ -97,7 +98,7 @@ class FederationSecond:
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
-        if step == Return.__name__ and may_return(self.setup) and member in self.setup.context.clients:
+        if step == tag_of(Return) and may_return(self.setup) and member in self.setup.context.clients:
             self._rounds.knock(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -23,7 +23,7 @@ from secagg.session.returning import may_return, show_end
 from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
-from secagg.wire import encode
+from secagg.wire import encode, tag_of
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class FederationServer:
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
         self._note_call(member)
-        if step == Return.__name__:
+        if step == tag_of(Return):
             return self._show_return(member, round_digest)
-        if step == Drawn.__name__:
+        if step == tag_of(Drawn):
             return self._show_draw(member, round_digest)
         frame = await self._find(round_digest).fetch(member, round_digest, step, patience)
         self._note_call(member)  # it may have waited since the step before

@@ -12,6 +12,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.protection.interface import Delivery, LocalParty, ServerState, SessionContext, Transition
+from secagg.wire import tag_of
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Protection:
     @property
     def leaving(self) -> tuple[str, ...]:
         """The names of `steps`."""
-        return tuple(step.__name__ for step in self.steps)
+        return tuple(tag_of(step) for step in self.steps)
 
     def usual_dropouts(self, clients: int, colluders: int) -> int:
         """How many may vanish where a plan is told of none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.

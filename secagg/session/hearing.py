@@ -11,6 +11,7 @@ from typing import Protocol
 from secagg.errors import MalformedMessage, ProtocolViolation, ServerAway
 from secagg.plan_facts.setup import SessionSetup
 from secagg.transcript import FrameBody, open_frame
+from secagg.wire import tag_of
 
 _AGAIN_SECONDS = 0.5
 
@@ -58,7 +59,7 @@ class Hearing:
         Whatever else `ask` brings (damage, another's frame, one of another session or step) may be the doing of whoever
         carries the bytes, so it is asked again. Raises ServerAway when that is all for `patience` seconds.
         """
-        clock, steps = asyncio.get_running_loop().time, [each.__name__ for each in expected]
+        clock, steps = asyncio.get_running_loop().time, [tag_of(each) for each in expected]
         name, failing_since = self.setup.roster.name(sender), None
         while True:
             answer = await ask()

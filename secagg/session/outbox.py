@@ -10,6 +10,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.plan_facts.setup import SessionSetup
 from secagg.session.server_protocol import ServerProtocol
 from secagg.transcript import EVERYONE, NOT_SEEN, Journal, chain, make_body, peek, sign_frame
+from secagg.wire import tag_of
 
 
 class Outbox:
@@ -32,7 +33,7 @@ class Outbox:
 
     def said(self, message: type, receiver: int) -> bytes | None:
         """The frame with such a message that is addressed to `receiver`."""
-        return self._frames.get(message.__name__, {}).get(receiver)
+        return self._frames.get(tag_of(message), {}).get(receiver)
 
     def frame_for(self, member: int, step: str) -> bytes | None:
         """The frame of a step for a member: its own, or the one for everyone."""

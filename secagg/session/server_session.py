@@ -29,6 +29,7 @@ from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript
 from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of
+from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
@@ -176,7 +177,7 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
-            if body.step != Acknowledgement.__name__:
+            if body.step != tag_of(Acknowledgement):
                 return b""
             return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
 
@@ -227,7 +228,7 @@ class ServerSession:
         """
         opening, outcome = self._setup.opening, self._protocol.outcome
         files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
-        if outcome is not None and member in self._protocol.recipients.get(Outcome.__name__, ()):
+        if outcome is not None and member in self._protocol.recipients.get(tag_of(Outcome), ()):
             files |= {each.digest: HEAD_FILE for each in outcome.head}
             files |= {each.digest: SUM_FILE for each in outcome.release}
         if digest not in files:
@@ -250,12 +251,12 @@ class ServerSession:
         """Write down a frame that the protocol has taken."""
         self._write("received", frame)
         name = self._setup.roster.name(member)
-        if body.step == Abort.__name__:
+        if body.step == tag_of(Abort):
             _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
         else:
             _log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
         upload = self._protocol.uploads.get(member)
-        if body.step == UploadHeader.__name__ and isinstance(upload, UploadHeader) and (accused := upload.complaints):
+        if body.step == tag_of(UploadHeader) and isinstance(upload, UploadHeader) and (accused := upload.complaints):
             bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
             _log.warning("%s says that these dealt it bad shares: %s", name, bad)
         self._wake()

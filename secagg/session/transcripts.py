@@ -27,7 +27,7 @@ from secagg.protection.messages import Outcome, Return, RoundOpening
 from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
 from secagg.session.told import Files
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
-from secagg.wire import decode, encode
+from secagg.wire import decode, encode, tag_of
 
 T = TypeVar("T")
 Follow = Callable[[SessionSetup, RoundOpening], SessionSetup]
@@ -149,7 +149,7 @@ def outcome_of(records: Iterable[Record]) -> Outcome | None:
     for record in records:
         if record.kind in ("sent", "received"):
             body = peek(record.content)
-            if body.sender == SERVER_INDEX and body.step == Outcome.__name__:
+            if body.sender == SERVER_INDEX and body.step == tag_of(Outcome):
                 found: Outcome = payload_of(body, Outcome)
                 return found
     return None

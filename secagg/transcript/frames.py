@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
-from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message
+from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message, tag_of
+
+T = TypeVar("T")
 
 EVERYONE = 0
 NOT_SEEN = bytes(32)
@@ -26,7 +28,7 @@ class Frame:
 @message("FrameBody")
 @dataclass(frozen=True)
 class FrameBody:
-    """Who says what to whom in which round. `step` is the name of the payload's message class."""
+    """Who says what to whom in which round. `step` is the tag of the payload's message."""
 
     round_digest: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]
@@ -45,7 +47,7 @@ def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
 
 def make_body(round_digest: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
     """A frame body around a payload message."""
-    return FrameBody(round_digest, sender, receiver, type(payload).__name__, head, seen, encode(payload))
+    return FrameBody(round_digest, sender, receiver, tag_of(type(payload)), head, seen, encode(payload))
 
 
 def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, receiver: int) -> FrameBody:
@@ -70,10 +72,10 @@ def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, re
     return body
 
 
-def payload_of(body: FrameBody, expected: type[Any]) -> Any:
+def payload_of(body: FrameBody, expected: type[T]) -> T:
     """The payload, which must be of the expected message class. Raises MalformedMessage."""
-    if body.step != expected.__name__:
-        raise MalformedMessage(body.step, f"{expected.__name__} is awaited at this step")
+    if body.step != tag_of(expected):
+        raise MalformedMessage(body.step, f"{tag_of(expected)} is awaited at this step")
     return decode(expected, body.payload)
 
 

@@ -17,6 +17,7 @@ from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
 from secagg.verification.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
 from secagg.verification.vouching import Trust
+from secagg.wire import tag_of
 
 _RESULT = {
     "members": "clients in the sum",
@@ -151,7 +152,7 @@ def _shown(outcome: Outcome, name: str, roster: Roster) -> str:
 def _outcome_record(one: Verified) -> int:
     """The index of the record that holds the server's signed outcome."""
     frames = (record for record in one.records if record.kind in ("received", "sent"))
-    return next(record.index for record in frames if peek(record.content).step == Outcome.__name__)
+    return next(record.index for record in frames if peek(record.content).step == tag_of(Outcome))
 
 
 def _place_before(one: Verified) -> tuple[bytes, int]:

@@ -43,22 +43,25 @@ class Field:
 
 _FIELDS: dict[type, tuple[Field, ...]] = {}
 _PROTOS: dict[type, type[Message]] = {}
+_TAGS: dict[type, str] = {}
 
 
-def message(proto_name: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<proto_name>`.
+def message(tag: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<tag>`.
 
+    The tag stands for the class on the wire (`tag_of`), so that renaming a class changes no byte.
     Raises TypeError when no .proto has the message, a field has no bound, or the two do not have the same fields.
     """
 
     def register(cls: type[T]) -> type[T]:
-        proto = _proto_named(proto_name)
+        proto = _proto_named(tag)
         declared = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if declared != [field.name for field in proto.DESCRIPTOR.fields]:
-            raise TypeError(f"{cls.__name__} and secagg.v1.{proto_name} do not have the same fields")
+            raise TypeError(f"{cls.__name__} and secagg.v1.{tag} do not have the same fields")
         hints = get_type_hints(cls, include_extras=True)
         _FIELDS[cls] = tuple(_field(name, hints[name]) for name in declared)
         _PROTOS[cls] = proto
+        _TAGS[cls] = tag
         return cls
 
     return register
@@ -90,6 +93,11 @@ def _field(name: str, hint: Any) -> Field:
             raise TypeError(f"field {name} needs a bound")
         return Field(name, bound, None, False, hint)
     return Field(name, None, hint, False, None)
+
+
+def tag_of(cls: type) -> str:
+    """The name of a registered message class on the wire: that of its protobuf message."""
+    return _TAGS[cls]
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:

@@ -15,6 +15,7 @@ from secagg.protection.masking.messages import Directory, Endorsement, Inbox, Ke
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.transcript import FrameBody, payload_of
+from secagg.wire import tag_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, play
@@ -32,7 +33,7 @@ class At(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """Another message in the honest one's place."""
-        if body.step != self._message.__name__ or member not in self.targets:
+        if body.step != tag_of(self._message) or member not in self.targets:
             return None
         return self.lie(member, self._change(self, member, payload_of(body, self._message)), body)
 
@@ -119,13 +120,13 @@ class SplitView(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The smaller set for two of the four; each set by itself is a possible one."""
-        if body.step == Survivors.__name__ and member in (2, 3):
+        if body.step == tag_of(Survivors) and member in (2, 3):
             return self.say(member, Survivors((1, 2, 3)), body)
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
         """The signatures are the cheat's."""
-        if body.step != Endorsement.__name__:
+        if body.step != tag_of(Endorsement):
             return False
         self._said[member] = payload_of(body, Endorsement)
         if set(self._said) == set(self.targets):
@@ -134,7 +135,7 @@ class SplitView(Cheat):
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """As many signatures as the target's set has members, of both sets."""
-        if step != Quorum.__name__:
+        if step != tag_of(Quorum):
             return None
         await self._all_said.wait()
         own = (1, 2, 3) if member in (2, 3) else self.targets
@@ -146,7 +147,7 @@ class AsksAgain(Cheat):
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """The second set where the outcome is due: after the opening."""
-        if step != Outcome.__name__:
+        if step != tag_of(Outcome):
             return None
         return self.lie(member, Survivors(drop_one(self.targets, member)))
 

@@ -25,6 +25,7 @@ from secagg.protection.sharing.messages import SessionKeys, SetLists
 from secagg.randomness import OperatingSystem
 from secagg.session.staging import vector_path
 from secagg.transcript import FrameBody, payload_of, peek
+from secagg.wire import tag_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.masked import At, change_message, drop_one, run_cheat
 from threat_models.active.probe import Probe
@@ -169,13 +170,13 @@ class OpensTwice(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """Remember the honest request."""
-        if body.step == SumRequest.__name__:
+        if body.step == tag_of(SumRequest):
             self._request = payload_of(body, SumRequest)
         return None
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """A smaller set where the outcome is due."""
-        if step != Outcome.__name__ or member not in self.targets or self._request is None:
+        if step != tag_of(Outcome) or member not in self.targets or self._request is None:
             return None
         uploads = self._request.declaration.uploads
         kept = drop_one(tuple(each.member for each in uploads), 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from secagg.protection.masking.messages import Directory, Survivors
 from secagg.transcript import FrameBody, payload_of, peek
 from secagg.transcript.frames import Frame
-from secagg.wire import decode, encode
+from secagg.wire import decode, encode, tag_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, play
@@ -24,7 +24,7 @@ class Forged(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The survivors of the earlier session, with this session's digest written over it."""
-        if body.step != Survivors.__name__:
+        if body.step != tag_of(Survivors):
             return None
         frame = decode(Frame, self._old[member, body.step])
         moved = replace(decode(FrameBody, frame.body), round_digest=body.round_digest)
@@ -37,7 +37,7 @@ class Replayed(Forged):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The survivors of the earlier session; they are the same."""
-        if body.step != Survivors.__name__:
+        if body.step != tag_of(Survivors):
             return None
         self.deceived.add(member)
         return self._old[member, body.step]
@@ -48,7 +48,7 @@ class OldKeys(Forged):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The target's own keys of this session, and all others' of the earlier one."""
-        if body.step != Directory.__name__:
+        if body.step != tag_of(Directory):
             return None
         old = payload_of(peek(self._old[member, body.step]), Directory)
         now = payload_of(body, Directory)

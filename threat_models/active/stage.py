@@ -17,6 +17,7 @@ from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.session.attachments import read_opening
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve
+from secagg.wire import tag_of
 from threat_models.active.consortium import Consortium
 
 PATIENCE = 60.0
@@ -87,7 +88,7 @@ class Cheat:
     def hear(self, member: int, frame: bytes) -> None:
         """Note who answers a lie."""
         step = peek(frame).step
-        if member in self.deceived and step != Abort.__name__:
+        if member in self.deceived and step != tag_of(Abort):
             self.answered[member] = step
             self.went_along.set()
 

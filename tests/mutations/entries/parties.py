@@ -204,8 +204,8 @@ ENTRIES = (
         "secagg.session.server_protocol:ServerProtocol.waiting_for",
         (
             (
-                "self.recipients.get(Outcome.__name__, ())",
-                "set(self.recipients.get(Outcome.__name__, ())) & set(self._setup.context.clients)",
+                "self.recipients.get(tag_of(Outcome), ())",
+                "set(self.recipients.get(tag_of(Outcome), ())) & set(self._setup.context.clients)",
             ),
         ),
         ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
