@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message, tag_of
-
-T = TypeVar("T")
 
 EVERYONE = 0
 NOT_SEEN = bytes(32)
@@ -72,7 +70,7 @@ def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, re
     return body
 
 
-def payload_of(body: FrameBody, expected: type[T]) -> T:
+def payload_of(body: FrameBody, expected: type[Any]) -> Any:
     """The payload, which must be of the expected message class. Raises MalformedMessage."""
     if body.step != tag_of(expected):
         raise MalformedMessage(body.step, f"{tag_of(expected)} is awaited at this step")

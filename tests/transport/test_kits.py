@@ -19,8 +19,7 @@ from secagg.randomness import OperatingSystem
 from secagg.system.reading import DOCUMENT_BYTES
 from secagg.transport import certificates, read_credentials
 from secagg.transport.enrolment import change_keys, create_request, issue, read_authority, remove, renew_authority
-from secagg.transport.joining import join
-from secagg.transport.kit import make_kits, read_kit
+from secagg.transport.kit import join, make_kits, read_kit
 from tests.transport.consortium import certify
 from tests.worlds.rosters import SERVER, enrol
 
