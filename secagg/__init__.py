@@ -63,5 +63,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is there, and what is loaded when it is first used."""
+    """List the public names, those loaded on first use among them."""
     return sorted({*globals(), *__all__})

@@ -14,7 +14,7 @@ COUNTS = "count this as a release"
 
 
 class ExitCode(IntEnum):
-    """How a command ends, for scripts; `meaning` is what help and guide say of it."""
+    """Exit codes of commands, for scripts; `meaning` is what help and guide say of it."""
 
     meaning: str
 
@@ -47,7 +47,7 @@ class SecaggError(Exception):
 
 
 class BadInput(SecaggError):
-    """What the user gave cannot be used: a file, a column, a value, an option, a full disk."""
+    """The user's input cannot be used: a file, a column, a value, an option, a full disk."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -69,7 +69,7 @@ class BadRecord(BadInput):
 
 
 def why(error: Exception) -> str:
-    """What another library's error says, on one line; of an operating system's its words alone."""
+    """The message of another library's error, on one line; of an operating system's its words alone."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 

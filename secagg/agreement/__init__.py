@@ -1,1 +1,1 @@
-"""What a consortium agrees on: the roster of its parties, the plan of a federation, each client's policy."""
+"""The agreement of a consortium: the roster of its parties, the plan of a federation, each client's policy."""

@@ -1,4 +1,4 @@
-"""The plan: everything that one session fixes, agreed by digest before anyone computes anything."""
+"""The plan: everything that one federation agrees on for all of its rounds, by digest, before anyone computes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_STATED = 1 << 40
 
 
 class NoiseFrom(Choice):
-    """Who adds the noise."""
+    """The party that adds the noise."""
 
     CLIENT = "client"
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
@@ -63,7 +63,10 @@ class PlannedNoise:
 @message("Plan")
 @dataclass(frozen=True)
 class Plan:
-    """One session. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
+    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto.
+
+    Raises BadInput for an unknown choice.
+    """
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
@@ -139,7 +142,7 @@ class Plan:
 
     @property
     def grid(self) -> Grid:
-        """How features become integers."""
+        """The grid that turns features into integers."""
         return Grid(self.radius, self.levels, self.centre, Normalisation(self.normalisation))
 
     @property

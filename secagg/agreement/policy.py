@@ -47,10 +47,10 @@ def check_data_name(data_name: str) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """What all sessions about one data set may spend together.
+    """The most that all plans about one data set may spend together.
 
     At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
-    `may_repeat` concerns an infinite total only: whether there may be more than one session then. With `training` plans
+    `may_repeat` concerns an infinite total only: whether it allows more than one plan. With `training` plans
     may train inside the member, and all plans add up by Rényi divergence (`secagg.ledger.spending`).
     """
 
@@ -62,7 +62,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Effort:
-    """What a plan has a member compute, at most, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
+    """Limits of what a plan has a member compute, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
 
     `rounds` that the plan has; `programs` that it trains, SHA-256 (hex) of files of code. In a round: `epochs`, passes
     of training over all records; `steps` of DP-SGD, each with noise for every parameter; `parameters` of the model.
@@ -119,9 +119,9 @@ class Policy:
     They are all of its training that a member need bound: what leaves it is inside the plan's lengths and promise
     whatever its rate, batch, loss or optimiser are.
 
-    `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
+    `max_epsilon` and `max_delta` bound one plan; `max_epsilon_total` bounds all plans about the data set
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
-    infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
+    infinite, `repeat_sessions` allows more than one plan; a finite total decides alone. `units` and `adjacencies`
     are the promises that count as one, `noise_from` who may add the noise. `training` accepts DP-SGD inside the member,
     at the price that all plans about the data set are added up by Rényi divergence: it is for before the first plan,
     as who sets it later has twice δ. `refinement_without_noise` accepts a plan that opens several exact sums about the
@@ -158,7 +158,7 @@ class Policy:
 
     @property
     def budget(self) -> Budget:
-        """What all sessions about the data set may spend together."""
+        """The most that all plans about the data set may spend together."""
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
 
     def violations(

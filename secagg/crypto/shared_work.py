@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Done:
-    """What was computed and the CPU seconds it took, by key; `spared`: those of what was not computed again."""
+    """Results and the CPU seconds they took, by key; `spared`: those of what was not computed again."""
 
     found: dict[Hashable, tuple[Any, float]] = field(default_factory=dict, repr=False)
     spared: float = 0.0
@@ -38,7 +38,7 @@ def shared_work() -> Iterator[None]:
 
 
 def once(key: Hashable, compute: Callable[[], T]) -> T:
-    """What `compute` gives: it must depend on the key alone. What it raises is raised, and not remembered."""
+    """Return the result of `compute`, which must depend on the key alone. Its errors are raised, and not remembered."""
     done = _DONE.get()
     if done is None:
         return compute()

@@ -49,7 +49,7 @@ class Origin:
 
 
 class Normalisation(Choice):
-    """What is done to a feature vector f before it becomes integers."""
+    """Normalisation of a feature vector f before it becomes integers."""
 
     NONE = "none"
     """g = f − c keeps its length; a record beyond the public radius is refused."""

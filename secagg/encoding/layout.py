@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """What the entries of a block are. Gates, plausibility, audits and documents go by it, never by a block's name."""
+    """The meaning of a block's entries. Gates, plausibility, audits and documents go by it, never by a block's name."""
 
     COUNTS = "counts"
     """Records in each cell: (C,), or (C, …) where classes are divided."""

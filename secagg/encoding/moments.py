@@ -151,7 +151,7 @@ def _long(counts: Integers, sums: Integers, grid: Grid) -> list[str]:
 
 
 def _moment_failures(counts: Integers, sums: NDArray[np.float64], triangle: Integers, grid: Grid) -> list[str]:
-    """What a second moment cannot be beside these counts (C,) and class sums (C, d)."""
+    """Complaints about a second moment that contradicts these counts (C,) and class sums (C, d)."""
     moment = full_matrix(triangle, sums.shape[1])
     complaints = []
     trace, limit = float(np.trace(moment)), float(np.maximum(counts, 0).sum()) * grid.levels**2

@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """What the client's transcript commits to: the head, which fixes the number, this row and all before it."""
+        """The commitment in the client's transcript: the head, which fixes the number, this row and all before it."""
         return self.head
 
 
@@ -153,7 +153,7 @@ class Ledger:
         refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
     def account(self, release: Release | None, data_name: str, budget: Budget) -> Account:
-        """What was spent on a data set, what a plan adds or has added, and what is left."""
+        """The cost of a data set so far, of a plan, and the rest of the budget."""
         return account_of([entry.release for entry in self.entries()], release, data_name, budget)
 
     def record(self, release: Release, budget: Budget, at: datetime.datetime | None = None) -> Entry:
@@ -294,7 +294,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _written(connection: sqlite3.Connection, table: str) -> int:
-    """How many rows the database has ever written to a table."""
+    """The number of rows that the database has ever written to a table."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return int(row[0]) if row else 0
 

@@ -1,4 +1,4 @@
-"""What plans spend on a data set: each one's cost, what they cost together, and whether one more fits a budget.
+"""The spending of plans on a data set: each one's cost, their joint cost, and whether one more fits a budget.
 
 A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
 budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
@@ -49,7 +49,7 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """What a whole plan costs, for one unit and adjacency. Raises BadInput where training has no cost."""
+    """The cost of a whole plan, for one unit and adjacency. Raises BadInput where training has no cost."""
 
     unit: str
     adjacency: str
@@ -95,13 +95,13 @@ class Release:
             )
 
     def cost(self, unit: str, adjacency: str) -> Cost | None:
-        """What the release costs in a unit and adjacency; None is infinite."""
+        """The release's cost in a unit and adjacency; None is infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Whether a row says what a plan came to that was charged `whole`, with less or the same for every neighbours."""
+    """Whether `row` lowers the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False
@@ -125,7 +125,7 @@ def in_force(releases: Sequence[Release]) -> list[Release]:
 
 
 def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
-    """What a plan that was charged `whole` was settled by; None where it was not."""
+    """The row that settled a plan charged `whole`; None where it was not."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
@@ -203,7 +203,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """What a budget says of one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
+    """The state of a budget for one data set: every figure is an ε at `delta`, for one unit and adjacency.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
@@ -222,7 +222,7 @@ class Account:
 
 
 def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
-    """What was spent on a data set, what a plan adds or has added, and what is left.
+    """The cost of a data set so far, of a plan, and the rest of the budget.
 
     Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
     range.
@@ -279,7 +279,7 @@ def _refuse_training(release: Release, budget: Budget) -> None:
 
 
 def _exact_before(others: Sequence[Release]) -> str:
-    """What to add where an exact sum has been opened: no later plan can fit into a finite budget."""
+    """The addition to a refusal where an exact sum has been opened: no later plan can fit into a finite budget."""
     return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 

@@ -128,7 +128,7 @@ class Calibration:
 
     @property
     def unit(self) -> Unit:
-        """Whose contribution is hidden."""
+        """The unit whose contribution is hidden."""
         return self.sensitivity.unit
 
     @property

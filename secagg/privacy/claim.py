@@ -1,4 +1,4 @@
-"""What is promised, in numbers that anybody can recompute and in plain words."""
+"""The privacy claim of a plan, in numbers that anybody can recompute and in plain words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PrivacyClaim:
 
     @property
     def unit(self) -> Unit:
-        """Whose contribution is hidden."""
+        """The unit whose contribution is hidden."""
         return self.releases.first.unit
 
     @property

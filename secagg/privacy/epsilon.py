@@ -113,7 +113,7 @@ class _Release:
 
     @property
     def gap(self) -> float:
-        """What one sum lacks of a Gaussian release."""
+        """The gap T between one sum and a Gaussian release."""
         if self.mechanism is Mechanism.GAUSSIAN:
             return 0.0
         return gap_of([(self.grid_sigma, self.coordinates)], self.shares)

@@ -57,6 +57,6 @@ def best_order(epsilon: float, delta: float) -> int:
 
 
 def _conversion(delta: float) -> NDArray[np.float64]:
-    """What ε is above ρ(α), in two parts."""
+    """The excess of ε over ρ(α), in two parts."""
     check_delta(delta)
     return np.array([np.log1p(-1 / ALPHA), -(math.log(delta) + np.log(ALPHA)) / (ALPHA - 1)])

@@ -1,4 +1,4 @@
-"""How far one neighbouring step can move a joint release, in grid units.
+"""Sensitivity: the farthest that one neighbouring step moves a joint release, in grid units.
 
 Blocks bear different noise, so what counts is the worst step *under the noise of each block*:
 
@@ -29,7 +29,7 @@ class Adjacency(Choice):
 
 
 class Unit(Choice):
-    """Whose contribution is hidden."""
+    """The unit whose contribution is hidden."""
 
     RECORD = "record"
     """One labelled record."""
@@ -69,7 +69,7 @@ class Sensitivity(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """Whose contribution is hidden."""
+        """The unit whose contribution is hidden."""
         ...
 
     @property

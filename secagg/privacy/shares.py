@@ -92,7 +92,7 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """What releases cost that are within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
+    """The cost of releases that are within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
 
     `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
     """

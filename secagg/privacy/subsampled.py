@@ -57,7 +57,7 @@ class SampledSteps:
 
     @property
     def mu(self) -> float:
-        """How far a record moves one step's sum, in units of its noise; rounded up."""
+        """The distance that a record moves one step's sum, in units of its noise; rounded up."""
         return (1 + 2.0**-50) / self.multiplier
 
     def curve(self) -> RdpCurve:
@@ -67,7 +67,7 @@ class SampledSteps:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a member's training costs, with everything else that reads the same records: further Gaussian releases.
+    """The cost of a member's training, with everything else that reads the same records: further Gaussian releases.
 
     Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of steps and releases, in nats.
     Raises BadInput.

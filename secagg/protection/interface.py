@@ -1,4 +1,4 @@
-"""What a protection must offer: a client and a server as sans-I/O state machines over the same integers.
+"""The interface of a protection: a client and a server as sans-I/O state machines over the same integers.
 
 A client holds one state at a time: a `WaitingState` says which message it waits for and turns it into a
 `Transition` (the next state, the message to send and, once, the protected vector); the `ReadyState` protects the
@@ -119,7 +119,7 @@ class ReceiptState(Protocol):
     evidence: ClassVar[type]
 
     def check_receipt(self, context: Any, receipt: Any) -> None:
-        """Raise ProtocolViolation for what is no receipt for this upload."""
+        """Raise ProtocolViolation unless this is a receipt for this upload."""
         ...
 
     def broken_by(self, context: Any, receipts: Any, evidence: Any) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class ServerState(Protocol):
 
     @property
     def expected(self) -> frozenset[int]:
-        """Who may answer."""
+        """The parties that may answer."""
         ...
 
     def accept(self, member: int, incoming: Any) -> None:
@@ -196,7 +196,7 @@ class VectorState(ServerState, Protocol):
 
     @property
     def vector_bytes(self) -> int:
-        """How many bytes every one of them announces."""
+        """The number of bytes that each of them announces."""
         ...
 
     def inspect(self, member: int, vector: bytes) -> None:
@@ -215,7 +215,7 @@ class SumToDeclare(Protocol):
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """Whose vectors to add."""
+        """The parties whose vectors to add."""
         ...
 
     def add(self, member: int, vector: bytes) -> None:
@@ -231,7 +231,7 @@ class SumToDeclare(Protocol):
         ...
 
     def requested(self, request: Any) -> tuple[ServerState, Mapping[int, Any]]:
-        """What follows a request, whoever made it, and to whom it goes."""
+        """The next step after a request by anybody, and the message for each receiver."""
         ...
 
 
@@ -287,7 +287,7 @@ class CollectingStep(ABC):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Who has answered, in order."""
+        """The members that have answered, in order."""
         return tuple(sorted(self.messages))
 
     @property

@@ -51,7 +51,7 @@ class Attachment:
 
     @classmethod
     def of(cls, content: bytes) -> Attachment:
-        """What names these bytes."""
+        """The attachment that names these bytes."""
         return cls(len(content), hashlib.sha256(content).digest())
 
     def names(self, content: bytes) -> bool:
@@ -66,7 +66,7 @@ Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
 @message("Outcome")
 @dataclass(frozen=True)
 class Outcome:
-    """Whose vectors are in the sum, and what came of it: the bytes are read beside it.
+    """The end of a session: whose vectors are in the sum, and the digests of its results, read beside it.
 
     `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
     ring.
@@ -86,14 +86,14 @@ class Outcome:
 
     @property
     def opens(self) -> Attachment | None:
-        """What names the broadcast that opens the next round; None after the last."""
+        """The broadcast that opens the next round, as named here; None after the last."""
         return self.broadcast[0] if self.broadcast else None
 
 
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """What led to round `number` of a plan: the sum of the round before, and what the server told of this one.
+    """The opening of round `number` of a plan: the sum of the round before, and the broadcast that the server sent.
 
     `previous` is the round digest of the round before (the plan's digest before the second round), and so binds all
     that led to it.
@@ -130,7 +130,7 @@ class Acknowledgement:
 @message("Return")
 @dataclass(frozen=True)
 class Return:
-    """What opened a round, and the frames in which others said so, for a client that was away."""
+    """The opening of a round, and the frames in which others signed it, for a client that was away."""
 
     opening: RoundOpening
     acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]

@@ -24,7 +24,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """What is lost."""
+    """The warning about what is lost."""
     return f"NO PROTECTION: the server sees every client's vector; it waits for {fewest(context)} of them"
 
 

@@ -1,4 +1,4 @@
-"""What a protection is to everybody else: its state machines, and every fact that plans, parties and people need.
+"""A protection as a value: its state machines, and every fact that plans, parties and people need.
 
 All other code asks this value and never the protection's name. What a new one needs is listed in CONTRIBUTING.md.
 """
@@ -17,7 +17,7 @@ from secagg.wire import tag_of
 
 @dataclass(frozen=True)
 class Script:
-    """How a party begins, the states that survive a crash (by class name), and its message that announces bytes.
+    """A party's part: its first step, the states that survive a crash, and its message that announces bytes.
 
     `proves` is what the transcript of such a party proves, for people.
     """
@@ -30,7 +30,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Handover:
-    """How clients hand parts of their uploads to second parties, past the server: a signed upload for a signed receipt.
+    """The way clients hand parts of their uploads to second parties, past the server, against signed receipts.
 
     Once a second party has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
@@ -116,7 +116,7 @@ class Protection:
 
     @property
     def second_roles(self) -> dict[str, str]:
-        """Name → role of as few second parties as there may be, for whoever makes them up."""
+        """Name → role of the fewest second parties, for simulations and demos."""
         return {f"{self.second_role}-{place}": self.second_role for place in range(1, self.fewest_seconds + 1)}
 
     @property
@@ -125,7 +125,7 @@ class Protection:
         return tuple(tag_of(step) for step in self.steps)
 
     def usual_dropouts(self, clients: int, colluders: int) -> int:
-        """How many may vanish where a plan is told of none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.
+        """The dropouts to tolerate where a plan states none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.
 
         Noise is calibrated for the clients that are left. To tolerate all that can vanish, nearly half, would cost √2
         in σ, and leave masks no neighbour graph.
@@ -133,7 +133,7 @@ class Protection:
         return min(math.ceil(clients / 10), self.most_dropouts(clients, colluders))
 
     def receivers(self, context: SessionContext) -> frozenset[int]:
-        """Who gets a part of every client's upload."""
+        """The parties that get a part of every client's upload."""
         return frozenset(part.receiver for part in self.deliveries(context))
 
 

@@ -41,7 +41,7 @@ _modules: dict[str, ModuleType] = {}
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """What a plug-in brings, by its name and the SHA-256 (hex) of its code; `source` says where that is."""
+    """A plug-in's object, by its name and the SHA-256 (hex) of its code; `source` says where that is."""
 
     name: str
     sha256: str
@@ -50,7 +50,7 @@ class Plugin:
 
     @property
     def planned(self) -> str:
-        """What a plan calls it."""
+        """Its name in a plan."""
         return f"{self.name}@{self.sha256}"
 
 
@@ -79,7 +79,7 @@ def admit(path: Path) -> str:
 
 
 def warning_of(file: object, digest: str) -> str:
-    """What is said of a file of code before it runs."""
+    """The warning about a file of code before it runs."""
     return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
@@ -140,7 +140,7 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 
 def _absent(group: str, name: str, digest: str) -> BadInput:
-    """What to say where code that was agreed on is not here, but maybe another version of it."""
+    """The refusal where code that was agreed on is not here, but maybe another version of it."""
     others = [f"{path} has {other}" for other, (path, _) in _admitted.items()]
     others += [f"what is installed as {name} has {installed_sha256(each)}"
                for each in entry_points(group=group) if each.name == name]  # fmt: skip
@@ -190,7 +190,7 @@ class _SourceFinder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What another finder finds of them; None for all other modules."""
+        """Another finder's result for them; None for all other modules."""
         if name.partition(".")[0] not in _from_source:
             return None
         others = (each for each in sys.meta_path if each is not _SourceFinder and hasattr(each, "find_spec"))

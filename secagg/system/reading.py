@@ -38,7 +38,7 @@ def resembling(unknown: Iterable[str], known: Collection[str]) -> str:
 
 
 def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
-    """How a text file that is not UTF-8 becomes it; `utf16`: it looks like UTF-16, else Windows' Western encoding."""
+    """The remedy for a text file that is not UTF-8; `utf16`: it looks like UTF-16, else Windows' Western encoding."""
     said, known = ("it looks like UTF-16: ", "UTF-16") if utf16 else ("", "WINDOWS-1252")
     suffix = ".toml" if path.suffix == ".toml" else ".csv"
     return f"{said}save the {what} as UTF-8, or: iconv -f {known} -t UTF-8 {path} > utf8{suffix}"
@@ -102,7 +102,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _shallow(parse: Callable[..., Any], text: str | bytes, **options: Callable[..., Any]) -> Any:
-    """What `parse` makes of a text, where it is nested at most DEEPEST deep: who walks through it may recurse.
+    """The result of `parse` for a text, where it is nested at most DEEPEST deep: who walks through it may recurse.
 
     Integers have at most 64 bits, as TOML has it, so that each is a float too.
     """

@@ -71,7 +71,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _Interrupted(BaseException):
-    """Whoever waited for a thread's work was cancelled."""
+    """The waiter for a thread's work was cancelled."""
 
 
 async def compute_aside(work: Callable[[], T]) -> T:

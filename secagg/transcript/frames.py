@@ -26,7 +26,7 @@ class Frame:
 @message("FrameBody")
 @dataclass(frozen=True)
 class FrameBody:
-    """Who says what to whom in which round. `step` is the tag of the payload's message."""
+    """One party's message to another in one round. `step` is the tag of the payload's message."""
 
     round_digest: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]

@@ -212,14 +212,14 @@ def _next_part(part: rpc.ReadPart, digest: bytes, start: int, length: int) -> by
 
 
 def _words_of(error: grpc.aio.AioRpcError) -> str:
-    """What the peer's endpoint says of a call that failed, or our words for what gRPC reports itself."""
+    """The peer's words about a call that failed, or our words for what gRPC reports itself."""
     if OWN_WORDS in tuple(error.trailing_metadata() or ()):
         return _on_one_line(error.details() or error.code().name)
     return _FAILURES.get(error.code(), f"the call failed ({error.code().name})")
 
 
 def _on_one_line(text: str) -> str:
-    """What somebody on the other side said, fit for a log and an error."""
+    """The other side's words, fit for a log and an error."""
     return escaped(" ".join(text.split()))[:300]
 
 

@@ -23,7 +23,7 @@ WARNING_DAYS = 30
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who this process is. `folder` holds the PEM files; secrets never print."""
+    """The identity of this process. `folder` holds the PEM files; secrets never print."""
 
     folder: Path
     roster: Roster
@@ -107,7 +107,7 @@ class End:
         return self.days < WARNING_DAYS
 
     def warning(self) -> str:
-        """What is said of a near end, and what is to be done."""
+        """The warning about a certificate that ends soon, with its remedy."""
         ends = f"ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
         own = "secagg pki renew --tls, then have it issued"
         remedy = "join by a kit made after secagg pki renew --ca" if self.file.name == "ca.pem" else own

@@ -1,4 +1,4 @@
-"""How a member joins a consortium and changes its keys: it makes them itself, and only a signed request leaves it.
+"""Enrolment of a member and change of its keys: it makes them itself, and only a signed request leaves it.
 
 Member's folder (`--tls DIR`): key.pem and identity.key (secret), request.json (to the authority), and, copied from
 the authority or out of a start kit, ca.pem, cert.pem, roster.json and register.json. Keys that are to follow wait in

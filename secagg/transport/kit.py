@@ -75,7 +75,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a kit holds, each part checked against the rest: none is of another consortium, plan or member."""
+    """The parts of a kit, each checked against the rest: none is of another consortium, plan or member."""
 
     kit: Kit
     register: Register
@@ -211,7 +211,7 @@ PLAN_FILE, LIMITS_FILE = "plan.json", "limits.toml"
 
 @dataclass(frozen=True)
 class Joined:
-    """What a folder has got: the plan and the limits where the kit holds them, and what is new in the register."""
+    """The additions to a folder: the plan and the limits where the kit holds them, and what is new in the register."""
 
     plan: Path | None
     limits: Path | None

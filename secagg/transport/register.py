@@ -75,12 +75,12 @@ class Register:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who is a member now, with the keys of now."""
+        """The present members, with their present keys."""
         return tuple(request.member for request in self._current.values())
 
     @property
     def removed(self) -> tuple[Removal, ...]:
-        """Who is none any more."""
+        """The former members."""
         return tuple(self._removed.values())
 
     def request_of(self, name: str) -> Request | None:
@@ -158,7 +158,7 @@ class Register:
             )
 
     def changes_since(self, earlier: Register | None) -> tuple[str, ...]:
-        """What the entries beyond an `earlier` register's say, in words; none where there is none."""
+        """The entries beyond an `earlier` register's, in words; none where there is none."""
         if earlier is None:
             return ()
         return tuple(self._said(entry) for entry in self._entries[len(earlier.entries) :])

@@ -44,7 +44,7 @@ class Request:
 
     @property
     def digest(self) -> bytes:
-        """What the next request names, 32 bytes: everything in it but the signatures."""
+        """The digest that the next request names, 32 bytes: everything in it but the signatures."""
         return digest("enrolment request", *_parts(self.member, self.certificate_request, self.follows))
 
     def follows_on(self, old: Request) -> bool:

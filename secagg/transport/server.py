@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Coordinator(Protocol):
-    """What the endpoint hands the bytes to."""
+    """The receiver of the endpoint's bytes."""
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Take a frame; return the frame that answers it, or nothing."""
@@ -128,7 +128,7 @@ class Endpoint:
         return await self._coordinator.fetch(member, request.round_digest, request.step, patience)
 
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
-        """What a session has named, in parts, from the byte on that the caller asks for."""
+        """An attachment that a session has named, in parts, from the byte on that the caller asks for."""
         member = await self._caller(context)
         request, path = await self._guard(member, context, self._named(member, request_iterator))
         async with self._slots[member]:
@@ -152,7 +152,7 @@ class Endpoint:
             raise
 
     def _member_behind(self, auth: Mapping[str, Sequence[bytes]]) -> int:
-        """Whose key opened the connection. Raises BadInput below TLS 1.3, and for a key that is no caller's."""
+        """The party whose key opened the connection. Raises BadInput below TLS 1.3, and for a stranger's key."""
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
             raise BadInput("TLS 1.3 is required", remedy="call with a client that has TLS 1.3")
         names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
@@ -203,7 +203,7 @@ class Endpoint:
 
 
 class _Credit:
-    """How many refused messages one member has left: some at once, then one in a while."""
+    """The number of refused messages that one member has left: some at once, then one in a while."""
 
     def __init__(self) -> None:
         self._left = float(REFUSALS_AT_ONCE)

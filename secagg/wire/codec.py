@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Field:
-    """How one field of a message class is converted and checked."""
+    """Conversion and checks of one field of a message class."""
 
     name: str
     bound: Range | Length | Text | Items | None

@@ -19,7 +19,7 @@ from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
-from secagg.protection.masking import binding, client_opening, client_upload, server
+from secagg.protection.masking import client_opening, client_upload, derivations, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.session import contribution
@@ -178,7 +178,7 @@ def test_thresholds_without_the_calibrated_minimum(monkeypatch):
         found = derive_thresholds(len(context.identities), context.colluders, context.dropouts, 1)
         return replace(found, survivors=found.signatures)
 
-    monkeypatch.setattr(binding, "thresholds_of", forgetful)
+    monkeypatch.setattr(derivations, "thresholds_of", forgetful)
     for module in (client_opening, client_upload, server):
         monkeypatch.setattr(module, "thresholds_of", forgetful, raising=False)
     assert reported(check_small_sum_is_refused, setup, {2: "UploadHeader"}).endswith("the sum of 5 was opened")

@@ -14,7 +14,7 @@ from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, TranscriptInvalid
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.protection.sharing.binding import sign_manifest
+from secagg.protection.sharing.derivations import sign_manifest
 from secagg.protection.sharing.messages import ShareManifest
 from secagg.randomness import OperatingSystem
 from secagg.transcript import EVERYONE, NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from secagg.errors import ServerAway, SessionAborted
-from secagg.protection.encryption import binding as encryption
+from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.collection import Collecting
 from secagg.protection.sharing.messages import SetPledges, SumPledges
 from secagg.session import AggregatorWork, ServerSession

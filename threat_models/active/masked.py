@@ -10,7 +10,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Directory, Endorsement, Inbox, KeyAdvertisement, Quorum, Survivors
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem

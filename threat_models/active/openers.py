@@ -13,13 +13,13 @@ import numpy as np
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
 from secagg.federation import FederationSecond, session_folder
-from secagg.protection.encryption import binding as encryption
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as encryption
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import scaled
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import SessionKeys, SetLists
 from secagg.randomness import OperatingSystem

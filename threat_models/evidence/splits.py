@@ -18,8 +18,8 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
 from secagg.plan_facts import SessionSetup
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client
+from secagg.protection.encryption.derivations import EncryptedContext, sign_key
 from secagg.protection.encryption.key_holder import mask_keys
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import PublishedKey

@@ -46,7 +46,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class UpdateEncoding:
-    """How updates of `size` entries become integers; everything public, from the plan.
+    """The encoding of updates of `size` entries as integers; everything public, from the plan.
 
     An update is clipped to L2 length `clip` S (its own units), which is `levels` grid units (1 to 2²⁶), rotated under
     `seed`, clipped to ±`entry` in each entry (1 to `levels`) and rounded at random. So Σz² ≤ `squared_bound` and

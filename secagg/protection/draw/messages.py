@@ -51,7 +51,7 @@ class Commitments:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Whose they are, in order."""
+        """Their members, in order."""
         return tuple(entry.member for entry in self.entries)
 
     @cached_property
@@ -89,14 +89,14 @@ class NonceReveal:
 @message("Draw")
 @dataclass(frozen=True)
 class Draw:
-    """All commitments with the nonces behind them: whoever has plan and roster can check it (`check_draw`)."""
+    """All commitments with the nonces behind them: plan and roster suffice to check it (`check_draw`)."""
 
     commitments: Commitments
     reveals: Annotated[tuple[NonceReveal, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Whose nonces are in it, in order."""
+        """The members whose nonces are in it, in order."""
         return self.commitments.members
 
 

@@ -34,8 +34,8 @@ from secagg.crypto.sealing import seal
 from secagg.encoding import Integers, Residues
 from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import mask_of, scaled
 from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
@@ -50,7 +50,7 @@ def begin_client(context: SessionContext, me: LocalParty) -> Transition:
 
 
 def check_key(context: EncryptedContext, key: PublishedKey) -> None:
-    """What everyone checks of a published key.
+    """Check a published key, as every party does.
 
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """

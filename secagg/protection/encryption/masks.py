@@ -1,4 +1,4 @@
-"""What a client adds to its encryptions of zero: Δ·x, and a mask uniform modulo q that the key holder can take off.
+"""A client's additions to its encryptions of zero: Δ·x, and a mask uniform modulo q that the key holder can take off.
 
 A mask is uniform modulo each prime of q, hence modulo q, and covers whole ciphertexts, the padding of the last one too.
 Each prime has a key, and a residue is the next 64-bit word of that key's stream that lies below the largest multiple of

@@ -46,7 +46,7 @@ class EncryptedUpload(Announcement):
 @message("Declaration")
 @dataclass(frozen=True)
 class Declaration:
-    """Whose uploads are in the sum, and the digest of the packed sum, signed by the server."""
+    """The uploads in the sum, and the digest of the packed sum, signed by the server."""
 
     uploads: Annotated[tuple[EncryptedUpload, ...], Items(1, MAX_CLIENTS, ascending="member")]
     total: Digest
@@ -54,7 +54,7 @@ class Declaration:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Whose uploads are in the sum, in order."""
+        """The members whose uploads are in the sum, in order."""
         return tuple(upload.member for upload in self.uploads)
 
 

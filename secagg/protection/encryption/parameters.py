@@ -112,7 +112,7 @@ class HeParameters:
         return max(0, self.modulus.bit_length() - (self.noise << self.plain_bits).bit_length() - 1)
 
     def ciphertexts(self, length: int) -> int:
-        """How many ciphertexts hold `length` values."""
+        """The number of ciphertexts that hold `length` values."""
         return -(-length // self.degree)
 
     def packed_bytes(self, length: int) -> int:

@@ -1,4 +1,4 @@
-"""Who holds whose shares: the neighbour graph over U1, drawn from the signed directory.
+"""The neighbour graph of share holders over U1, drawn from the signed directory.
 
 No single party chooses the directory: every client's nonce is in it. The ring order is the order of
 SHA-256(directory ‖ member); neighbours are the k/2 next ones on each side (a Harary graph, Bell et al. 2020).

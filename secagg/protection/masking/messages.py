@@ -128,7 +128,7 @@ class Opening:
 @message("HeldShare")
 @dataclass(frozen=True)
 class HeldShare:
-    """What a client holds of one dealer's secrets."""
+    """A client's shares of one dealer's secrets."""
 
     dealer: Index
     seed_share: Share = field(repr=False)

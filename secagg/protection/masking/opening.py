@@ -11,7 +11,7 @@ from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import SessionContext
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import Dealing, Directory, Opening
 
@@ -71,7 +71,7 @@ class OpenedShares:
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._needed}
 
     def endorsement_parts(self) -> tuple[bytes, ...]:
-        """What the clients sign at the consistency step."""
+        """The parts that clients sign at the consistency step."""
         return bind.endorsement_parts(self._context, self._digest, self._dealt.dealers, self.survivors)
 
     def add(self, holder: int, opening: Opening) -> None:

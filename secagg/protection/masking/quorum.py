@@ -35,7 +35,7 @@ SMALLEST_DEGREE = 64
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What n, c and D lead to.
+    """The thresholds that n, c and D lead to.
 
     `signatures` is t, counted over all clients. `degree` is the number of other holders of a client's shares
     (n − 1 on the complete graph) and `shares` how many of the degree + 1 holders recover a secret.

@@ -18,9 +18,9 @@ from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.binding import manifest_is_signed, receipt_is_signed
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
+from secagg.protection.sharing.derivations import manifest_is_signed, receipt_is_signed
 from secagg.protection.sharing.envelope import seal_share
 from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
 from secagg.protection.sharing.messages import (

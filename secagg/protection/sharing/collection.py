@@ -15,7 +15,7 @@ from secagg.crypto.sealing import SealBroken
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import LocalParty, SessionContext, Transition
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregation import SumCommitted, SumRevealed
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.envelope import open_share

@@ -1,4 +1,4 @@
-"""Who takes part in a shared session, and how few uploads may be summed."""
+"""The parties of a shared session, and the fewest uploads that may be summed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SharedContext(SessionContext):
 
     @cached_property
     def binding(self) -> bytes:
-        """What every key, hash and signature of the session starts from: plan, session, roster and aggregators."""
+        """The binding of every key, hash and signature: round digest, session id, roster and aggregators."""
         return digest("shared session", self.round_digest, self.session_id, self.roster, *self.seconds.values())
 
     @property
@@ -116,7 +116,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """What holds, in words."""
+    """The conditions that hold, in words."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n} must have uploaded, and at least 2 more than c = {c}"
     lines = [

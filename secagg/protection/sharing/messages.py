@@ -17,7 +17,7 @@ Digests = Annotated[tuple[bytes, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS
 @message("AggregatorPledge")
 @dataclass(frozen=True)
 class AggregatorPledge:
-    """What an aggregator signs once for each step ("key", "accepted", "sum") of a session."""
+    """A statement that an aggregator signs once for each step ("key", "accepted", "sum") of a session."""
 
     aggregator: Number
     step: Annotated[str, Length(3, 8)]
@@ -91,7 +91,7 @@ class AcceptedUploads:
 @message("SetLists")
 @dataclass(frozen=True)
 class SetLists:
-    """What the aggregators accepted: one list from its aggregator, all of them from the server."""
+    """The sets that the aggregators accepted: one list from its aggregator, all of them from the server."""
 
     lists: Annotated[tuple[AcceptedUploads, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
 

@@ -1,4 +1,4 @@
-"""What an engine does: lay arrays out where all its processes can read them, and do tasks in these.
+"""The interface of an engine: lay arrays out where all its processes can read them, and do tasks in these.
 
 A task depends on its own values, the context and the arrays alone, and every process computes with one thread; so what
 comes of it is the same, bit for bit, in whatever process and order (on processors that round alike).

@@ -75,7 +75,7 @@ class _Shelf:
 
 @dataclass(frozen=True)
 class _Work:
-    """What all tasks have in common."""
+    """The data that all tasks share."""
 
     function: Function[Any, Any, Any]
     context: Any

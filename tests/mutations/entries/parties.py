@@ -154,7 +154,7 @@ ENTRIES = (
     PlantedFault(
         "encrypted sums may lack one client more",
         "Encrypted sums are opened of one client fewer than the gate counts on.",
-        "secagg.protection.encryption.binding:fewest",
+        "secagg.protection.encryption.derivations:fewest",
         (("clients - context.dropouts", "clients - context.dropouts - 1"),),
         (f"{BORDER}[encrypted]",),
     ),

@@ -13,8 +13,8 @@ from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import LocalParty, SessionContext
 from secagg.protection.draw import DRAW, Draw, Drawn, check_draw, quorum_of
-from secagg.protection.draw.draw import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal, seed_of
+from secagg.protection.draw.seed import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from tests.worlds.rosters import identity

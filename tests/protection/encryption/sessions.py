@@ -10,9 +10,9 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import begin_client
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.key_holder import HeldKey, begin_holder, mask_keys
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest

@@ -7,7 +7,7 @@ import pytest
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import seal
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, SpentKey, begin_holder
 from secagg.protection.encryption.messages import PublishedKey, SumRequest
 from secagg.protection.interface import LocalParty, WaitingState

@@ -9,7 +9,7 @@ from scipy import stats
 from secagg.crypto.agreement import AgreementKey
 from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import AwaitingKey
 from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.polynomials import add, pack

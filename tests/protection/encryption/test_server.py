@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.server import AwaitingHolder, AwaitingOpening, OpenedCiphertexts
 from secagg.protection.interface import ServerState, SumToDeclare, SumToOpen, VectorState
 from tests.protection.encryption import sessions

@@ -3,7 +3,7 @@
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.labels import digest, number
 from secagg.crypto.signatures import SigningKey
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from tests.protection.rehearsal import context_for
 from tests.vectors.files import load
 

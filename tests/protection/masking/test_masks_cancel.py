@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import SessionAborted
 from secagg.protection import protection_named
-from secagg.protection.masking.binding import thresholds_of
+from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.quorum import most_dropouts
 from tests.protection.rehearsal import LENGTH, SENT, Rehearsal, context_for
 

@@ -11,7 +11,7 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection import LocalParty
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, deliveries
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.envelope import open_share

@@ -13,7 +13,7 @@ from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.sealing import seal
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, begin_client
 from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.envelope import seal_share

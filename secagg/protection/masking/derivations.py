@@ -1,4 +1,7 @@
-"""What the masked protocol hashes, signs and derives: one function for each labelled string."""
+"""Hashes, signatures and keys of the masked protocol: pairwise and self-mask keys, endorsements.
+
+One function for each labelled string.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,7 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 def endorsement_parts(
     context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
 ) -> tuple[bytes, ...]:
-    """What a client signs at the consistency step: plan, session, roster, directory, U2 and U3."""
+    """The parts that a client signs at the consistency step: round digest, session id, roster, directory, U2 and U3."""
     return (
         context.round_digest,
         context.session_id,

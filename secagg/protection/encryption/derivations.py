@@ -1,4 +1,7 @@
-"""What the encrypted protocol hashes, signs and derives: one function for each labelled string."""
+"""Hashes, signatures and keys of the encrypted protocol: mask keys, bindings, declarations.
+
+One function for each labelled string.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def holder_name(self) -> str:
-        """Who is to blame for what the key holder says."""
+        """The culprit for the key holder's messages."""
         return self.names.get(self.holder_index, "key holder")
 
     @cached_property
@@ -78,7 +81,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def ciphertexts(self) -> int:
-        """How many ciphertexts hold one vector, or the sum."""
+        """The number of ciphertexts that hold one vector, or the sum."""
         return self.parameters.ciphertexts(self.length)
 
     @property
@@ -131,7 +134,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """What holds, in words."""
+    """The conditions that hold, in words."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n}, and at least 2 more than c = {c}"
     lines = [
