@@ -2,9 +2,9 @@
 
     SetAgreed → SumCommitted → SumRevealed
 
-The server adds these shares as it adds all vectors (`secagg.session.staging`) and opens the sum. An aggregator that reveals another sum share than it committed to is found out. One that
-commits to a wrong sum share, or leaves its noise out, is not: its share is uniform to everyone else. One that keeps
-its share back is named, and there is no sum.
+The server adds these shares as it adds all vectors (`secagg.session.staging`), and opens the sum. An aggregator that
+reveals another sum share than it committed to is found out. One that commits to a wrong sum share, or leaves its noise
+out, is not: its share is uniform to everyone else. One that keeps its share back is named, and there is no sum.
 """
 
 from __future__ import annotations
