@@ -17,7 +17,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.ledger.spending import Cost, Release, in_force, settles, total_epsilon
+from secagg.ledger.spending import Cost, Release, counted_rows, settles, total_epsilon
 from secagg.privacy import Adjacency, GaussianCost, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import check_delta
@@ -59,7 +59,7 @@ def show(
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals(in_force([entry.release for entry in own]), delta)
+        totals = _totals(counted_rows([entry.release for entry in own]), delta)
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
         if (asked := budgets.pop(name, None)) is not None:

@@ -112,8 +112,8 @@ def settles(row: Release, whole: Release) -> bool:
     return row != whole and len(gaussian) == len(costs) == len(row.spent) and fits
 
 
-def in_force(releases: Sequence[Release]) -> list[Release]:
-    """The rows that count: of a plan that was settled the later one."""
+def counted_rows(releases: Sequence[Release]) -> list[Release]:
+    """Return the rows that count: of a settled plan only the later one."""
     counted: list[Release] = []
     for release in releases:
         whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
@@ -124,8 +124,8 @@ def in_force(releases: Sequence[Release]) -> list[Release]:
     return counted
 
 
-def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
-    """The row that settled a plan charged `whole`; None where it was not."""
+def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
+    """Return the row that settled a plan charged `whole`; None where it was not."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
@@ -184,9 +184,9 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     One that was settled adds nothing. Raises BadInput when its session is among `releases` with another plan, name or
     cost.
     """
-    together = in_force(same_data(releases, release.data_name))
+    together = counted_rows(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
-    if known and known != [release] and known != [came_to(releases, release)]:
+    if known and known != [release] and known != [settled_by(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
         _refuse_training(release, budget)
@@ -227,10 +227,10 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
     range.
     """
-    counted = in_force(same_data(releases, data_name))
+    counted = counted_rows(same_data(releases, data_name))
     others = [each for each in counted if release is None or each.session != release.session]
     if release is not None:
-        release = came_to(releases, release) or release
+        release = settled_by(releases, release) or release
     together = others if release is None else [*others, release]
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
