@@ -2,7 +2,7 @@
 
 Members may be divided into `groups`, which do not change and do not overlap: member i is of group i mod groups. Each
 class then has a count and a sum for every group, side by side in one secure sum, and a member's are in its own group's
-places alone. Groups are as large as a sum must be that hides a member (`SessionSetup` refuses smaller ones).
+places alone. Groups are as large as a sum must be that hides a member (`RoundSetup` refuses smaller ones).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from secagg.cli.console import (
 from secagg.cli.options import BackboneFileOption, FormatOption
 from secagg.data.split import held_out
 from secagg.errors import BadInput
+from secagg.features.pipeline import Pipeline
 from secagg.heads import Adaptation, adapt, class_means, save_safetensors
-from secagg.session import Pipeline
 
 ADAPTED = "adapted"
 """The entry of an adapted head's file that says how."""

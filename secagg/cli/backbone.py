@@ -75,10 +75,10 @@ def adapter(
     quiet: QuietOption = False,
 ) -> None:
     """Write a trained adapter as other libraries read it: LoRA as peft does, with the head where there is one."""
+    from secagg.features.pipeline import Pipeline
     from secagg.heads import load_as
     from secagg.networks import read_model
     from secagg.networks.adapter_files import write_adapter
-    from secagg.session import Pipeline
 
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_existing(out)

@@ -24,16 +24,16 @@ from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
 from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
+from secagg.features.local_records import look_at_own
 from secagg.federation import Client, session_folder
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.setup import LEAST_PATIENCE
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.timing import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
-from secagg.session import look_at_own
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
-from secagg.session.private_state import recall_state
 from secagg.session.rounds import following_setup
+from secagg.session.sealed_state import recall_state
 from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
 
@@ -101,7 +101,7 @@ def _named(given: list[str]) -> dict[str, str]:
     return found if len(found) == len(given) else {}
 
 
-def _take_part(speaker: Speaker, member: Client) -> list[tuple[SessionSetup, Outcome]]:
+def _take_part(speaker: Speaker, member: Client) -> list[tuple[RoundSetup, Outcome]]:
     """Carry the plan to its end; where it has none, say what it has cost."""
     try:
         return asyncio.run(member.sessions())
@@ -119,12 +119,12 @@ def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
 
 def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     setup, records, (budget, spent) = member.setup, member.records, _budget(member)
-    own = look_at_own(setup, data)
+    own = look_at_own(setup.plan, data)
     rows = [
         ("member", member.credentials.name),
         ("data set (ledger)", member.policy.data_name),
         ("records read", f"{len(records)}, of which {records.bad} count for nothing"),
-        *explain(setup),
+        *explain(setup.facts),
         *spent,
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
@@ -132,7 +132,7 @@ def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     speaker.result(content | budget | {"own_records": own.to_json()}, text, told_of(own))
 
 
-def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
+def _uploaded_content(setup: RoundSetup, state: Path) -> dict[str, Any]:
     """What has left, and where the receipts are."""
     transcript = session_folder(state, setup) / FILE_NAME
     sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
@@ -140,20 +140,20 @@ def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
         "uploaded": True,
         "round": setup.number,
         "rounds": setup.rounds,
-        "promise": setup.claim.sentence() if setup.claim else None,
+        "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": setup.context.upload_bytes,
         "sent_bytes": setup.context.upload_bytes + sum(len(record.content) for record in sent),
         "transcript": str(transcript),
     }
 
 
-def _what_next(setup: SessionSetup) -> str:
+def _what_next(setup: RoundSetup) -> str:
     """Which upload has left, and what a member does next."""
     said = f"Uploaded, round {setup.number} of {setup.rounds}; run the same command again, later, for the outcome"
     return said if setup.number == setup.rounds else f"{said} and the next round"
 
 
-def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
+def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> dict[str, Any]:
     """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
@@ -165,7 +165,7 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     names = [setup.roster.name(member) for member in outcome.members]
     return {
         **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
-        "promise": setup.claim.sentence() if setup.claim else None,
+        "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),
         "aggregate_sha256": outcome.aggregate_sha256.hex(),

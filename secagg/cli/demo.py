@@ -26,20 +26,21 @@ from secagg.cli.options import CohortOption, MethodOption, ParametersOption, Pro
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
+from secagg.experiments.reference import pooled_result
+from secagg.features.pipeline import Pipeline
 from secagg.heads import Evaluation, load_as
 from secagg.networks import files_in, parse_artifact
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline, read_records
-from secagg.session.reference import pooled_result
+from secagg.session import RoundSetup
 from secagg.transport.enrolment import create_authority, create_request, issue
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 
 EXPAND = 512
 ON_DIGITS = "rounds=5 rate=0.5 clip=10"
@@ -120,8 +121,8 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import AuditRequest, run_audit
-    from threat_models.report.content import Outcome
+    from threat_models.audit import AuditRequest, run_audit
+    from threat_models.report.content import GateOutcome
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
@@ -134,7 +135,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
-        bad = [line.sentence for line in report.gate.lines if line.outcome is not Outcome.PASS]
+        bad = [line.sentence for line in report.gate.lines if line.outcome is not GateOutcome.PASS]
         verdict = ": ".join([str(report.gate.outcome), *(["; ".join(bad)] if bad else [])])
     return {
         "audit": str(page),
@@ -229,12 +230,12 @@ def _accuracy(stage: Stage, head: Path) -> Evaluation:
     return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
-def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
+def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
     """What all records in one place would have given without noise, and one member's first true counts.
 
     With cohorts: what theirs would have given, as the session `setup` tells who they were.
     """
-    records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
+    records = {index: read_records(setup.plan, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
     counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
     artifact = pooled_result(setup, records).require_artifact()

@@ -10,9 +10,9 @@ from secagg.cli.console import percent, two_columns
 from secagg.cli.processes import Stage
 from secagg.encoding import Kind
 from secagg.experiments.outcome import in_the_sum
+from secagg.experiments.reference import is_pooled
 from secagg.heads import Evaluation
-from secagg.plan_facts import SessionSetup
-from secagg.session.reference import is_pooled
+from secagg.session import RoundSetup
 from secagg.session.staging import vector_path
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def summary(
     verified: dict[str, Any],
 ) -> list[str]:
     """One screen: what was built, what the server saw, what an audit says of that, and where everything lies."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
+    setup = RoundSetup.of(stage.plan, stage.roster)
     learned = f"{setup.rounds} sums, the last" if setup.rounds > 1 else "the sum"
-    has_counts = setup.layout.blocks[0].kind is Kind.COUNTS
+    has_counts = setup.sum.layout.blocks[0].kind is Kind.COUNTS
     seen = [
         *([(f"{stage.members[0]}'s counts begin", ", ".join(map(str, first)))] if has_counts else []),
         *([] if stage.plan.cohort else [_received(stage, setup)]),
@@ -86,14 +86,14 @@ def summary(
 
 def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
     """The head's accuracy, what it cost, and what is promised."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
-    claim, cohort = setup.claim, stage.plan.cohort
+    setup = RoundSetup.of(stage.plan, stage.roster)
+    claim, cohort = setup.facts.claim, stage.plan.cohort
     more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
     rounds = f", and {more}" if setup.rounds > 1 else ""
     promised = "infinite: no noise, the exact sum is opened"
     if claim is not None:
         promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
-    size = f"{setup.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
+    size = f"{setup.sum.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
     return [
         ("accuracy on held-out data", percent(federated)),
         (f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}", f"{percent(pooled)}, without noise"),
@@ -103,7 +103,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     ]
 
 
-def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
+def _received(stage: Stage, setup: RoundSetup) -> tuple[str, str]:
     """What stands in the same place of what the first member uploaded, and who got it."""
     receiver = setup.protection.deliveries(setup.context)[0].receiver
     name = stage.roster.name(receiver)
@@ -111,5 +111,5 @@ def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
     if setup.protection.speaks_once:
         return f"{name} received", f"{vector[:24].hex()}… ({len(vector)} bytes, encrypted)"
     ring = setup.context.ring
-    shown = ring.decode(ring.unpack(vector, setup.layout.length)[:4])
+    shown = ring.decode(ring.unpack(vector, setup.sum.layout.length)[:4])
     return f"{name} received", ", ".join(str(int(value)) for value in shown)

@@ -13,10 +13,10 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, refuse
 from secagg.cli.options import FormatOption
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
+from secagg.features.pipeline import Pipeline
 from secagg.heads import load_as, save_safetensors
 from secagg.networks import read_slot_means
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline
 
 PICTURES, SHEET, CLASSIFIER = "pictures", "sheet.png", "classifier.safetensors"
 SHOWN = 12

@@ -6,7 +6,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
-from secagg.plan_facts.setup import LEAST_PATIENCE
+from secagg.plan_facts.timing import LEAST_PATIENCE
 
 
 def key_holder(

@@ -180,8 +180,8 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
     """
     from secagg.agreement.plan import read_plan
     from secagg.agreement.policy import read_limits
-    from secagg.plan_facts import SessionSetup  # as above
-    from secagg.plan_facts.consent import policy_within
+    from secagg.plan_facts.policy_writing import policy_within
+    from secagg.session import RoundSetup  # as above
     from secagg.system.plugins import is_planned
 
     agreed = read_plan(plan)
@@ -190,7 +190,7 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
         if is_planned(agreed.method):
             policy.require_method(agreed.method)
         else:
-            SessionSetup.of(agreed, roster).check(policy)
+            RoundSetup.of(agreed, roster).facts.check(policy)
     except PlanRefused as error:
         raise BadInput(
             f"every client under {limits} would refuse the plan: {error.listed}",

@@ -11,7 +11,7 @@ import typer
 
 from methods import method_named
 from methods.closed_form.refinement import AUTO, refuse_unasked, why_none
-from secagg.agreement.plan import Plan, read_plan, write_plan
+from secagg.agreement.plan import read_plan, write_plan
 from secagg.agreement.policy import Policy, read_policy
 from secagg.agreement.roster import Roster, read_roster
 from secagg.agreement.schema import load_schema
@@ -40,12 +40,12 @@ from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import Account, account_of, refuse_overspending
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
+from secagg.plan_facts.policy_writing import admit_listed
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session import read_records
-from secagg.session.explanation import doubts_of, explain
+from secagg.session import RoundSetup
 from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:
@@ -103,10 +103,15 @@ def new(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [choices.backbone], [str(choices.parameters)], [choices.method])
-    setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
+    setup = RoundSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     rounds = setup.plan.method_parameters.get("refine")
     if rounds and not rounds_are_asked:
-        refuse_unasked(rounds, setup.uploads, len(setup.protection.steps), setup.plan.step_seconds)
+        refuse_unasked(
+            rounds,
+            tuple(kind.upload_bytes for kind in setup.facts.kinds),
+            len(setup.protection.steps),
+            setup.plan.step_seconds,
+        )
     write_plan(setup.plan, out)
     others = _compare(speaker, data, members, choices) if explain_all else []
     _explain(speaker, setup, others)
@@ -120,9 +125,9 @@ def new(
     )
 
 
-def _remark(speaker: Speaker, setup: SessionSetup, choices: PlanChoices) -> None:
+def _remark(speaker: Speaker, setup: RoundSetup, choices: PlanChoices) -> None:
     """Say what is doubtful about a plan, and what was asked for and is not in it."""
-    for doubt in doubts_of(setup):
+    for doubt in doubts_of(setup.facts):
         speaker.say(f"WARNING: {doubt}")
     if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
         speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
@@ -156,7 +161,7 @@ def show(
     quiet: QuietOption = False,
 ) -> None:
     """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
-    _explain(Speaker(quiet=quiet, json_to=json_to), SessionSetup.of(read_plan(plan), read_roster(roster)))
+    _explain(Speaker(quiet=quiet, json_to=json_to), RoundSetup.of(read_plan(plan), read_roster(roster)))
 
 
 @app.command("check")
@@ -179,8 +184,8 @@ def check(
     """Check a plan against a policy, a ledger and data; a refusal names every violated line."""
     chosen, own = read_plan(plan), read_policy(policy)
     admit_listed(model, chosen, own)
-    setup = SessionSetup.of(chosen, read_roster(roster))
-    setup.check(own)
+    setup = RoundSetup.of(chosen, read_roster(roster))
+    setup.facts.check(own)
     content: dict[str, Any] = {"plan": chosen.digest.hex(), "accepted": True}
     lines = ["the policy accepts the plan; the ledger was not asked: give --state"]
     if state is not None:
@@ -188,23 +193,23 @@ def check(
         lines = ["policy and ledger accept the plan", two_columns("Budget", budget_rows(account, own.data_name))]
         content["budget"] = budget_content(account, own.data_name)
     if data is not None:
-        records = read_records(setup, data, backbone)
+        records = read_records(setup.plan, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
 
 
-def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
+def _ask_ledger(state: Path, setup: RoundSetup, policy: Policy) -> Account:
     """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
-    releases, release = releases_in(state), release_of(setup, policy.data_name)
+    releases, release = releases_in(state), release_of(setup.facts, policy.data_name)
     refuse_overspending(releases, release, policy.budget)
     return account_of(releases, release, policy.data_name, policy.budget)
 
 
-def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = ()) -> None:
-    rows = explain(setup)
-    plan: Plan = setup.plan
-    content = {"plan_sha256": plan.digest.hex(), "ring": setup.context.ring.bits, "vector_length": setup.layout.length}
+def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[Choice] = ()) -> None:
+    rows = explain(setup.facts)
+    context = setup.context
+    content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
     compared = {"protections": [asdict(each) for each in others]} if others else {}
     speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)

@@ -13,9 +13,9 @@ from secagg.agreement.roster import read_roster
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.approval import SUFFIX, Approvals, approve, gather_approvals
-from secagg.plan_facts.consent import admit_listed
+from secagg.plan_facts.countersigning import SUFFIX, Approvals, approve, gather_approvals
+from secagg.plan_facts.policy_writing import admit_listed
+from secagg.session import RoundSetup
 from secagg.transport import read_credentials
 
 
@@ -35,9 +35,9 @@ def sign(
     own = read_policy(policy) if policy is not None else None
     if own is not None:
         admit_listed(model, agreed, own)
-    setup = SessionSetup.of(agreed, credentials.roster)
+    setup = RoundSetup.of(agreed, credentials.roster)
     if own is not None:
-        setup.check(own)
+        setup.facts.check(own)
     path = out / f"{credentials.name}{SUFFIX}"
     make_folder(out)
     refuse_unwritable(path)
@@ -55,7 +55,7 @@ def approvals(
 ) -> None:
     """Show who has countersigned a plan."""
     agreed, members = read_plan(plan), read_roster(roster)
-    SessionSetup.of(agreed, members)
+    RoundSetup.of(agreed, members)
     found = gather_approvals(agreed, members, folder)
     rows = [("approved by", ", ".join(found.given) or "-"), ("not by", ", ".join(found.missing) or "-")]
     rows += [(f"{name} does not count", why) for name, why in found.refused.items()]

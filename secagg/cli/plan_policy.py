@@ -11,7 +11,7 @@ from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import limits_text, read_limits
 from secagg.cli.console import QuietOption, Speaker, refuse_existing, refuse_unwritable
 from secagg.cli.options import PlanOption
-from secagg.plan_facts.consent import policy_accepting, policy_within
+from secagg.plan_facts.policy_writing import policy_accepting, policy_within
 from secagg.system.plugins import is_planned
 
 

@@ -14,10 +14,11 @@ from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, Link, greet, serve
@@ -31,7 +32,7 @@ def take_part(
     """Carry every session of the plan to its outcome; `listen` is where clients come, if they do."""
     keep_to_owner()
     credentials = credentials_for(role, tls, speaker.say)
-    setup = SessionSetup.of(read_plan(plan), credentials.roster)
+    setup = RoundSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.seconds:
         raise BadInput(
             f"the plan's protection is {setup.plan.protection}, which has no {role}",
@@ -53,14 +54,14 @@ async def _run(
     listen: str | None,
     folder: Path,
     speaker: Speaker,
-) -> list[tuple[SessionSetup, Outcome]]:
+) -> list[tuple[RoundSetup, Outcome]]:
     endpoint = None
     if listen is not None:
         endpoint, address = await serve(credentials, federation, listen)
         write_synced(folder / "address", address.encode())
         speaker.say(f"listening on {address}")
     try:
-        async with Link(credentials, server, federation.setup.patience) as link:
+        async with Link(credentials, server, patience(federation.setup.plan)) as link:
             if not (folder / FILE_NAME).exists():
                 await federation.greet()
                 await link.check_plan(federation.setup.plan.digest)
@@ -70,7 +71,7 @@ async def _run(
             await endpoint.stop(grace=1.0)
 
 
-def _content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
+def _content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> dict[str, Any]:
     setup, outcome = sessions[-1]
     return {
         "members": [setup.roster.name(member) for member in outcome.members],

@@ -16,7 +16,7 @@ from secagg.cli.party import StateOption
 from secagg.errors import BadInput
 from secagg.session.outcome import RESULT_FILE
 from secagg.session.purging import session_folders
-from secagg.session.standing import Standing, standing_of
+from secagg.session.status import Standing, standing_of
 
 
 def status(

@@ -171,3 +171,12 @@ def _refuse_unless(
     if origin is None:
         raise BadRecord("features", index + 1, problem, remedy=remedy)
     raise origin.refusal(index, problem, remedy)
+
+
+SIGNIFICANT_BITS = 8
+
+
+def round_up(bound: float) -> float:
+    """Round a positive bound up to 8 significant bits, with room for float64 rounding in the norm itself."""
+    mantissa, exponent = math.frexp(bound * (1.0 + 2.0**-40))
+    return math.ldexp(math.ceil(math.ldexp(mantissa, SIGNIFICANT_BITS)), exponent - SIGNIFICANT_BITS)

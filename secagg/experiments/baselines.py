@@ -20,14 +20,14 @@ from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
-from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import split
 from secagg.heads import Evaluation
 from secagg.heads.evaluation import clopper_pearson
+from secagg.plan_facts.facts import FINE_LEVELS
 from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
-from secagg.plan_facts.setup import FINE_LEVELS
 from secagg.privacy import Adjacency
 from secagg.privacy.claim import shown
 from secagg.protection import protection_named

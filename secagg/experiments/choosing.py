@@ -1,4 +1,4 @@
-"""Every protection for one and the same plan, side by side: for whoever has to choose one."""
+"""Compare every protection for one and the same plan: trust, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.experiments.session import Measured, run_session
-from secagg.plan_facts import SessionSetup
+from secagg.experiments.session import SessionCost, run_session
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 
 MOST_MEASURED = 12
 """Clients in the session that is measured; what a masked client does grows with their number."""
@@ -60,12 +60,12 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
     words = (protection.name, protection.trust, protection.visits, protection.absence)
     supposed = _with_seconds(roster, protection)
     try:
-        setup = SessionSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
+        setup = RoundSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
         return Choice(*words, {}, 0.0, str(error))
-    parts = protection.deliveries(setup.a_sum)
+    parts = protection.deliveries(setup.facts.kinds[0].context)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
-    return Choice(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.uploads))
+    return Choice(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.facts.kinds))
 
 
 def _with_seconds(roster: Roster, protection: Protection) -> Roster:
@@ -86,9 +86,9 @@ def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> f
     few = Roster.of(roster.consortium, [replace(member, identity=keys[member.name].public) for member in members])
     gate = min(choices.class_gate, measured)
     fewer = replace(choices, colluders=0, dropouts=0, min_clients_in_sum=1, class_gate=gate, cohort=0)
-    setup = SessionSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
-    vector = np.zeros(setup.layout.length, dtype=np.int64)
+    setup = RoundSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
+    vector = np.zeros(setup.sum.layout.length, dtype=np.int64)
     identities = {index: keys[member.name] for index, member in enumerate(few.members)}
-    found: Measured = run_session(setup, identities, lambda _: vector.copy(), {}).measured
+    found: SessionCost = run_session(setup, identities, lambda _: vector.copy(), {}).measured
     seconds = statistics.median(found.client_cpu.values())
     return seconds * clients / measured if setup.protection.grows_with_clients else seconds

@@ -1,4 +1,4 @@
-"""What is known as the rounds of a simulated plan end: accuracy on held-out records, ε spent, bytes sent.
+"""Reports of the rounds of a simulated plan: accuracy on held-out records, ε spent, bytes sent.
 
 A real federation measures nothing of this: the accuracy of each round would be one more release.
 """
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from methods.training.chain import ChainRound
+from secagg.experiments.client_accuracy import PersonalAccuracy
 from secagg.experiments.features import Features
-from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
-from secagg.plan_facts import SessionSetup
-from secagg.session import SumResult
+from secagg.session import RoundSetup, SumResult
 
 POINTS = 20
 """About how often accuracy is measured in all, where nothing else is asked for."""
@@ -22,7 +21,7 @@ POINTS = 20
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What is known after round `number`.
+    """Accuracy, ε spent and bytes sent after round `number`.
 
     `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on. `personal`: of the
     members' own models as they are then.
@@ -50,7 +49,7 @@ class RoundReport:
 
 
 Watcher = Callable[[int, int, RoundReport | None], None]
-"""Is told as every round ends: how many have, how many there are, and the last report if there is one."""
+"""Called as every round ends with how many have, how many there are, and the last report if there is one."""
 
 
 class RoundLog:
@@ -59,7 +58,7 @@ class RoundLog:
     `every` None: so that there are about `POINTS`.
     """
 
-    def __init__(self, features: Features, first: SessionSetup, every: int | None, watcher: Watcher | None) -> None:
+    def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
         self._measure = features.measuring(first.plan.grid)
         self._watcher = watcher
@@ -67,7 +66,7 @@ class RoundLog:
 
     def end(
         self,
-        setup: SessionSetup,
+        setup: RoundSetup,
         result: SumResult,
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
@@ -79,7 +78,8 @@ class RoundLog:
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
-            spent = setup.claim.after(*map(setup.draws, (setup.number, setup.rounds))) if setup.claim else None
+            facts = setup.facts
+            spent = facts.claim.after(*map(facts.draws, (setup.number, setup.rounds))) if facts.claim else None
             most = max(sent[each] for each in result.members)
             self.points.append(RoundReport(setup.number, measured, spent, most, personal()))
         if self._watcher is not None:
@@ -87,7 +87,7 @@ class RoundLog:
 
 
 def model_after(result: SumResult) -> Artifact | None:
-    """What can be measured after a round: its artifact, or the model in training; None where there is neither.
+    """The artifact of a round, or the model in training, if it predicts; None where there is neither.
 
     Raises BadInput for a model that has left the finite numbers.
     """

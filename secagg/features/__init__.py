@@ -9,7 +9,7 @@ from secagg.features.latents import Latents, as_feature, latents_of, pixels_of, 
 from secagg.features.opening import backbone_digest, needs_files, open_backbone, planned_name, programs_in
 from secagg.features.places import BOTTLENECK, KINDS, LORA, Place, read_places, tell_places
 from secagg.features.program import Progress
-from secagg.features.radius import lengths_of, radius_of, round_up
+from secagg.features.radius import lengths_of, radius_of
 
 __all__ = [
     "BOTTLENECK",
@@ -36,7 +36,6 @@ __all__ = [
     "programs_in",
     "radius_of",
     "read_places",
-    "round_up",
     "tell_places",
     "to_latents",
     "to_pixels",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from secagg.encoding.grid import round_up
 from secagg.errors import BadInput
 from secagg.features.backbone import Features
 
-SIGNIFICANT_BITS = 8
 LONGEST = 2.0**100
 """Of a radius and, inverted, the shortest: a head's float32 weights are as small as features are large."""
 
@@ -41,9 +39,3 @@ def lengths_of(features: Features, centre: float = 0.0) -> Features:
     with np.errstate(over="ignore", invalid="ignore"):
         exponent = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1]
         return np.asarray(np.ldexp(np.linalg.norm(np.ldexp(rows, -exponent[:, None]), axis=1), exponent))
-
-
-def round_up(bound: float) -> float:
-    """Round a positive bound up to 8 significant bits, with room for float64 rounding in the norm itself."""
-    mantissa, exponent = math.frexp(bound * (1.0 + 2.0**-40))
-    return math.ldexp(math.ceil(math.ldexp(mantissa, SIGNIFICANT_BITS)), exponent - SIGNIFICANT_BITS)

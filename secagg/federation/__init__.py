@@ -2,10 +2,10 @@
 
 from secagg.federation.client import FederationClient
 from secagg.federation.embedding import Client, Result, Server, credentials_for
+from secagg.federation.helper import FederationSecond
 from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
-from secagg.federation.second import FederationSecond
 from secagg.federation.server import FederationServer, Stage
-from secagg.federation.storage import session_folder
+from secagg.session.attachments import session_folder
 
 __all__ = [
     "Client",

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from secagg.agreement.policy import Policy
+from secagg.encoding import Integers
 from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
-from secagg.federation.returning import learn_draw, way_back
-from secagg.federation.storage import session_folder
+from secagg.federation.rejoin import learn_draw, way_back
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy.claim import shown
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
-from secagg.session import (
-    Connection,
-    Hooks,
-    LocalRecords,
-    MemberSession,
-    Prepared,
-    Rounds,
-    begin_transcript,
-    contribution_of,
-)
-from secagg.session.attachments import drop_openings, read_opening
+from secagg.session import Connection, MemberSession, Prepared, Rounds, RoundSetup, begin_transcript, contribution_of
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.private_state import erase_state, keep_state, recall_state
-from secagg.session.returning import outcome_at_end
+from secagg.session.rejoin import outcome_at_end
 from secagg.session.rounds import opening_after
+from secagg.session.sealed_state import erase_state, keep_state, recall_state
 from secagg.system.files import write_synced
 from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
@@ -56,7 +47,7 @@ class FederationClient:
     protection needs.
     """
 
-    setup: SessionSetup
+    setup: RoundSetup
     me: LocalParty
     policy: Policy
     ledger: Ledger
@@ -71,7 +62,7 @@ class FederationClient:
 
     async def run(
         self, server: Connection, others: Mapping[int, Connection] | None = None
-    ) -> list[tuple[SessionSetup, Outcome]]:
+    ) -> list[tuple[RoundSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises.
 
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
@@ -79,9 +70,9 @@ class FederationClient:
         plan, for a client that was not in its last round.
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
-        missed: list[SessionSetup] = []
+        missed: list[RoundSetup] = []
         private = b""
-        await compute_aside(self.setup.load_libraries)
+        await compute_aside(self.setup.facts.load_libraries)
         for setup in rounds:
             if 1 < setup.number <= setup.rounds:
                 self.progress(f"round {setup.number} of {setup.rounds}")
@@ -108,7 +99,7 @@ class FederationClient:
     @property
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
-        return release_of(self.setup, self.policy.data_name)
+        return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
         """What the policy's budget says of the data set: spent before, this plan, left."""
@@ -116,12 +107,12 @@ class FederationClient:
 
     async def _return(
         self,
-        left: SessionSetup,
-        before: Sequence[SessionSetup],
+        left: RoundSetup,
+        before: Sequence[RoundSetup],
         why: LeftBehind,
         server: Connection,
         others: Mapping[int, Connection],
-    ) -> SessionSetup:
+    ) -> RoundSetup:
         """The session in which this client goes on, left behind in one after those `before`.
 
         Raises SessionAborted, with why it was left behind, for none.
@@ -138,7 +129,7 @@ class FederationClient:
             raise self._with_cost(LeftBehind(f"{why.reason}; {error.reason}"), [*before, left]) from None
 
     def _with_cost(
-        self, error: SessionAborted, seen: Sequence[SessionSetup], *, is_settled: bool = False
+        self, error: SessionAborted, seen: Sequence[RoundSetup], *, is_settled: bool = False
     ) -> SessionAborted:
         """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
         left, rounds, remedy = self._count_uploads(seen), self.setup.rounds, seen[-1].remedy
@@ -159,11 +150,11 @@ class FederationClient:
             opened = "nothing of the last sum was opened, as far as this client knows"
         return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
 
-    def _count_uploads(self, sessions: Sequence[SessionSetup]) -> int:
+    def _count_uploads(self, sessions: Sequence[RoundSetup]) -> int:
         """In how many of them a vector may have left."""
         return sum(self.ledger.has_uploaded(each.context.round_digest) for each in sessions)
 
-    def _settle(self, seen: Sequence[SessionSetup]) -> bool:
+    def _settle(self, seen: Sequence[RoundSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
 
         `seen` ends with the session that ended it, after those that led there: only who was told of all can count.
@@ -173,13 +164,13 @@ class FederationClient:
         if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.round_digest):
             return False
         sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)
-        came_to = release_until(self.setup, self.policy.data_name, sums)
+        came_to = release_until(self.setup.facts, self.policy.data_name, sums)
         if came_to is not None:
             self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
         return came_to is not None
 
     async def _part(
-        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
+        self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """Play a part in a session, or take the end of the plan as it was shown; return the draw too, if it is one.
 
@@ -195,7 +186,7 @@ class FederationClient:
             write_synced(session_folder(self.state, setup) / HEAD_FILE, head)
             return outcome, None
 
-    def _journal(self, setup: SessionSetup) -> Journal:
+    def _journal(self, setup: RoundSetup) -> Journal:
         """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
         folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
         note_plan(self.state, setup.plan)
@@ -215,30 +206,48 @@ class FederationClient:
         return journal
 
     async def _session(
-        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
+        self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
         """One session, `private` being what the one before left to this member."""
-        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
+        folder = session_folder(self.state, setup)
         with closing(self._journal(setup)) as journal:
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
-            me = self.me
-
-            @functools.cache
-            def prepare() -> Prepared:
-                return contribution_of(setup, self.records, me.randomness, me.member, private)
-
-            def before_upload() -> None:
-                keep_state(folder, prepare().state, round_digest, me.randomness)
-                entry = self.ledger.record(self.release, self.policy.budget, datetime.datetime.now(datetime.UTC))
-                self.ledger.begin_upload(round_digest)
-                journal.append("ledger", entry.digest)
-
             stays = self.stays or bool(setup.plan.cohort) or not setup.protection.speaks_once
-            hooks = Hooks(self.progress, lambda: prepare().vector, before_upload)
-            session = MemberSession(setup, self.me, folder, journal, hooks, stays)
+            own = _RoundContributor(self, setup, private, folder, journal)
+            session = MemberSession(setup, self.me, folder, journal, self.progress, own, stays=stays)
             if session.outcome is None:
                 if not setup.is_draw and not session.is_protected:
-                    await compute_aside(prepare)
+                    await compute_aside(own.vector)
                 await self.greet()
             return await session.run(server, others), session.draw
+
+
+@dataclass
+class _RoundContributor:
+    """A client's vector for one round, computed once, and what must be on its disk before the vector leaves.
+
+    `private` is what the round before left to it.
+    """
+
+    client: FederationClient
+    setup: RoundSetup
+    private: bytes
+    folder: Path
+    journal: Journal
+
+    def vector(self) -> Integers:
+        return self._prepared.vector
+
+    def before_upload(self) -> None:
+        """Write down what the round leaves to this member, charge the ledger, and note both."""
+        client, round_digest = self.client, self.setup.context.round_digest
+        keep_state(self.folder, self._prepared.state, round_digest, client.me.randomness)
+        entry = client.ledger.record(client.release, client.policy.budget, datetime.datetime.now(datetime.UTC))
+        client.ledger.begin_upload(round_digest)
+        self.journal.append("ledger", entry.digest)
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        me = self.client.me
+        return contribution_of(self.setup, self.client.records, me.randomness, me.member, self.private)

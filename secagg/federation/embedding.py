@@ -13,29 +13,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
 from secagg.agreement.plan import NoiseFrom, read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.data import Dataset
 from secagg.errors import BadInput, SessionAborted
-from secagg.features import Progress
 from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
-from secagg.federation.storage import session_folder
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.approval import gather_approvals
-from secagg.plan_facts.consent import admit_listed
-from secagg.plan_facts.setup import LEAST_PATIENCE
+from secagg.plan_facts.countersigning import gather_approvals
+from secagg.plan_facts.policy_writing import admit_listed
+from secagg.plan_facts.records import Progress, Source, read_records, write_model_card
+from secagg.plan_facts.timing import LEAST_PATIENCE, patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.scoring import card_of, write_card
-from secagg.session import read_records
+from secagg.session import RoundSetup
+from secagg.session.attachments import session_folder
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import following_setup
 from secagg.system.files import write_synced
@@ -61,11 +58,11 @@ class Result:
     transcript: Path
 
     @classmethod
-    def of(cls, setup: SessionSetup, outcome: Outcome, folder: Path) -> Result:
+    def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
         """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
         head = folder / HEAD_FILE
         if head.exists():
-            write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+            write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)
         return cls(
             tuple(setup.roster.name(member) for member in outcome.members),
             outcome.aggregate_sha256.hex(),
@@ -112,7 +109,7 @@ class Server:
     ) -> None:
         admit_files(plugins)
         self._credentials = credentials_for("server", Path(tls), said)
-        setup = SessionSetup.of(read_plan(Path(plan)), self._credentials.roster)
+        setup = RoundSetup.of(read_plan(Path(plan)), self._credentials.roster)
         if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
             problem = "with this protection the server would open the exact sum"
             raise BadInput(problem, remedy="let the clients add noise")
@@ -184,7 +181,7 @@ class Client:
         plan: Path | str,
         *,
         server: str,
-        data: Path | str | Dataset | tuple[Any, Any],
+        data: Path | Source,
         policy: Path | str,
         state: Path | str,
         tls: Path | str,
@@ -201,19 +198,19 @@ class Client:
         self.credentials = credentials_for("client", Path(tls), said)
         agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
         admit_listed(model, agreed, self.policy)
-        self.setup = SessionSetup.of(agreed, self.credentials.roster)
+        self.setup = RoundSetup.of(agreed, self.credentials.roster)
         self._aggregators = addresses_of(self.setup, aggregators or {})
-        self.setup.check(self.policy)
+        self.setup.facts.check(self.policy)
         self.state = Path(state)
         session_folder(self.state, self.setup)
         ledger = open_ledger(self.state)
         self.setup.protection.check_machine()
-        ledger.check(release_of(self.setup, self.policy.data_name), self.policy.budget)
+        ledger.check(release_of(self.setup.facts, self.policy.data_name), self.policy.budget)
         with reading() as progress:
             source = str(data) if isinstance(data, Path) else data
-            self.records = read_records(self.setup, source, backbone, progress)
+            self.records = read_records(agreed, source, backbone, progress)
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
-        self._link = Link(self.credentials, server, self.setup.patience)
+        self._link = Link(self.credentials, server, patience(self.setup.plan))
         known = ledger.has_uploaded(self.setup.context.round_digest)
         meet = partial(
             _meet, self._link, partial(greet, self.credentials, server, wait), None if known else agreed.digest
@@ -230,13 +227,13 @@ class Client:
         setup, outcome = sessions[-1]
         return Result.of(setup, outcome, session_folder(self.state, setup))
 
-    async def sessions(self) -> list[tuple[SessionSetup, Outcome]]:
+    async def sessions(self) -> list[tuple[RoundSetup, Outcome]]:
         """The same, and every session that this client was in, with its outcome."""
-        patience = self.setup.patience
+        seconds = patience(self.setup.plan)
         async with AsyncExitStack() as links:
             link = await links.enter_async_context(self._link)
             others = {
-                index: await links.enter_async_context(Link(self.credentials, address, patience, index))
+                index: await links.enter_async_context(Link(self.credentials, address, seconds, index))
                 for index, address in self._aggregators.items()
             }
             return await self.federation.run(link, others)
@@ -248,7 +245,7 @@ def admit_files(plugins: Sequence[Path | str]) -> None:
         admit(Path(file))
 
 
-def addresses_of(setup: SessionSetup, given: Mapping[str, str]) -> dict[int, str]:
+def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:
     """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
     asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}

@@ -20,8 +20,10 @@ from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.ledger.spending import Release, settles
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.facts import PlanFacts
+from secagg.plan_facts.privacy_cost import plan_cost, plan_cost_until
 from secagg.privacy import Unit
+from secagg.session import RoundSetup
 from secagg.session.attachments import folder_name
 from secagg.session.purging import session_folders
 from secagg.session.transcripts import setup_of
@@ -40,7 +42,7 @@ class Charge:
     plan: bytes
     head: bytes
 
-    def setup(self) -> SessionSetup | None:
+    def setup(self) -> RoundSetup | None:
         """Return the session; None where this program does not read its plan any more."""
         try:
             return setup_of(read_transcript(self.folder / TRANSCRIPT, torn_tail_allowed=True))[0]
@@ -48,18 +50,18 @@ class Charge:
             return None
 
 
-def release_of(setup: SessionSetup, data_name: str) -> Release:
+def release_of(facts: PlanFacts, data_name: str) -> Release:
     """What a whole plan costs a data set: one row of the ledger."""
-    plan = setup.plan
+    plan = facts.plan
     return Release(
-        data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta, setup.spent()
+        data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta, plan_cost(facts)
     )
 
 
-def release_until(setup: SessionSetup, data_name: str, sums: int) -> Release | None:
+def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
     """What the plan's first so many sums cost, which settles its row; None where they have no cost of their own."""
-    came_to = setup.spent_until(sums)
-    return came_to and replace(release_of(setup, data_name), epsilon=came_to[0], spent=came_to[1])
+    came_to = plan_cost_until(facts, sums)
+    return came_to and replace(release_of(facts, data_name), epsilon=came_to[0], spent=came_to[1])
 
 
 def open_ledger(state: Path) -> Ledger:
@@ -100,8 +102,9 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
         raise BadInput(f"no transcript in {state} names a release that its ledger lacks", remedy="use it as it is")
     ledger = Ledger(state)
     setups = {each.folder: each.setup() for each in lost}
-    known = [(each.head, release_of(setup, each.data_name)) for each in lost if (setup := setups[each.folder])]
-    settled = [row for each in lost if (setup := setups[each.folder]) for row in _settlements(setup, each.data_name)]
+    known = [(each.head, release_of(setup.facts, each.data_name)) for each in lost if (setup := setups[each.folder])]
+    plans = [(setup.facts, each.data_name) for each in lost if (setup := setups[each.folder])]
+    settled = [row for facts, name in plans for row in _settlements(facts, name)]
     proven = _proven(ledger.entries(), known, settled) if len(known) == len(lost) else None
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
     rows = [_enter(ledger, release) for release in releases]
@@ -110,9 +113,9 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     return rows, proven is not None
 
 
-def _settlements(setup: SessionSetup, data_name: str) -> list[Release]:
+def _settlements(facts: PlanFacts, data_name: str) -> list[Release]:
     """All that a plan may have been settled by; no transcript names it."""
-    return [row for sums in range(1, setup.rounds) if (row := release_until(setup, data_name, sums))]
+    return [row for sums in range(1, facts.rounds) if (row := release_until(facts, data_name, sums))]
 
 
 def _enter(ledger: Ledger, release: Release) -> Entry:

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
-from secagg.federation.storage import session_folder
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.drawing import outcome_of_draw
+from secagg.plan_facts.facts import may_return
+from secagg.plan_facts.timing import patience
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Outcome, Return
-from secagg.session import Rounds, ServerSession, SumResult, write_result
-from secagg.session.attachments import drop_openings, read_opening
+from secagg.session import Rounds, RoundSetup, ServerSession
+from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.returning import may_return, show_end
+from secagg.session.rejoin import show_end
 from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
@@ -30,7 +29,7 @@ from secagg.wire import encode, tag_of
 class Stage:
     """One session of the plan: what it is derived from, where it lies, and who runs it."""
 
-    setup: SessionSetup
+    setup: RoundSetup
     folder: Path
     session: ServerSession
 
@@ -41,7 +40,7 @@ class FederationServer:
     A round's session begins before the outcome that opens it leaves, so that no client can come too early.
     """
 
-    def __init__(self, setup: SessionSetup, identity: SigningKey, state: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, setup: RoundSetup, identity: SigningKey, state: Path, warn: Callable[[str], None]) -> None:
         self._identity = identity
         self._state = state
         self._warn = warn
@@ -82,10 +81,16 @@ class FederationServer:
 
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
-        await asyncio.to_thread(self.stages[0].setup.load_libraries)
+        await asyncio.to_thread(self.stages[0].setup.facts.load_libraries)
         done = 0
         while done < len(self._stages):
-            await self.stages[done].session.decide()
+            stage = self.stages[done]
+            if (outcome := stage.session.outcome) is None:
+                outcome = await stage.session.find_outcome()
+                for doubt in stage.session.doubts:
+                    self._warn(f"the sum is implausible: {doubt}")
+                await asyncio.to_thread(self._end, stage, outcome)
+            await stage.session.announce(outcome)
             done += 1
         await self.stages[-1].session.run()
         await self._hand_out()
@@ -138,7 +143,7 @@ class FederationServer:
     async def farewell(self) -> None:
         """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
         last = self.stages[-1]
-        await last.session.farewell(last.setup.patience)
+        await last.session.farewell(patience(last.setup.plan))
 
     def _note_call(self, member: int) -> None:
         """Note that a member is connected, in the session that is open now."""
@@ -156,7 +161,7 @@ class FederationServer:
         first = self.stages[0].setup
         if round_digest != first.context.round_digest:
             raise OtherPlan(first.plan.digest, round_digest)
-        if not may_return(first) or member not in first.context.clients:
+        if not may_return(first.facts) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
         self._rounds.knock(member)
         if len(self._stages) < 2:
@@ -185,30 +190,29 @@ class FederationServer:
         Who was not in the sum before it is told of a round only when it asks, and where it may (`may_return`).
         """
         for setup in self._rounds:
-            session = self._begin(setup)
-            if (outcome := session.outcome) is not None:
-                broadcast = read_opening(self._state, opening_after(setup, outcome))
-                self._rounds.ended(outcome, broadcast, session.draw)
+            stage = self._begin(setup)
+            if (outcome := stage.session.outcome) is not None:
+                self._note_end(stage, outcome)
 
-    def _begin(self, setup: SessionSetup) -> ServerSession:
+    def _end(self, stage: Stage, outcome: Outcome) -> None:
+        """Open the session that follows an outcome that nobody has been told yet."""
+        self._note_end(stage, outcome)
+        self._go_on()
+
+    def _note_end(self, stage: Stage, outcome: Outcome) -> None:
+        """Let the next round be due.
+
+        Its state is decoded from the bytes that were written, though `find_outcome` has computed it: every party begins
+        at these bytes, and so does this one after a restart, so that what is wrong with them shows at once.
+        """
+        broadcast = read_opening(self._state, opening_after(stage.setup, outcome))
+        self._rounds.ended(outcome, broadcast, stage.session.draw)
+
+    def _begin(self, setup: RoundSetup) -> Stage:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-
-        def finish(result: SumResult | Drawn) -> Outcome:
-            if isinstance(result, Drawn):
-                drawn = outcome_of_draw(result.members, result.seed)
-                self._rounds.ended(drawn, draw=result.draw)
-                self._go_on()
-                return drawn
-            for doubt in result.doubts:
-                self._warn(f"the sum is implausible: {doubt}")
-            outcome = write_result(setup, result, folder)
-            self._rounds.ended(outcome, result.broadcast)
-            self._go_on()
-            return outcome
-
-        session = ServerSession(setup, self._identity, folder, journal, finish, self._rounds.gone)
+        session = ServerSession(setup, self._identity, folder, journal, self._rounds.gone)
         drop_openings(self._state, self._rounds.done)
-        self._stages[setup.context.round_digest] = Stage(setup, folder, session)
-        return session
+        stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
+        return stage

@@ -1,5 +1,5 @@
 """Everything that follows from a plan alone: sums, noise, thresholds, layouts, choices."""
 
-from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.facts import PlanFacts, SumFacts
 
-__all__ = ["SessionSetup"]
+__all__ = ["PlanFacts", "SumFacts"]

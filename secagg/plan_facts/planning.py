@@ -16,12 +16,12 @@ from methods.method import Fixed, SumSpec
 from secagg.agreement.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
-from secagg.encoding import Normalisation
+from secagg.encoding import Kind, Normalisation
+from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
-from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
-from secagg.plan_facts.drowned_scores import refuse_drowned_scores
+from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
 from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
-from secagg.plan_facts.setup import FINE_LEVELS, SessionSetup
+from secagg.plan_facts.records import PlannedFeatures, plan_features
 from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
@@ -196,8 +196,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), ruling, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        setup = SessionSetup.of(plan, roster)
-        claim = setup.sum_claim
+        facts = PlanFacts.of(plan, roster)
+        claim = facts.sum_claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}", remedy="choose smaller numbers") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
@@ -206,7 +206,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             "would not hold against the members: each knows its own share",
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
-    refuse_drowned_scores(setup)
+    refuse_drowned_scores(facts)
     method = method_of(plan)
     check_declaration(without_gate(method), plan.dimension, len(plan.classes), plan.grid)
     return plan
@@ -214,7 +214,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
-    features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
+    features = plan_features(spec, data.input_shape, choices.expand, data.bound)
     clients = choices.cohort or len(roster.clients)
     colluders, dropouts = _find_tolerated(clients, choices)
     normalised = normalisation_for(choices)
@@ -227,12 +227,12 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
-        backbone=planned_name(spec),
-        backbone_digest=bytes.fromhex(features.backbone.digest),
+        backbone=features.name,
+        backbone_digest=bytes.fromhex(features.digest),
         input_shape=data.input_shape,
         expand=choices.expand,
         dimension=features.dimension,
-        radius=1.0 if normalised is not Normalisation.NONE else _radius(data, features, choices),
+        radius=1.0 if normalised is not Normalisation.NONE else _radius(features, choices),
         levels=choices.levels or FINE_LEVELS,
         centre=float(choices.centre),
         max_records=choices.max_records,
@@ -402,11 +402,32 @@ def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
     return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
 
 
-def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:
+def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:
     """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
     if choices.radius is not None:
         return float(choices.radius)
-    bound = features.bound(data.bound)
-    if bound is None:
+    if features.bound is None:
         raise BadInput("these features have no public bound", remedy="give a radius, a length that no record exceeds")
-    return round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))
+    return round_up(features.bound + abs(choices.centre) * math.sqrt(features.dimension))
+
+
+DROWNED = 0.2
+"""Of the largest loss: a noise on a mean score that tells settings apart no more."""
+
+
+def refuse_drowned_scores(facts: PlanFacts) -> None:
+    """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
+    clients, spec = len(facts.roster.clients), facts.kinds[0].spec
+    noise = facts.kinds[0].opened_noise(clients)
+    scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
+    if noise is None or spec.per is not Unit.CLIENT or not scores:
+        return
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).blocks}
+    losses = scores[0]
+    needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
+    if clients < needed:
+        raise BadInput(
+            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be "
+            f"{DROWNED:g} of the largest loss on each of {losses.size} mean scores",
+            remedy="take so many members, fewer settings or rounds, or a promise about records (gradients=1, say)",
+        )

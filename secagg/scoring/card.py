@@ -12,8 +12,8 @@ from typing import Any
 
 from secagg.agreement.columns import column_from_dict
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.plan_facts import SessionSetup
 from secagg.scoring.metrics import Metrics
+from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.files import write_synced
 from secagg.system.printable import escaped
@@ -26,7 +26,7 @@ MEASURED = "measured on held-out records without noise: no ε covers it"
 
 
 def card_of(
-    setup: SessionSetup,
+    setup: RoundSetup,
     head_sha256: str,
     members: Sequence[int],
     *,
@@ -71,7 +71,7 @@ def card_of(
             "delta": plan.delta or None,
             "adjacency": plan.adjacency or None,
             "unit": plan.unit,
-            "promise": setup.claim.sentence() if setup.claim and not known_noise else None,
+            "promise": setup.facts.claim.sentence() if setup.facts.claim and not known_noise else None,
             "reproducible_noise": known_noise,
         },
         "signed_by": signers,

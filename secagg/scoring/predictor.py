@@ -16,11 +16,11 @@ from secagg.data.unlabelled import reasons_of
 from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
+from secagg.features.pipeline import Pipeline
 from secagg.heads import LinearHead, load_as
 from secagg.networks import SlotMeans, TrainedModel, parse_artifact
 from secagg.scoring.calibration import Calibration, probabilities_of
 from secagg.scoring.metrics import Metrics
-from secagg.session import Pipeline
 
 
 def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:

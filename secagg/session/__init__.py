@@ -1,18 +1,11 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.session.aggregator import AggregatorWork
-from secagg.session.contribution import (
-    LocalRecords,
-    Prepared,
-    contribution_of,
-    look_at_own,
-    opening_noise_of,
-    read_records,
-)
-from secagg.session.hearing import Connection
-from secagg.session.member_session import Hooks, MemberSession
+from secagg.session.contribution import Prepared, contribution_of, opening_noise_of
+from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
-from secagg.session.pipeline import Pipeline
+from secagg.session.receive_signed import Connection
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import Rounds
 from secagg.session.server_session import ServerSession
 from secagg.session.transcripts import begin_transcript
@@ -20,19 +13,16 @@ from secagg.session.transcripts import begin_transcript
 __all__ = [
     "AggregatorWork",
     "Connection",
-    "Hooks",
-    "LocalRecords",
+    "Contributor",
     "MemberSession",
-    "Pipeline",
     "Prepared",
+    "RoundSetup",
     "Rounds",
     "ServerSession",
     "SumResult",
     "begin_transcript",
     "conclude",
     "contribution_of",
-    "look_at_own",
     "opening_noise_of",
-    "read_records",
     "write_result",
 ]

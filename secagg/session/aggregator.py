@@ -16,11 +16,11 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
 from secagg.session.contribution import opening_noise_of
 from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import Staging, read_vector
 from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 from secagg.wire import tag_of
@@ -35,7 +35,7 @@ class AggregatorWork:
     """
 
     def __init__(
-        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
+        self, setup: RoundSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
     ) -> None:
         parts = {part.receiver: part for part in setup.protection.deliveries(setup.context)}
         if setup.protection.handover is None or me.member not in parts:

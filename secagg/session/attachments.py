@@ -16,16 +16,16 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
-from secagg.plan_facts.setup import SessionSetup
+from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
-from secagg.session.hearing import Connection, Hearing
+from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.round_setup import RoundSetup
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced
 
 SUM_FILE = "sum.bin"
 """The opened sum, packed in the session's ring."""
 OPENING_FILE = "opening.bin"
 """What opened the session, but for a plan's first."""
-KEPT_OPENINGS = 2
 _AGAIN_SECONDS = 0.5
 _BLOCK = 1 << 20
 
@@ -69,7 +69,7 @@ def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
         raise BadInput(f"cannot write {file} ({error.strerror})", remedy="free the disk and start again") from None
 
 
-def drop_openings(state: Path, done: list[tuple[SessionSetup, Any]]) -> None:
+def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
     """Let go of what opened the latest session that is not among the newest, where what stays tells all.
 
     `done` are the sessions that have ended, the one that follows them is open. To be asked after each session.
@@ -77,7 +77,7 @@ def drop_openings(state: Path, done: list[tuple[SessionSetup, Any]]) -> None:
     if len(done) < KEPT_OPENINGS:
         return
     setup, _ = done[-KEPT_OPENINGS]
-    if setup.opening is not None and setup.shown is None and setup.opens_alone:
+    if setup.opening is not None and setup.shown is None and setup.facts.opens_alone:
         opening_file(state, setup.opening).unlink(missing_ok=True)
 
 
@@ -134,3 +134,14 @@ async def _read_on(connection: Connection, session: bytes, attachment: Attachmen
         file.flush()
         await asyncio.to_thread(os.fsync, file.fileno())
     return hasher.digest() == attachment.digest
+
+
+def session_folder(state: Path, setup: RoundSetup) -> Path:
+    """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
+    folder = state / folder_name(setup.context.round_digest)
+    try:
+        private_folder(folder)
+    except OSError as error:
+        problem = f"cannot make the folder {folder} ({error.strerror})"
+        raise BadInput(problem, remedy="give another --state folder, or free the disk") from None
+    return folder

@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
@@ -33,18 +32,18 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.hearing import Connection, Hearing
 from secagg.session.member_transcript import MemberTranscript
 from secagg.session.outcome import HEAD_FILE
+from secagg.session.outcome_check import Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
-from secagg.session.told import Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.system.files import write_synced
 from secagg.transcript import Journal, payload_of, peek
 from secagg.wire import tag_of
@@ -58,29 +57,36 @@ async def _never(state: Any) -> Transition:
     raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What a session asks of its surroundings.
+class Contributor(Protocol):
+    """What a client puts into a session."""
 
-    `progress` is told what happens. `vector` computes a client's flat vector when it is needed; `before_upload` runs
-    when its bytes are fixed and before the first of them leaves. `work` does what a second party does on its own.
-    """
+    def vector(self) -> Integers:
+        """Return its flat vector (int64); the same each time."""
+        ...
 
-    progress: Callable[[str], None]
-    vector: Callable[[], Integers] | None = None
-    before_upload: Callable[[], None] = lambda: None
-    work: Callable[[Any], Awaitable[Transition]] = field(default=_never)
+    def before_upload(self) -> None:
+        """Do what must be done once the protected bytes are fixed, and before the first of them leaves."""
+        ...
 
 
 class MemberSession:
     """Drives one party through one session; safe to run again after a crash at any point.
 
-    `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only when it comes
-    back.
+    `progress` takes lines for the operator. `contributor` gives a client's vector, `work` does what a second party does
+    on its own. `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only
+    when it comes back.
     """
 
     def __init__(
-        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, hooks: Hooks, stays: bool = True
+        self,
+        setup: RoundSetup,
+        me: LocalParty,
+        folder: Path,
+        journal: Journal,
+        progress: Callable[[str], None],
+        contributor: Contributor | None = None,
+        work: Callable[[Any], Awaitable[Transition]] = _never,
+        stays: bool = True,
     ) -> None:
         self._setup = setup
         self._context = setup.context
@@ -89,8 +95,10 @@ class MemberSession:
         self._folder = folder
         self._vector_file = folder / VECTOR_FILE
         self._transcript = MemberTranscript(setup, me, journal, self._script.announcement)
-        self._hooks = hooks
-        self._hearing = Hearing(setup, me.member, hooks.progress)
+        self._progress = progress
+        self._contributor = contributor
+        self._work = work
+        self._hearing = Hearing(setup, me.member, progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         try:
@@ -222,7 +230,7 @@ class MemberSession:
         """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
         try:
             if isinstance(state, WorkingState):
-                return await self._hooks.work(state)
+                return await self._work(state)
             following: Transition = state.advance(self._context, self._me, incoming)
             return following
         except SessionAborted as error:
@@ -231,13 +239,14 @@ class MemberSession:
 
     def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
         """Remember the next state and the frames that leave from it; the bytes that go with them first."""
-        if isinstance(transition.state, ReadyState) and self._hooks.vector is not None:
-            self._hooks.progress("protecting the statistics")
-            residues = self._context.ring.encode(self._hooks.vector())
+        if isinstance(transition.state, ReadyState) and self._contributor is not None:
+            self._progress("protecting the statistics")
+            residues = self._context.ring.encode(self._contributor.vector())
             transition = transition.state.protect(self._context, self._me, residues)
         if transition.vector is not None:
             write_synced(self._vector_file, transition.vector)
-            self._hooks.before_upload()
+            if self._contributor is not None:
+                self._contributor.before_upload()
         if transition.outgoing is None:
             return transition.state, ()
         frames = self._transcript.sign(transition.outgoing, tuple(self._deliveries(type(transition.outgoing))))
@@ -274,7 +283,7 @@ class MemberSession:
         if not self._transcript.announces(body):
             await connection.submit(frame)
         elif body.receiver not in self._transcript.receipts:
-            self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
+            self._progress(f"uploading to {self._setup.roster.name(body.receiver)}")
             if not self._vector_file.exists():
                 raise LeftBehind("the protected bytes are lost and no others are ever made; it has dropped out")
             part = self._deliveries(self._script.announcement)[body.receiver]
@@ -291,7 +300,7 @@ class MemberSession:
         if (heard := self._transcript.heard) is not None and heard.step == tag_of(expected):
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
-        self._hooks.progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
+        self._progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
         plan = self._setup.plan
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
 
@@ -336,7 +345,7 @@ class MemberSession:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
-            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
+            self._progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return
         payload_of(body, Receipt)
         if body.seen != expected_head:
@@ -366,7 +375,7 @@ class _NothingYet(Exception):
     """The server has no frame of the step."""
 
 
-def _script(setup: SessionSetup, me: LocalParty) -> Script:
+def _script(setup: RoundSetup, me: LocalParty) -> Script:
     """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
     protection = setup.protocol
     if me.member in setup.context.identities:

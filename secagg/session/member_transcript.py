@@ -7,9 +7,9 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, SessionAborted
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.session.round_setup import RoundSetup
 from secagg.transcript import (
     EVERYONE,
     NOT_SEEN,
@@ -32,7 +32,7 @@ class MemberTranscript:
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
     """
 
-    def __init__(self, setup: SessionSetup, me: LocalParty, journal: Journal, announcement: type) -> None:
+    def __init__(self, setup: RoundSetup, me: LocalParty, journal: Journal, announcement: type) -> None:
         self._setup = setup
         self._me = me
         self._journal = journal

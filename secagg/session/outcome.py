@@ -16,15 +16,14 @@ from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.heads import Artifact, to_safetensors
-from secagg.networks import TrainedModel
-from secagg.plan_facts.setup import SessionSetup
-from secagg.plan_facts.sum_bounds import broken_bounds
+from secagg.plan_facts.records import FeatureRecipe
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, keep_opening
-from secagg.session.pipeline import Pipeline
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import opening_after
 from secagg.session.staging import add_up
+from secagg.session.sum_bounds import broken_bounds
 from secagg.system.files import write_synced
 
 HEAD_FILE = "head.safetensors"
@@ -81,13 +80,13 @@ class SumResult:
         return self.artifact
 
 
-def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
+def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
     """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
 
     There is no step where the session's round is not known. `seed` is the step's public randomness, by default what
     plan and sum decide.
     """
-    blocks = setup.layout.split(vector)
+    blocks = setup.sum.layout.split(vector)
     impossible = broken_bounds(setup, len(members), blocks)
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
@@ -97,8 +96,8 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
 
 
 def personal_models(
-    setup: SessionSetup, members: tuple[int, ...], vector: Integers, state: bytes
-) -> Mapping[str, TrainedModel]:
+    setup: RoundSetup, members: tuple[int, ...], vector: Integers, state: bytes
+) -> Mapping[str, Artifact]:
     """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
 
     Raises BadInput for a state that is not that round's.
@@ -106,21 +105,21 @@ def personal_models(
     return setup.round.personal(state, _opened(setup, members, vector))
 
 
-def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
-    noise = setup.opened_noise(len(members))
+def _opened(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+    noise = setup.sum.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
-    return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
+    return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 
-def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+def _doubts(setup: RoundSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
     """List the blocks of an exact sum that do not belong together, as in no honest sum."""
-    if setup.calibration is not None:
+    if setup.sum.calibration is not None:
         return ()
     grid = setup.plan.grid
-    return (*sanity_failures(setup.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
+    return (*sanity_failures(setup.sum.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
 
 
-def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
+def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
     """Add the vectors in the session's folder up, open their sum, and build the head.
 
     Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
@@ -133,7 +132,7 @@ def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mappi
         raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
 
 
-def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:
+def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
     """Write the sum, the head if any, and what opens the next round, if any; return what the members are told.
 
     After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
@@ -159,27 +158,27 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
     )
 
 
-def pack_sum(setup: SessionSetup, vector: Integers) -> bytes:
+def pack_sum(setup: RoundSetup, vector: Integers) -> bytes:
     """An opened sum in ring width. Raises CapacityExceeded for one that the ring does not hold."""
     return setup.context.ring.pack(setup.context.ring.encode(vector))
 
 
-def unpack_sum(setup: SessionSetup, packed: bytes) -> Integers:
+def unpack_sum(setup: RoundSetup, packed: bytes) -> Integers:
     """Undo `pack_sum`. Raises MalformedMessage for another length than the plan's."""
     return setup.context.ring.decode(setup.context.ring.unpack(packed, setup.context.length))
 
 
-def head_file(setup: SessionSetup, result: SumResult) -> bytes:
+def head_file(setup: RoundSetup, result: SumResult) -> bytes:
     """The head's file, with all that `predict` needs to know; empty where the sum gives no head."""
     return to_safetensors(result.artifact, metadata_of(setup.plan)) if result.artifact is not None else b""
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:
     """What the head's file says of where it belongs."""
-    return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
+    return FeatureRecipe.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
 
-def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
+def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
     """Write the models that the plan leaves a member for itself, from its private `state`; return where, by name.
 
     They are trained on its records and for nobody else. `outcome` is the last one's, and checked; what it names lies in

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from secagg.plan_facts.setup import SessionSetup
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import ProtocolViolation
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
+from secagg.session.round_setup import RoundSetup
 
 LAST = bytes(32)
 """What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
@@ -47,14 +49,14 @@ class Rounds(Generic[E]):
             rounds.ended(*carry_out(setup))
     """
 
-    def __init__(self, first: SessionSetup) -> None:
-        self._due: SessionSetup | None = first
+    def __init__(self, first: RoundSetup) -> None:
+        self._due: RoundSetup | None = first
         self._open = first
-        self.done: list[tuple[SessionSetup, E]] = []
+        self.done: list[tuple[RoundSetup, E]] = []
         self.gone: set[int] = set()
         self._knocked: set[int] = set()
 
-    def __iter__(self) -> Iterator[SessionSetup]:
+    def __iter__(self) -> Iterator[RoundSetup]:
         while (setup := self._due) is not None:
             self._open, self._due = setup, None
             yield setup
@@ -62,7 +64,7 @@ class Rounds(Generic[E]):
     def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
         """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
 
-        With a `draw` it was that of the cohorts. Raises what `SessionSetup.following` raises, or `SessionSetup.drawn`.
+        With a `draw` it was that of the cohorts. Raises what `RoundSetup.following` raises, or `RoundSetup.drawn`.
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
@@ -74,7 +76,7 @@ class Rounds(Generic[E]):
         self._knocked.add(client)
         self.gone.discard(client)
 
-    def go_on_at(self, setup: SessionSetup) -> None:
+    def go_on_at(self, setup: RoundSetup) -> None:
         """The next session is a later one: this party has missed those between."""
         self._due = setup
 
@@ -84,33 +86,47 @@ class Rounds(Generic[E]):
         return self.done[-1][1]
 
 
-def opening_after(setup: SessionSetup, how: Ended) -> RoundOpening | None:
+def opening_after(setup: RoundSetup, how: Ended) -> RoundOpening | None:
     """What an end tells of the next round; None after the last."""
     if how.opens is None:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
 
 
-def following_setup(setup: SessionSetup, how: Ended, broadcast: bytes = b"") -> SessionSetup | None:
+def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> RoundSetup | None:
     """The session that an end opens; None after the last.
 
-    What it sums is known with the `broadcast` that opens it. Raises what `SessionSetup.following` raises.
+    What it sums is known with the `broadcast` that opens it. Raises what `RoundSetup.following` raises.
     """
     opening = opening_after(setup, how)
     return None if opening is None else setup.following(opening, broadcast)
 
 
-def acknowledgement_of(setup: SessionSetup, how: Outcome) -> Acknowledgement:
+def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
     """What a party signs that has checked a session's end: the sum, and what that opens for it.
 
-    So many clients say so of a round that one that was away may believe them (`secagg.session.returning`).
+    So many clients say so of a round that one that was away may believe them (`secagg.session.rejoin`).
     """
     opening = opening_after(setup, how) or end_after(setup, how)
     return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
 
 
-def end_after(setup: SessionSetup, outcome: Outcome) -> RoundOpening | None:
+def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
     """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])
+
+
+NOTHING = bytes(32)
+
+
+def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
+    """How a draw ends: with its seed in the place of a sum, and nothing else."""
+    return Outcome(members, seed, NOTHING)
+
+
+def check_outcome_of_draw(outcome: Outcome) -> None:
+    """Raise ProtocolViolation for an end of the draw that shows anything but a seed."""
+    if outcome != outcome_of_draw(outcome.members, outcome.aggregate_sha256):
+        raise ProtocolViolation(SERVER_INDEX, "ends the draw with more than its seed")

@@ -11,10 +11,10 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
+from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 from secagg.wire import tag_of
@@ -23,7 +23,7 @@ from secagg.wire import tag_of
 class ServerProtocol:
     """Where the session stands, who has said what, and which messages are due."""
 
-    def __init__(self, setup: SessionSetup) -> None:
+    def __init__(self, setup: RoundSetup) -> None:
         self._setup = setup
         self._step: ServerState | None = setup.protocol.begin_server(setup.context)
         self._taken: dict[tuple[int, str], bytes] = {}

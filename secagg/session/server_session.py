@@ -14,21 +14,33 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NoReturn
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.deadline import LOOK_SECONDS, Deadline
-from secagg.session.outbox import Outbox
-from secagg.session.outcome import HEAD_FILE, SumResult, open_sum
-from secagg.session.returning import show_return
+from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
+from secagg.session.rejoin import show_return
+from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript
-from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of
+from secagg.transcript import (
+    EVERYONE,
+    NOT_SEEN,
+    FrameBody,
+    Journal,
+    Record,
+    chain,
+    make_body,
+    payload_of,
+    peek,
+    sign_frame,
+)
 from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")
@@ -36,11 +48,10 @@ _SHORT = 1 << 13
 """Bytes of a frame that is checked at once: longer ones hold many signatures."""
 _NAMED = 8
 """Of those that are waited for, how many a line of the log names."""
-Finish = Callable[[SumResult | Drawn], Outcome]
 
 
 class ServerSession:
-    """One session, as the endpoint's coordinator. `finish` turns sum or draw into files and outcome.
+    """One session, as the endpoint's coordinator.
 
     `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
     the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
@@ -48,18 +59,16 @@ class ServerSession:
 
     def __init__(
         self,
-        setup: SessionSetup,
+        setup: RoundSetup,
         identity: SigningKey,
         folder: Path,
         journal: Journal,
-        finish: Finish,
         gone: AbstractSet[int] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
         self._folder = folder
         self._journal = journal
-        self._finish = finish
         self._gone = gone
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
@@ -70,6 +79,8 @@ class ServerSession:
         self._told: set[int] = set()
         self._calls: dict[int, str] = {}
         self._steps_seconds: dict[str, float] = {}
+        self.doubts: tuple[str, ...] = ()
+        """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
             self._relive(record)
@@ -116,12 +127,25 @@ class ServerSession:
         return outcome
 
     async def decide(self) -> Outcome:
-        """Carry the session to its outcome.
+        """Carry the session to its outcome, and say it to everybody. Raises what `find_outcome` raises."""
+        outcome = await self.find_outcome()
+        await self.announce(outcome)
+        return outcome
+
+    async def announce(self, outcome: Outcome) -> None:
+        """Let the members have the outcome."""
+        async with self._turn:
+            if self._protocol.outcome is None:
+                self._protocol.conclude(outcome)
+            self._publish()
+
+    async def find_outcome(self) -> Outcome:
+        """Carry the session to its outcome, whose files are written and which nobody is told yet.
 
         Raises SessionAborted, or BadInput when the disk fails (start again to go on).
         """
-        clock = asyncio.get_running_loop().time
-        while self._protocol.outcome is None:
+        clock, outcome = asyncio.get_running_loop().time, self._protocol.outcome
+        while outcome is None:
             begun, name = clock(), self._protocol.awaits
             if self._protocol.failure is not None:
                 async with self._turn:
@@ -130,19 +154,15 @@ class ServerSession:
                 name = "adding up"
                 await self._declare(sum_to_declare)
             elif isinstance(ready := self._protocol.sum_to_open, Drawn):
-                name = "drawing"
-                async with self._turn:
-                    self._protocol.conclude(self._finish(ready))
+                name, outcome = "drawing", outcome_of_draw(ready.members, ready.seed)
             elif ready is not None:
-                name = "opening the sum"
-                await self._open_sum(ready)
+                name, outcome = "opening the sum", await self._open_sum(ready)
             else:
                 await self._until_complete()
                 async with self._turn:
                     self._close_step()
             self._steps_seconds[name] = clock() - begun
-        self._publish()
-        return self._protocol.outcome
+        return outcome
 
     async def farewell(self, seconds: float) -> None:
         """Wait until everybody who took part has been told that the session is over, for so many seconds at most."""
@@ -293,20 +313,20 @@ class ServerSession:
             self._protocol.declare(request)
             self._publish()
 
-    async def _open_sum(self, ready: SumToOpen) -> None:
-        """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
-
-        def work() -> Outcome:
-            return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
-
+    async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
+        """Add up, unmask, build the head; all of it follows from transcript and uploads. None where it cannot be."""
+        uploads = self._protocol.uploads
         try:
-            outcome = await asyncio.to_thread(work)
+            result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, uploads)
         except SessionAborted as error:
             self._protocol.failure = error.reason
-            return
-        async with self._turn:
-            self._protocol.conclude(outcome)
-            self._publish()
+            return None
+        self.doubts = result.doubts
+        return await asyncio.to_thread(self.write, result)
+
+    def write(self, result: SumResult) -> Outcome:
+        """Write the files of an opened sum; return the outcome that names them."""
+        return write_result(self._setup, result, self._folder)
 
     def _publish(self) -> None:
         """Say all that is due, and wake whoever waits for it."""
@@ -396,3 +416,57 @@ class ServerSession:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class Outbox:
+    """The frames that the server has sent, by step and receiver. `write` puts one into the transcript."""
+
+    def __init__(
+        self,
+        setup: RoundSetup,
+        identity: SigningKey,
+        journal: Journal,
+        protocol: ServerProtocol,
+        write: Callable[[str, bytes], None],
+    ) -> None:
+        self._round_digest = setup.context.round_digest
+        self._identity = identity
+        self._journal = journal
+        self._protocol = protocol
+        self._write = write
+        self._frames: dict[str, dict[int, bytes]] = {}
+
+    def said(self, message: type, receiver: int) -> bytes | None:
+        """The frame with such a message that is addressed to `receiver`."""
+        return self._frames.get(tag_of(message), {}).get(receiver)
+
+    def frame_for(self, member: int, step: str) -> bytes | None:
+        """The frame of a step for a member: its own, or the one for everyone."""
+        frames = self._frames.get(step, {})
+        return frames.get(member) or frames.get(EVERYONE)
+
+    def publish(self) -> None:
+        """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
+        while self._protocol.due:
+            step, messages = self._protocol.due.popitem()
+            known = self._frames.get(step, {})
+            same_to_all = len(messages) > 1 and len({id(message) for message in messages.values()}) == 1
+            owed = {EVERYONE: next(iter(messages.values()))} if same_to_all else messages
+            for receiver, message in owed.items():
+                if receiver not in known:
+                    self.send(receiver, message)
+
+    def send(self, receiver: int, message: Any) -> bytes:
+        """Sign and record one frame."""
+        seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
+        body = make_body(self._round_digest, SERVER_INDEX, receiver, self._journal.head, seen, message)
+        frame = sign_frame(self._identity, body)
+        self._write("sent", frame)
+        self._protocol.sent(chain(body.head, "sent", frame))
+        self.keep(frame)
+        return frame
+
+    def keep(self, frame: bytes) -> None:
+        """Take in a frame that the transcript holds, and the protocol knows or is told of."""
+        body = peek(frame)
+        self._frames.setdefault(body.step, {})[body.receiver] = frame

@@ -21,22 +21,22 @@ from typing import TypeVar
 from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return, RoundOpening
 from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
-from secagg.session.told import Files
+from secagg.session.outcome_check import Files
+from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
 from secagg.wire import decode, encode, tag_of
 
 T = TypeVar("T")
-Follow = Callable[[SessionSetup, RoundOpening], SessionSetup]
+Follow = Callable[[RoundSetup, RoundOpening], RoundSetup]
 """From a plan's first session to the one that an opening begins."""
 _BEGINNING = 5
 """Records: a client's salt, the plan, the roster, the draw, the opening."""
 
 
-def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
+def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
     """Write the plan, the roster, the draw and what opened this round; a journal that has them stays as it is.
 
     Who returned writes what it was shown: the opening, and who has signed it.
@@ -51,9 +51,7 @@ def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
         journal.append("round", encode(setup.opening))
 
 
-def setup_of(
-    records: Sequence[Record], follow: Follow = SessionSetup.opened_alone
-) -> tuple[SessionSetup, Sequence[Record]]:
+def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple[RoundSetup, Sequence[Record]]:
     """The session of a transcript, and the records that follow its beginning.
 
     `follow` leads to a later round. Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another
@@ -65,7 +63,7 @@ def setup_of(
     plan, roster = _content(records, index, "plan", Plan), _content(records, index + 1, "roster", Roster)
     index += 1
     try:
-        setup = SessionSetup.of(plan, roster)
+        setup = RoundSetup.of(plan, roster)
         if len(records) > index + 1 and records[index + 1].kind == "draw":
             index += 1
             setup = setup.drawn(_content(records, index, "draw", Draw))
@@ -90,13 +88,13 @@ class Openings:
 
     def __init__(self, given: Iterable[Path]) -> None:
         self._given = {context: path for path in given if (context := _context_of(path))}
-        self._sessions: dict[tuple[bytes, bytes], SessionSetup] = {}
+        self._sessions: dict[tuple[bytes, bytes], RoundSetup] = {}
 
     def beside(self, transcript: Path) -> Follow:
         """Look among the given ones first, then in the state folder that a transcript lies in."""
         return partial(self._follow, transcript.resolve().parent.parent)
 
-    def _follow(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup:
+    def _follow(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup:
         """Go back to a session that is known, then from there through every opening, as far as they are to be found."""
         plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
         while (known := self._known(state, first, at)) is None:
@@ -105,7 +103,7 @@ class Openings:
             if at.number == 2:
                 known = first
             elif before is None or before.round_digest != at.previous:
-                known, missing = first.opened_alone(opening), []
+                known, missing = first.at(opening), []
             else:
                 at = before
                 continue
@@ -113,19 +111,19 @@ class Openings:
         for each in reversed(missing):
             told = self._broadcast(state, known, each)
             known = self._sessions[plan, each.round_digest] = known.following(each, told)
-            if known.opens_alone:
+            if known.facts.opens_alone:
                 self._sessions.pop((plan, each.previous), None)
         return known
 
-    def _known(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup | None:
+    def _known(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup | None:
         """A session that was followed before, or whose opening tells all and is there."""
         known = self._sessions.get((first.plan.digest, opening.round_digest))
-        if known is None and first.opens_alone:
+        if known is None and first.facts.opens_alone:
             told = self._kept(state, opening)
-            known = first.opened_alone(opening, told) if told else None
+            known = first.at(opening, told) if told else None
         return known
 
-    def _broadcast(self, state: Path, before: SessionSetup, opening: RoundOpening) -> bytes:
+    def _broadcast(self, state: Path, before: RoundSetup, opening: RoundOpening) -> bytes:
         """What opens a round, from its folder, or made of the sum before; empty where neither is there."""
         if kept := self._kept(state, opening):
             return kept
@@ -139,9 +137,9 @@ class Openings:
     def _kept(self, state: Path, opening: RoundOpening) -> bytes:
         return read_kept(self._place(state, opening.round_digest).parent / OPENING_FILE, opening.broadcast) or b""
 
-    def _place(self, state: Path, context: bytes) -> Path:
+    def _place(self, state: Path, round_digest: bytes) -> Path:
         """The transcript of a session, wherever it is."""
-        return self._given.get(context, state / folder_name(context) / FILE_NAME)
+        return self._given.get(round_digest, state / folder_name(round_digest) / FILE_NAME)
 
 
 def outcome_of(records: Iterable[Record]) -> Outcome | None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.session.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.outcome_check import follows
+from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
-from secagg.session.told import follows
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 from secagg.wire import tag_of
 
@@ -25,7 +25,7 @@ class MemberVerifier:
     None is a client that has sent nothing yet: it cannot be told which.
     """
 
-    def __init__(self, setup: SessionSetup, author: int | None, folder: Path) -> None:
+    def __init__(self, setup: RoundSetup, author: int | None, folder: Path) -> None:
         self._setup = setup
         self._folder = folder
         self.author = author

@@ -7,16 +7,16 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.plan_facts.drawing import outcome_of_draw
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.session.doubt import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
+from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
 from secagg.session.outcome import SumResult, open_sum
+from secagg.session.outcome_check import follows
+from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
-from secagg.session.told import follows
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 from secagg.wire import encode, tag_of
 
@@ -27,7 +27,7 @@ class ServerVerifier:
     role = "server"
     author = SERVER_INDEX
 
-    def __init__(self, setup: SessionSetup, folder: Path) -> None:
+    def __init__(self, setup: RoundSetup, folder: Path) -> None:
         self._setup = setup
         self._folder = folder
         self._protocol = ServerProtocol(setup)

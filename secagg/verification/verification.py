@@ -16,15 +16,15 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection.messages import Outcome, Return
-from secagg.session.doubt import Doubt, require
-from secagg.session.returning import follow_return
+from secagg.session.caveats import Doubt, require
+from secagg.session.rejoin import follow_return
+from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of
 from secagg.transcript import Record, peek, read_transcript
 from secagg.verification.member_verification import MemberVerifier
 from secagg.verification.server_verification import ServerVerifier
-from secagg.verification.vouching import Trust
+from secagg.verification.trust_anchors import Trust
 
 _BRING_PLAN = "bring the agreed plan (--plan)"
 NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
@@ -48,7 +48,7 @@ class Verified:
     """
 
     path: Path
-    setup: SessionSetup
+    setup: RoundSetup
     records: Sequence[Record]
     author: int | None
     role: str
@@ -144,18 +144,18 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     )
 
 
-def _check_return(setup: SessionSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
+def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
     """What a client was shown when it returned is signed by enough others. Raises TranscriptInvalid."""
     if verifier.role != "client":
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
-        first = SessionSetup.of(setup.plan, setup.roster)
+        first = RoundSetup.of(setup.plan, setup.roster)
         follow_return(first if setup.draw is None else first.drawn(setup.draw), shown, verifier.author, 1)
     except (MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
 
 
-def _place_in_plan(setup: SessionSetup) -> str:
+def _place_in_plan(setup: RoundSetup) -> str:
     if setup.is_draw:
         return f"the draw, before the first of {setup.rounds}"
     return f"after the last of {setup.rounds}" if setup.is_end else f"{setup.number} of {setup.rounds}"
@@ -166,12 +166,12 @@ def place_of_plan(records: Sequence[Record]) -> int:
     return int(records[0].kind == "salt")
 
 
-def place_of_opening(setup: SessionSetup, records: Sequence[Record]) -> int:
+def place_of_opening(setup: RoundSetup, records: Sequence[Record]) -> int:
     """The index of what opened a later round: it stands behind plan, roster and, if any, draw."""
     return place_of_plan(records) + 2 + (setup.draw is not None)
 
 
-def _verifier(setup: SessionSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
+def _verifier(setup: RoundSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
     """What checks the transcript of the party that sent its first sent frame.
 
     Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.

@@ -6,9 +6,9 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 
 
 def member(name: str, role: str = "client") -> Member:
@@ -36,4 +36,4 @@ def policy_for(plan: Plan, **changes: object) -> Policy:
 
 def fewest(plan: Plan, roster: Roster) -> int:
     """The smallest set whose sum the plan lets be opened."""
-    return SessionSetup.of(plan, roster).fewest
+    return RoundSetup.of(plan, roster).facts.fewest

@@ -12,9 +12,9 @@ from secagg.agreement.plan import Plan, canonical_json, read_plan, write_plan
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.experiments.settings import SimulationSettings
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.explanation import explain
 from secagg.privacy import Adjacency
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from secagg.wire import decode, encode
 from tests.agreement.federation_files import small_plan, small_roster
 
@@ -247,9 +247,9 @@ def test_epsilon_needs_delta_and_adjacency(given: dict[str, Any]) -> None:
 )
 def test_noise_that_does_not_keep_the_promise_is_refused(change: dict[str, Any]) -> None:
     """Every member recomputes epsilon from the plan's noise: a stronger promise than that is not begun."""
-    assert SessionSetup.of(NOISY, ROSTER).claim is not None
+    assert RoundSetup.of(NOISY, ROSTER).facts.claim is not None
     with pytest.raises(BadInput, match="is claimed, but the noise gives"):
-        SessionSetup.of(replace(NOISY, **change), ROSTER)
+        RoundSetup.of(replace(NOISY, **change), ROSTER)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_sessions_are_never_reused() -> None:
 def test_plan_for_another_roster_is_refused() -> None:
     """A member whose roster is not the plan's does not begin."""
     with pytest.raises(BadInput, match="the plan is for the roster"):
-        SessionSetup.of(PLAN, small_roster())
+        RoundSetup.of(PLAN, small_roster())
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_new_plan_tolerates_a_tenth_of_the_clients(clients: int, dropouts: int) 
     """Without a word about dropouts, a plan and what it explains tolerate ⌈n/10⌉, none of two or three members."""
     roster = small_roster(clients)
     plan = small_plan(roster)
-    explained = dict(explain(SessionSetup.of(plan, roster)))["who must agree"]
+    explained = dict(explain(RoundSetup.of(plan, roster).facts))["who must agree"]
     assert plan.dropouts == dropouts
     assert f"up to D = {dropouts} clients may vanish" in explained
     assert ("64 neighbours" if clients >= 300 else "complete graph") in explained

@@ -17,7 +17,7 @@ from methods.closed_form.prototypes import Prototypes
 from methods.method import Parameters, SumSpec, effort_of
 from secagg.agreement.policy import Budget, Effort, Policy, data_set, read_policy
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan_facts import SessionSetup
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import fewest, small_plan, small_roster
 from tests.agreement.federation_files import policy_for as policy_in_part
 
@@ -126,13 +126,13 @@ def test_each_bound_of_training_is_a_border(kind: str) -> None:
 def test_method_says_what_its_plan_costs_a_member(parameters: Parameters, bounds: dict[str, int]) -> None:
     """A plan fits a policy of exactly what its method says, and breaks one that allows less of any of it."""
     plan = small_plan(ROSTER, method="fedavg", parameters=tuple(parameters.items()), radius=None)
-    setup = SessionSetup.of(plan, ROSTER)
+    setup = RoundSetup.of(plan, ROSTER)
     trusted = {"methods": ("fedavg",), "refinement_without_noise": True}
-    setup.check(policy_for(plan, **trusted, **bounds))
+    setup.facts.check(policy_for(plan, **trusted, **bounds))
     for name, bound in bounds.items():
         if bound:
             with pytest.raises(PlanRefused, match=rf"^the plan is refused: \(1\) {name}: [^(]*$"):
-                setup.check(policy_for(plan, **trusted, **{**bounds, name: bound - 1}))
+                setup.facts.check(policy_for(plan, **trusted, **{**bounds, name: bound - 1}))
 
 
 def test_steps_of_dp_sgd_and_what_they_pass_over_are_bounded() -> None:
@@ -254,11 +254,11 @@ def test_sums_are_counted_by_the_rounds_of_the_plan(monkeypatch: pytest.MonkeyPa
     for steps, further in ((30, 29), (2, 1)):
         plan = small_plan(ROSTER, method="stepping", parameters=(("steps", steps),))
         with pytest.raises(PlanRefused) as refusal:
-            SessionSetup.of(plan, ROSTER).check(policy_for(plan, methods=("stepping",)))
+            RoundSetup.of(plan, ROSTER).facts.check(policy_for(plan, methods=("stepping",)))
         (violation,) = refusal.value.violations
         assert violation.startswith(f"refinement_without_noise: {further} more")
     once = small_plan(ROSTER, method="stepping", parameters=(("steps", 1),))
-    SessionSetup.of(once, ROSTER).check(policy_for(once, methods=("stepping",)))
+    RoundSetup.of(once, ROSTER).facts.check(policy_for(once, methods=("stepping",)))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_sums_are_counted_by_the_rounds_of_the_plan(monkeypatch: pytest.MonkeyPa
 )
 def test_every_sum_about_records_counts(choices: dict[str, Any], sums: int) -> None:
     """First sums, refinement, clustering and thresholds are about records; a census counts clients."""
-    assert SessionSetup.of(small_plan(ROSTER, **choices), ROSTER).record_sums == sums
+    assert RoundSetup.of(small_plan(ROSTER, **choices), ROSTER).facts.record_sums == sums
 
 
 def test_budget_is_read_from_the_policy() -> None:

@@ -31,8 +31,10 @@ ORDER = (
     "secagg.plan_facts",
     "secagg.session",
     "secagg.verification",
-    "secagg.scoring",
     "secagg.federation",
+    "secagg.features.pipeline",  # behind the seam `secagg.plan_facts.records`
+    "secagg.features.local_records",
+    "secagg.scoring",
     "secagg.experiments",
     "threat_models",
     "secagg.cli",
@@ -53,7 +55,7 @@ AUDITED = (
     "heads",
     "protection.PROTECTIONS",
 )
-FREE = ("threat_models.active", "threat_models.auditing", "threat_models.evidence")
+FREE = ("threat_models.active", "threat_models.audit", "threat_models.evidence")
 AUDITOR_SEES = (
     *(f"secagg.{name}" for name in AUDITED),
     "secagg.protection.PROTECTIONS",  # the facts about them

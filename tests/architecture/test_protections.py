@@ -15,12 +15,12 @@ from secagg.data import open_dataset
 from secagg.experiments.choosing import compare
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.architecture.source import Module, installed, within
 from threat_models.report.gate import DEFAULT, Gate
 
@@ -35,7 +35,7 @@ MAY_NAME = {
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
     "threat_models.attacks.protocol.split_of_sum": "an attack on sums that are decrypted",
 }
-MAY_IMPORT = "threat_models.evidence.splits"
+MAY_IMPORT = "threat_models.evidence.split_sessions"
 """Ciphertexts' parts are split as only the encrypted protection's own functions can."""
 
 
@@ -92,7 +92,7 @@ def _constant(node: ast.expr) -> object:
 )
 def test_a_spelt_name_is_found(text: str) -> None:
     """Spelling a name is found in a comparison, a table and a default, but where it may be."""
-    assert len(list(names_protections(Module("secagg.federation.second", text)))) == 1
+    assert len(list(names_protections(Module("secagg.federation.helper", text)))) == 1
     assert list(names_protections(Module("secagg.protection.sharing.client", text))) == []
 
 
@@ -135,8 +135,8 @@ def test_one_more_protection_is_planned_and_explained(fourth: str) -> None:
     if PROTECTIONS[fourth].second_role:
         return
     plan = make_plan(data, roster, replace(choices, protection="veiled"), OperatingSystem())
-    setup = SessionSetup.of(plan, roster)
-    assert dict(explain(setup))["protection"] == "veiled"
+    setup = RoundSetup.of(plan, roster)
+    assert dict(explain(setup.facts))["protection"] == "veiled"
     policy = policy_accepting(plan, "records")
     assert ("veiled" in policy.protections) is PROTECTIONS[fourth].hides_vectors
     text = DEFAULT.read_text(encoding="utf-8")

@@ -15,9 +15,9 @@ from typing import Any
 from methods import METHODS
 from methods.training.feddat import FedDAT
 from secagg.encoding import Block, Kind
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.architecture.source import ROOT
 from tests.worlds.rosters import make_roster
 
@@ -39,16 +39,16 @@ class Leaving:
     bytes: int
 
 
-def leaving(setup: SessionSetup) -> tuple[Leaving, ...]:
+def leaving(setup: RoundSetup) -> tuple[Leaving, ...]:
     """One for each kind of sum of a plan, in order."""
     return tuple(
         Leaving(
-            ", ".join(dict.fromkeys(map(_kind, kind.blocks))),
-            kind.times,
-            sum(block.size for block in kind.blocks),
-            size,
+            ", ".join(dict.fromkeys(map(_kind, kind.spec.blocks))),
+            kind.spec.times,
+            sum(block.size for block in kind.spec.blocks),
+            kind.upload_bytes,
         )
-        for kind, size in zip(setup.sums, setup.uploads, strict=True)
+        for kind in setup.facts.kinds
     )
 
 
@@ -56,13 +56,13 @@ def _kind(block: Block) -> str:
     return block.kind.value if block.kind is not Kind.OTHER else block.name.replace("_", " ")
 
 
-def plan_of(name: str) -> SessionSetup:
+def plan_of(name: str) -> RoundSetup:
     """A method's plan as it is when nothing is chosen: masked, without noise."""
     dimension = TOKEN if name == FedDAT.name else FEATURES
     roster, _ = make_roster(MEMBERS, "masked")
     data = PublicData("features", (dimension,), tuple(map(str, range(CLASSES))), None, None)
     choices = PlanChoices(method=name, parameters=tuple(GIVEN.get(name, {}).items()), epsilon=math.inf, radius=1.0)
-    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
 
 
 def table() -> str:

@@ -18,8 +18,8 @@ from secagg.agreement.plan import write_plan
 from secagg.encoding import accumulate
 from secagg.encoding.moments import Integers
 from secagg.federation import session_folder
-from secagg.plan_facts import SessionSetup
 from secagg.protection.messages import Acknowledgement
+from secagg.session import RoundSetup
 from secagg.transcript import FILE_NAME, peek
 from secagg.transport import Credentials, Link
 from tests.benchmarks.protections import PROTECTIONS
@@ -71,7 +71,7 @@ def _measure(protection: str, count: int) -> dict[str, Usage]:
 class _Party:
     """A party's process and what it uses, polled from its start to its end."""
 
-    def __init__(self, folder: Path, setup: SessionSetup, name: str) -> None:
+    def __init__(self, folder: Path, setup: RoundSetup, name: str) -> None:
         self.name = name
         self.usage = Usage()
         self.is_serving = True
@@ -190,11 +190,11 @@ async def _everyone(members: Members, folder: Path, server: _Party, aggregators:
     await asyncio.gather(waiting, take_part(last, _LastToAcknowledge(last, server.address, waiting)))
 
 
-def contribution(setup: SessionSetup, member: int) -> Integers:
+def contribution(setup: RoundSetup, member: int) -> Integers:
     """The flat vector of a few random records of every class."""
     records = np.random.default_rng(member).integers(-_ENTRY, _ENTRY, size=(_RECORDS, DIMENSION))
     labels = np.arange(_RECORDS) % CLASSES
-    return setup.layout.flatten(accumulate(records, labels, CLASSES, setup.plan.levels))
+    return setup.sum.layout.flatten(accumulate(records, labels, CLASSES, setup.plan.levels))
 
 
 def peak_mib(process: int) -> float:

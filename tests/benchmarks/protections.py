@@ -17,10 +17,10 @@ from secagg.agreement.roster import Member, Roster
 from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
-from secagg.experiments.session import InMemorySession, Measured
-from secagg.plan_facts import SessionSetup
+from secagg.experiments.session import InMemorySession, SessionCost
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.metering import Balance
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, placed, random_vectors, roles, say, setup_of
 
@@ -72,7 +72,7 @@ Costs = dict[str, dict[int, ProtectionCosts]]
 
 
 @dataclass
-class _Measured(Measured):
+class _SessionCost(SessionCost):
     """Also the CPU seconds of all other parties, and those `spared` by computing once what several parties compute.
 
     Parties are charged what they were spared: each would compute it in its own process.
@@ -123,7 +123,7 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
     leaves = dict.fromkeys(range(1, dropouts + 1), setup.protection.client.announcement.__name__)
     parties = {index: LocalParty(index, key, OperatingSystem()) for index, key in keys.items()}
     session = InMemorySession(setup.context, setup.protection, parties, vectors.__getitem__, leaves)
-    session.measured = measured = _Measured()
+    session.measured = measured = _SessionCost()
     began = time.process_time()
     opened = session.run()
     cpu = time.process_time() - began
@@ -141,7 +141,7 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
     )
 
 
-def _sent(setup: SessionSetup, client_bytes: int) -> dict[str, Sent]:
+def _sent(setup: RoundSetup, client_bytes: int) -> dict[str, Sent]:
     """By receiver; where there are several, all get the same message with their part of the vector."""
     parts = setup.protection.deliveries(setup.context)
     messages = (client_bytes - sum(part.size for part in parts)) // len(parts)

@@ -15,11 +15,10 @@ from methods import Method
 from secagg.agreement.roster import Roster
 from secagg.encoding import Layout, Ring
 from secagg.encoding.moments import Integers
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import Hooks, MemberSession, begin_transcript
+from secagg.session import MemberSession, RoundSetup, begin_transcript
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
@@ -43,7 +42,7 @@ class Members:
     server: Credentials
     clients: tuple[Credentials, ...]
     seconds: tuple[Credentials, ...]
-    setup: SessionSetup
+    setup: RoundSetup
 
 
 def say(text: str) -> None:
@@ -72,11 +71,11 @@ def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) 
     return Members(server, tuple(others[:count]), tuple(others[count:]), setup)
 
 
-def setup_of(roster: Roster, **choices: Any) -> SessionSetup:
+def setup_of(roster: Roster, **choices: Any) -> RoundSetup:
     """The first session of a plan of 512 features in 10 classes."""
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
     chosen = PlanChoices(radius=1.0, join_seconds=STEP_SECONDS, step_seconds=STEP_SECONDS, **choices)
-    return SessionSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
 
 
 def random_vectors(length: int = LENGTH) -> Mapping[int, Integers]:
@@ -91,21 +90,32 @@ def placed(context: SessionContext, length: int) -> SessionContext:
     return replace(context, ring=RING, length=length, largest=2 ** (RING.bits - 1) - 1)
 
 
-def resized(setup: SessionSetup, method: Method) -> SessionSetup:
+def resized(setup: RoundSetup, method: Method) -> RoundSetup:
     """The same session over the vector of another method, in the measured ring."""
-    layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
+    spec = method.sums(DIMENSION, CLASSES, setup.plan.levels)[0]
+    layout = Layout(spec.blocks)
     context = placed(setup.context, layout.length)
-    return replace(setup, method=method, known_round=method, layout=layout, context=context)
+    kind = replace(setup.sum, spec=spec, layout=layout, context=context)
+    return replace(setup, facts=replace(setup.facts, method=method, kinds=(kind,)), known_round=method, context=context)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A client's contributor that has nothing to do but to compute its vector."""
+
+    vector: Callable[[], Integers]
+
+    def before_upload(self) -> None:
+        """Nothing is charged."""
 
 
 @contextmanager
 def client_session(
-    setup: SessionSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
+    setup: RoundSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
 ) -> Iterator[MemberSession]:
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Journal(folder / FILE_NAME)) as journal:
         begin_transcript(journal, setup)
-        hooks = Hooks(lambda _: None, vector)
         me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-        yield MemberSession(setup, me, folder, journal, hooks)
+        yield MemberSession(setup, me, folder, journal, lambda _: None, Computed(vector))

@@ -24,10 +24,9 @@ from secagg.encoding import Block, Kind
 from secagg.encoding.moments import Integers
 from secagg.errors import ServerAway
 from secagg.heads import LinearHead
-from secagg.plan_facts import SessionSetup
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.session import ServerSession, SumResult
+from secagg.session import RoundSetup, ServerSession, SumResult
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
 from secagg.transport.limits import CHUNK_BYTES
@@ -103,7 +102,7 @@ class _Stage:
     """
 
     server: ServerSession
-    setup: SessionSetup
+    setup: RoundSetup
     clients: dict[int, Account] = field(default_factory=dict)
     sent: dict[int, defaultdict[str, float]] = field(default_factory=dict)
     serving: Account = field(default_factory=Account)
@@ -236,14 +235,15 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], 
     home = folder / "server" / "session"
     home.mkdir(parents=True)
 
-    def finish(result: SumResult) -> Outcome:
-        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
+    class WithoutFiles(ServerSession):
+        def write(self, result: SumResult) -> Outcome:
+            return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, MeteredLoop)
     began, cpu, queue = time.perf_counter(), time.process_time(), queue_seconds()
     with closing(Journal(home / FILE_NAME)) as journal:
-        stage = _Stage(ServerSession(setup, members.server.identity, home, journal, finish), setup)
+        stage = _Stage(WithoutFiles(setup, members.server.identity, home, journal), setup)
         serving = asyncio.create_task(on_account(stage.serving, stage.server.run()))
         homes = ((each, folder / each.name / "session") for each in members.clients)
         await asyncio.gather(serving, *(_take_part(stage, meter, each, at, vectors[each.index]) for each, at in homes))

@@ -13,11 +13,11 @@ from typing import Any
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Normalisation
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.architecture.source import ROOT
 from tests.benchmarks import leaving
 from tests.worlds.rosters import make_roster
@@ -89,7 +89,7 @@ def promises(system: System) -> str:
     return ", ".join(["exact", *found])
 
 
-def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, parameters: Mapping[str, Any]) -> SessionSetup:
+def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, parameters: Mapping[str, Any]) -> RoundSetup:
     """A plan at ε = 8. Raises BadInput where there can be none."""
     roster, _ = make_roster(MEMBERS, protection)
     dimension = leaving.TOKEN if method == "feddat" else leaving.FEATURES
@@ -105,7 +105,7 @@ def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, paramete
         normalise=normalisation,
         **PRIVATE,
     )
-    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
 
 
 SYSTEMS = (

@@ -23,16 +23,15 @@ import numpy as np
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
+from secagg.experiments.results import Run
 from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Run
-from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table
-from secagg.plan_facts import SessionSetup
+from secagg.experiments.sweep import Execution, combinations, runs_of
+from secagg.experiments.tables import ResultTable
 from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, open_task, say
 from tests.benchmarks.cpu import user_seconds
 from tests.benchmarks.fashion_mnist import DATA
@@ -132,7 +131,7 @@ def make_cnn(name: str, data: Path, out: Path, workers: int | None) -> str:
         f"{title}, the built-in CNN, ten members, {ROUNDS} rounds, masked: accuracy in per cent, the mean over seeds "
         f"(the lowest to the highest), {seeds} of them; δ = {DELTA:g}, add/remove of a record, c = 1, D = 0."
     )
-    return Table(caption, (title, *(f"ε = {each:g}" for each in PRIVATE), "ε = ∞"), tuple(rows)).markdown()
+    return ResultTable(caption, (title, *(f"ε = {each:g}" for each in PRIVATE), "ε = ∞"), tuple(rows)).markdown()
 
 
 def make_members(data: Path, out: Path, workers: int | None) -> str:
@@ -152,28 +151,28 @@ def make_members(data: Path, out: Path, workers: int | None) -> str:
         "each is as long as it may be, under masks, and under none, where each share must hide its member alone. Ten "
         "members are masked; for 200 and 1,000 one noise as large as a masked sum's is added to the sum."
     )
-    return Table(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
+    return ResultTable(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
 
 
-def plan_of(members: int, protection: str) -> SessionSetup:
+def plan_of(members: int, protection: str) -> RoundSetup:
     """The plan at ε = 8 of a row of the table of client level under this protection, with noise by the members."""
     settings = {**SHARED, **CLIENT_LEVEL, "clients": members, "protection": protection, "epsilon": 8.0}
     return setup_for(settings, (28, 28))
 
 
-def setup_for(settings: Settings, shape: tuple[int, ...]) -> SessionSetup:
+def setup_for(settings: Settings, shape: tuple[int, ...]) -> RoundSetup:
     """What everybody derives from the plan of such a run on images of this shape, 10 classes and 6,000 a member."""
     chosen = SimulationSettings(**settings)
     names = [("server", "server"), *((f"client-{place}", "client") for place in range(chosen.clients or 0))]
     members = [Member(*each, SigningKey.generate(OperatingSystem()).public) for each in names]
     roster = Roster.of("training", members)
     data = PublicData("images", shape, tuple(map(str, range(10))), None, 255.0)
-    return SessionSetup.of(make_plan(data, roster, chosen.choices(None, 6000, 0), OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, chosen.choices(None, 6000, 0), OperatingSystem()), roster)
 
 
-def noise_to_signal(setup: SessionSetup) -> float:
+def noise_to_signal(setup: RoundSetup) -> float:
     """The expected length of all members' noise in a round ÷ the length of their updates, each as long as it may be."""
-    (noise,), (block,) = setup.plan.noises, setup.spec.blocks
+    (noise,), (block,) = setup.plan.noises, setup.sum.spec.blocks
     members = len(setup.context.clients)
     length: float = setup.round.work.encoding.length  # type: ignore[attr-defined]
     return noise.sigma * math.sqrt(members * block.size) / (members * length)
@@ -193,7 +192,7 @@ def make_cost(data: Path, out: Path, workers: int | None) -> str:
         f"CPU seconds on one thread, medians of {REPEATS} runs of {LONG} rounds and of {SHORT}, and their difference."
     )
     rows = tuple((name, f"{value:.3f}", f"≤ {goal:g}") for name, value, goal in body)
-    return Table(caption, ("", "CPU s", "goal"), rows).markdown()
+    return ResultTable(caption, ("", "CPU s", "goal"), rows).markdown()
 
 
 SHORT, LONG, REPEATS = 2, 42, 3
@@ -226,7 +225,7 @@ def make_secure(data: Path, out: Path, workers: int | None) -> str:
         f"the best of {REPEATS}. Floor: {TEN} key streams and additions at full speed, measured in the same run: "
         f"{1000 * floor:.1f} ms."
     )
-    return Table(caption, ("", "CPU s", "goal", "÷ floor"), tuple(body)).markdown()
+    return ResultTable(caption, ("", "CPU s", "goal", "÷ floor"), tuple(body)).markdown()
 
 
 def _member_cpu(sigma: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from secagg.encoding import Normalisation
-from secagg.session import read_records
+from secagg.plan_facts.records import read_records
 from secagg.transcript import FILE_NAME
 from tests.cli.command import Command
 from tests.threat_models.attacks.audited import plenty
@@ -137,7 +137,9 @@ def told(tmp_path: Path) -> tuple[Path, Path]:
         parts.append((generator.normal(size=(60, 20)) + labels[:, None] * (np.arange(20) < 10), labels))
         files[member] = tmp_path / f"{member}.npz"
         np.savez(files[member], features=parts[-1][0], labels=labels)
-    world = replace(world, records={member: read_records(world.setup, str(path)) for member, path in files.items()})
+    world = replace(
+        world, records={member: read_records(world.setup.plan, str(path)) for member, path in files.items()}
+    )
     whole = tmp_path / "whole.npz"
     features, labels = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
     np.savez(whole, features=features, labels=labels)

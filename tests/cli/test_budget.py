@@ -11,7 +11,7 @@ from secagg.agreement.policy import Budget
 from secagg.agreement.roster import read_roster
 from secagg.federation import release_of
 from secagg.ledger import Ledger
-from secagg.plan_facts import SessionSetup
+from secagg.session import RoundSetup
 from tests.cli.command import Command
 
 NOISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--refine", "0")
@@ -45,9 +45,9 @@ def test_check_asks_the_ledger(secagg: Command, noisy: Path) -> None:
     said = secagg(*check(secagg, noisy, "first"))
     assert (said.code, "together" in said.out, "1, at most 1.2" in said.out) == (0, True, True)
     assert not (noisy / "alice" / "state").exists()
-    setup = SessionSetup.of(read_plan(noisy / "first.json"), read_roster(noisy / "alice" / "roster.json"))
+    setup = RoundSetup.of(read_plan(noisy / "first.json"), read_roster(noisy / "alice" / "roster.json"))
     (noisy / "alice" / "state").mkdir()
-    Ledger(noisy / "alice" / "state").record(release_of(setup, "alice"), Budget(math.inf, 1e-5, may_repeat=True))
+    Ledger(noisy / "alice" / "state").record(release_of(setup.facts, "alice"), Budget(math.inf, 1e-5, may_repeat=True))
     again = secagg(*check(secagg, noisy, "first", "--json", "-")).json["budget"]
     assert (again["sessions"], again["plan"], again["limit"]) == (0, pytest.approx(1.0), 1.2)
     refused = secagg(*check(secagg, noisy, "second"))

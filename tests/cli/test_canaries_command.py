@@ -10,7 +10,7 @@ import pytest
 
 from secagg.agreement.plan import write_plan
 from secagg.encoding import Normalisation
-from secagg.session import read_records
+from secagg.plan_facts.records import read_records
 from tests.cli.command import Command
 from tests.worlds.federation import SimulatedFederation, run_federation
 
@@ -40,8 +40,8 @@ def test_member_plants_canaries_and_audits_the_session(secagg: Command, tmp_path
     assert told.code == 0
     assert told.json == {"data": str(out / "data.npz"), "canaries": str(out / "canaries.npz"), "count": 24}
     files = {member: own_data(tmp_path / f"{member}.npz", member) for member in world.setup.roster.clients}
-    records = {member: read_records(world.setup, str(path)) for member, path in files.items()}
-    records[1] = read_records(world.setup, told.json["data"])
+    records = {member: read_records(world.setup.plan, str(path)) for member, path in files.items()}
+    records[1] = read_records(world.setup.plan, told.json["data"])
     world = replace(world, records=records)
     stages = asyncio.run(run_federation(world)).stages
     transcript = world.transcripts(0, stages)[0]

@@ -11,9 +11,9 @@ import pytest
 
 from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import read_policy
+from secagg.features.pipeline import Pipeline
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, admit, program_named
-from secagg.session import Pipeline
 from tests.cli.command import Command
 from tests.networks.exports import export, export_seeded, perceptron
 

@@ -11,9 +11,9 @@ from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.features.pipeline import Pipeline
 from secagg.generation import Pictures, write_pictures
 from secagg.heads import save_safetensors
-from secagg.session import Pipeline
 from tests.cli.command import Command
 from tests.worlds.diffusion import WIDTH, pictures, save_diffusion
 

@@ -13,10 +13,10 @@ from secagg.agreement.policy import Budget
 from secagg.agreement.roster import read_roster
 from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import Release, Spent, total_epsilon
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS
+from secagg.session import RoundSetup
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 
@@ -163,7 +163,7 @@ def test_damaged_ledger_is_not_shown(secagg: Command, state: Path) -> None:
 def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) -> None:
     """Without its ledger a member that has released is refused before anything is sent, told how, and then goes on."""
     alice = federation / "alice"
-    setup = SessionSetup.of(read_plan(federation / "plan.json"), read_roster(alice / "roster.json"))
+    setup = RoundSetup.of(read_plan(federation / "plan.json"), read_roster(alice / "roster.json"))
     entry = charge(alice / "state", setup, "alice")
     (alice / "state" / FILE_NAME).unlink()
     asked = ("client", "--plan", federation / "plan.json", "--server", "localhost:1", "--data", alice / "records.npz",

@@ -8,9 +8,9 @@ import pytest
 from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.features.pipeline import Pipeline
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, program_named
-from secagg.session import Pipeline
 from tests.cli.command import Command
 
 

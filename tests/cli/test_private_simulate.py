@@ -9,10 +9,10 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom, read_plan, write_plan
 from secagg.agreement.policy import read_policy
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.transport import read_credentials
 from tests.cli.command import MEMBERS, SERVER, Command
 from tests.cli.test_simulate import DIGITS, KEYS, simulated
@@ -223,7 +223,7 @@ def test_bad_record_without_noise_is_named(
     assert "row 17" in said
 
 
-def new_plan(secagg: Command, federation: Path, *arguments: object) -> SessionSetup:
+def new_plan(secagg: Command, federation: Path, *arguments: object) -> RoundSetup:
     """What `plan new` writes, as members read it."""
     roster, out = federation / SERVER / "roster.json", federation / "plan.json"
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", "--max-records", 100]
@@ -232,7 +232,7 @@ def new_plan(secagg: Command, federation: Path, *arguments: object) -> SessionSe
     out.unlink()
     said = secagg("plan", "new", *chosen, *arguments, "--json", "-")
     assert said.code == 0, said.err
-    setup = SessionSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster)
+    setup = RoundSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster)
     assert said.json["plan_sha256"] == setup.plan.digest.hex()
     return setup
 
@@ -260,8 +260,8 @@ def test_plan_with_a_promise_round_trips(secagg: Command, federation: Path) -> N
     assert (plan.noise, plan.normalisation, setup.rounds) == ("client", "centred-unit", 2)
     shown = secagg("plan", "show", "--plan", federation / "plan.json", "--roster", federation / SERVER / "roster.json")
     assert shown.code == 0
-    assert setup.claim is not None
-    assert setup.claim.sentence() in shown.out
+    assert setup.facts.claim is not None
+    assert setup.facts.claim.sentence() in shown.out
     assert "epsilon 0.7, replace-one, client level" in shown.out
     assert plan.digest.hex() in shown.out
 
@@ -277,7 +277,7 @@ def test_plan_asks_for_rounds(secagg: Command, federation: Path, tmp_path: Path)
     assert not out.exists()
     for told, rounds in (("auto", 17), (0, 1), (3, 4)):
         assert secagg("plan", "new", *chosen, "--refine", told).code == 0
-        assert SessionSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster).rounds == rounds
+        assert RoundSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster).rounds == rounds
         out.unlink()
 
 

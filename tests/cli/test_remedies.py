@@ -13,7 +13,7 @@ FILES = (
     *(f"secagg/cli/{name}.py" for name in ("plan_approval", "plan_policy", "second", "server", "status")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "secagg" / "transport").glob("*.py")),
     "secagg/federation/embedding.py",
-    "secagg/plan_facts/approval.py",
+    "secagg/plan_facts/countersigning.py",
     "secagg/plan_facts/planning.py",
     "secagg/agreement/plan.py",
     "secagg/agreement/policy.py",

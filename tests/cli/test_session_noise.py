@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from secagg.encoding import Normalisation
+from secagg.plan_facts.records import read_records
 from secagg.privacy import discrete_gaussian
-from secagg.session import contribution, read_records
+from secagg.session import contribution
 from tests.cli.command import Command, Said
 from tests.worlds.federation import SimulatedFederation, run_federation
 
@@ -52,7 +53,7 @@ class Lab:
         }
         for member, part in zip(world.setup.roster.clients, parts, strict=True):
             path = save(folder / f"member-{member}.npz", *part)
-            world.records[member] = read_records(world.setup, str(path))
+            world.records[member] = read_records(world.setup.plan, str(path))
         self.transcript = world.transcripts(0, asyncio.run(run_federation(world)).stages)[0]
 
     def audit(self, secagg: Command, known: str) -> Said:

@@ -8,7 +8,7 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.protection.messages import Acknowledgement, Outcome
-from secagg.session.standing import standing_of
+from secagg.session.status import standing_of
 from secagg.transcript import FILE_NAME, Journal, Record, peek, read_transcript
 from tests.cli.command import Command
 from tests.worlds.session import SessionRun, SimulatedSession, make_session

@@ -15,10 +15,10 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, TrainingClaim, Unit
 from secagg.protection.draw import most_rounds
-from secagg.session.explanation import explain
 from tests.worlds.setups import make_setup
 from threat_models.estimation.recomputation import honest_shares, second_opinion
 
@@ -97,8 +97,8 @@ def test_noise_is_for_a_members_own_rounds(choices: dict[str, Any], unit: Unit) 
     sigmas = [[noise.sigma for noise in each.plan.noises] for each in (setup, own, all_four)]
     assert sigmas[0] == sigmas[1]
     assert sigmas[0] < sigmas[2]
-    assert setup.claim.unit == unit
-    assert setup.fewest == own.fewest == 4
+    assert setup.facts.claim.unit == unit
+    assert setup.facts.fewest == own.facts.fewest == 4
     plan = setup.plan
     assert second_opinion(plan, honest_shares(plan, 9), consortium=9).agrees
     assert not second_opinion(plan, honest_shares(plan, 9), consortium=6).agrees
@@ -109,8 +109,8 @@ def test_training_is_charged_for_a_members_own_rounds() -> None:
     """DP-SGD inside a member: the steps of three rounds of four, against everybody."""
     parameters = (("rounds", 4), ("sampling", 0.1), ("steps", 5))
     setup = plan_of(parameters=parameters, noise=NoiseFrom.MEMBER)
-    assert isinstance(setup.claim, TrainingClaim)
-    assert setup.claim.cost.steps.steps == 15
+    assert isinstance(setup.facts.claim, TrainingClaim)
+    assert setup.facts.claim.cost.steps.steps == 15
     assert second_opinion(setup.plan, 1, consortium=9).agrees
 
 
@@ -152,17 +152,17 @@ def test_a_policy_counts_the_exact_sums_that_a_member_is_in() -> None:
     setup = plan_of(**EXACT)
     policy = policy_accepting(setup.plan, "data")
     with pytest.raises(PlanRefused, match="2 more exact sums"):
-        setup.check(policy)
+        setup.facts.check(policy)
     once = make_setup(9, method="fedavg", parameters=(("rounds", 2),), cohort=4, dropouts=1, colluders=1, **EXACT)
-    assert once.record_sums == 1
-    once.check(policy_accepting(once.plan, "data"))
+    assert once.facts.record_sums == 1
+    once.facts.check(policy_accepting(once.plan, "data"))
 
 
 def test_plan_show_says_who_is_in_which_round() -> None:
     """Cohort, rounds per member, thresholds of five, and that nothing rests on the draw."""
-    rows = dict(explain(plan_of(unit=Unit.CLIENT)))
+    rows = dict(explain(plan_of(unit=Unit.CLIENT).facts))
     assert "5 of 9 members are drawn for each of 4 rounds, nobody for more than 3" in rows["cohorts"]
     assert "no promise rests on the draw" in rows["cohorts"]
     assert "t = 4 of n = 5 clients" in rows["who must agree"]
     assert "5 clients" in rows["ring"]
-    assert "cohorts" not in dict(explain(plan_of(unit=Unit.CLIENT, cohort=0)))
+    assert "cohorts" not in dict(explain(plan_of(unit=Unit.CLIENT, cohort=0).facts))

@@ -10,10 +10,10 @@ from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords
 from tests.session.noise_checks import check_noise, distance, honest, noise_of
 from tests.worlds.setups import exact, local, make_setup
 
@@ -100,8 +100,8 @@ def test_census_leaves_with_its_noise(unit: Unit, adjacency: Adjacency) -> None:
     )
     other = {Adjacency.ADD_REMOVE: empty, Adjacency.REPLACE_ONE: one}[adjacency]
     pair = (zero, other) if unit is Unit.RECORD else (every, empty)
-    assert setup.calibration is not None
-    assert distance(setup, *pair) == pytest.approx(setup.calibration.mu(honest(setup)))
+    assert setup.sum.calibration is not None
+    assert distance(setup, *pair) == pytest.approx(setup.sum.calibration.mu(honest(setup)))
 
 
 def test_fewer_than_two_classes_are_refused() -> None:

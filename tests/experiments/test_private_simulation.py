@@ -10,8 +10,8 @@ import pytest
 
 import secagg
 from secagg.errors import BadInput
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import Mechanism
+from secagg.session import RoundSetup
 from tests.cli.test_simulate import KEYS
 from tests.experiments.test_simulation import FEATURES, LABELS
 from tests.session.noise_checks import check_neighbours, check_noise, check_promise, check_stated, delta_by_hand
@@ -31,7 +31,7 @@ def simulated(features=FEATURES, labels=LABELS, **settings):
 
 def planned(**settings):
     """The setup of such a simulation."""
-    setup: SessionSetup = simulated(**settings).federated.setup
+    setup: RoundSetup = simulated(**settings).federated.setup
     return setup
 
 
@@ -60,7 +60,7 @@ def test_json_is_the_contract(settings):
         "radius": 1.0,
     }
     assert content["vector_length"] == LENGTH
-    assert content["promise"] == run.federated.setup.claim.sentence()
+    assert content["promise"] == run.federated.setup.facts.claim.sentence()
     assert f"(epsilon {EPSILON:g}, add-remove, {stated['unit']} level)" in content["promise"]
     assert re.fullmatch("[0-9a-f]{64}", content["aggregate_sha256"])
     assert not [note for note in content["notes"] if "most frequent class" not in note]  # noise may leave chance
@@ -147,7 +147,7 @@ def test_noise_is_not_seeded():
 def test_aggregator_gives_the_exact_gaussian():
     """An aggregator adds all the noise: one party, the claim by Balle & Wang to 0.1 %, less noise than in shares."""
     setup = planned(noise="aggregator")
-    first = setup.claim.releases.first
+    first = setup.facts.claim.releases.first
     assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, 1, 1)
     levels = setup.plan.levels
     counts, sums, moment = setup.plan.noises
@@ -155,11 +155,11 @@ def test_aggregator_gives_the_exact_gaussian():
         (counts.multiplier / counts.sigma) ** 2 + (levels / sums.sigma) ** 2 + (levels**2 / moment.sigma) ** 2
     )
     assert delta_by_hand(mu, EPSILON) <= DELTA <= delta_by_hand(mu, 0.999 * EPSILON)
-    assert setup.claim.sentence().endswith("It holds while the party that adds the noise is honest.")
+    assert setup.facts.claim.sentence().endswith("It holds while the party that adds the noise is honest.")
     shares = planned(noise="client", clients=5)
     assert shares.claim.releases.first.mechanism is Mechanism.DISCRETE_SHARES
     assert sums.sigma < math.sqrt(5) * shares.plan.noises[1].sigma
-    assert setup.capacity.noise == 0 < shares.capacity.noise
+    assert setup.sum.capacity.noise == 0 < shares.capacity.noise
 
 
 def test_claim_of_shares_is_never_rounded_down():
@@ -197,8 +197,8 @@ def test_shares_move_noise_between_blocks():
 def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
-    setup, claim = run.federated.setup, run.federated.setup.claim
-    assert setup.plan.min_clients_in_sum == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
+    setup, claim = run.federated.setup, run.federated.setup.facts.claim
+    assert setup.plan.min_clients_in_sum == setup.facts.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
     assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
@@ -224,8 +224,8 @@ def test_most_dropouts_keep_the_promise(protection):
     """With as many dropouts as the protection bears, the sum of the two that are left keeps the promise."""
     run = simulated(clients=6, colluders=0, dropouts=4, protection=protection)
     setup = run.federated.setup
-    assert setup.plan.min_clients_in_sum == setup.fewest == 2 <= len(run.federated.result.members)
-    assert setup.claim.what_if(dropped=4) <= EPSILON
+    assert setup.plan.min_clients_in_sum == setup.facts.fewest == 2 <= len(run.federated.result.members)
+    assert setup.facts.claim.what_if(dropped=4) <= EPSILON
 
 
 @pytest.mark.parametrize("noise", ["client", "aggregator"])
@@ -235,7 +235,7 @@ def test_refinement_is_within_the_same_promise(noise):
     setup = run.federated.setup
     assert setup.rounds == 3
     assert setup.is_last
-    assert setup.claim.releases.epsilon(DELTA) <= 8.0
+    assert setup.facts.claim.releases.epsilon(DELTA) <= 8.0
     assert "over all 3 sums together" in run.promise
     assert list(run.federated.result.blocks) == ["gradient"]
     assert run.to_json()["refine"] == 2

@@ -79,7 +79,7 @@ def test_who_reaches_one_aggregator_is_left_out() -> None:
     assert len(found.members) == 4
     assert (found.members, found.aggregate_sha256) == (control.members, control.aggregate_sha256)
     setup = make_setup(protection="shared", **EXACT, dropouts=2)
-    vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
+    vectors = {member: np.full(setup.sum.layout.length, member) for member in setup.context.clients}
     opened = run_session(
         setup, identities(setup), vectors.__getitem__, dict(zip((1, 4), setup.protection.leaving, strict=True))
     )
@@ -87,7 +87,7 @@ def test_who_reaches_one_aggregator_is_left_out() -> None:
     assert set(opened.total.tolist()) == {10}
     sent = opened.measured.client_bytes
     assert 1 not in sent
-    assert setup.upload_bytes < sent[4] < sent[5]
+    assert setup.context.upload_bytes < sent[4] < sent[5]
 
 
 @pytest.mark.parametrize("protection", TOGETHER)
@@ -100,7 +100,7 @@ def test_who_left_is_in_no_later_round(protection: str) -> None:
 def test_too_few_uploads_abort(protection: str) -> None:
     """When one client of four is left nothing is opened, and settings that ask for it are refused beforehand."""
     setup = make_setup(4, protection=protection, **EXACT, dropouts=1)
-    vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
+    vectors = {member: np.full(setup.sum.layout.length, member) for member in setup.context.clients}
     with pytest.raises(SessionAborted, match="at least"):
         run_session(
             setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), setup.protection.leaving[0])
@@ -114,7 +114,7 @@ def test_too_few_uploads_abort(protection: str) -> None:
 def test_bytes_are_those_that_the_plan_says(protection: str) -> None:
     """A client sends its protected vector, as long as the plan says, and at most two kilobytes more."""
     run = digits(protection, clients=3)
-    said = run.federated.setup.upload_bytes
+    said = run.federated.setup.context.upload_bytes
     assert said < run.to_json()["upload_bytes_per_client"] < said + 2048
     beside = {"shared": 32 + 2 * 48}.get(protection, 0)  # a seed, and what seals it and the vector
     assert said == run.federated.setup.context.packed_bytes + beside or protection == "encrypted"
@@ -130,14 +130,14 @@ def test_noise_is_that_of_the_plan(protection: str, noise: NoiseFrom) -> None:
         return
     run = noisy(protection, noise=noise.value)
     setup = run.federated.setup
-    openers = len(setup.openers)
+    openers = len(setup.facts.openers)
     parties = 5 if noise is NoiseFrom.CLIENT else openers
     assert openers == (2 if protection in TOGETHER else 1)
-    assert setup.calibration.parties == parties
+    assert setup.sum.calibration.parties == parties
     check_noise(setup, noise_in(run), parties)
     check_promise(setup.plan, setup.roster)
     check_neighbours(setup)
-    assert setup.opened_noise(5)["class_sums"].sigma == pytest.approx(np.sqrt(parties) * setup.plan.noises[1].sigma)
+    assert setup.sum.opened_noise(5)["class_sums"].sigma == pytest.approx(np.sqrt(parties) * setup.plan.noises[1].sigma)
 
 
 def test_noise_of_both_parties_is_their_own() -> None:
@@ -164,15 +164,15 @@ def test_rounds_and_dropouts_go_with_noise(protection: str, noise: NoiseFrom) ->
 def test_sums_up_to_the_capacity_are_exact(protection: str, sign: int) -> None:
     """When all entries of the sum are as large as the plan allows, they come through the ring."""
     setup = make_setup(protection=protection, **EXACT)
-    vectors = np.full(setup.layout.length, sign * (setup.capacity.largest // 5))
+    vectors = np.full(setup.sum.layout.length, sign * (setup.sum.capacity.largest // 5))
     opened = run_session(setup, identities(setup), lambda member: vectors, {})
-    assert set(opened.total.tolist()) == {sign * setup.capacity.largest}
+    assert set(opened.total.tolist()) == {sign * setup.sum.capacity.largest}
 
 
 def test_a_sum_beyond_the_capacity_is_not_opened() -> None:
     """The key holder releases nothing when an entry is larger than honest clients can make it."""
     setup = make_setup(protection="encrypted", **EXACT)
-    vectors = np.full(setup.layout.length, setup.capacity.largest // 5)
+    vectors = np.full(setup.sum.layout.length, setup.sum.capacity.largest // 5)
     vectors[3] += 1
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):
         run_session(setup, identities(setup), lambda member: vectors, {})

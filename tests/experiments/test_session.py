@@ -26,7 +26,7 @@ def announced(protection: Protection) -> int:
 def session(name: str, leaves: dict[int, str]) -> Any:
     """A session of five clients, each of whose entries is a power of ten."""
     setup = make_setup(protection=name, **EXACT, dropouts=1)
-    vectors = {member: np.full(setup.layout.length, 10 ** (member - 1)) for member in setup.context.clients}
+    vectors = {member: np.full(setup.sum.layout.length, 10 ** (member - 1)) for member in setup.context.clients}
     return run_session(setup, identities(setup), vectors.__getitem__, leaves)
 
 

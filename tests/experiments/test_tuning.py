@@ -17,16 +17,16 @@ from methods.training.chain import ChainRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import GaussianCost, TrainingCost, Unit
-from secagg.session import contribution_of
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, contribution_of
 
 PROMISE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"}
 SEARCH = "rounds=3 population=2 interval=1 validation=0.4"
@@ -56,22 +56,22 @@ def settings_of(parameters: str, **given: Any) -> SimulationSettings:
     )
 
 
-def setup_of(parameters: str, **given: Any) -> SessionSetup:
+def setup_of(parameters: str, **given: Any) -> RoundSetup:
     """The plan of such a search."""
     settings = settings_of(parameters, **given)
-    return Cast.of(Features.of(data(), settings), settings).setup
+    return SimulatedFederation.of(Features.of(data(), settings), settings).setup
 
 
 def states_of(parameters: str, **given: Any) -> list[bytes]:
     """The digest of the state after each round, and of the model after the last."""
     settings = settings_of(parameters, **given)
-    cast, found = Cast.of(Features.of(data(), settings), settings), []
+    cast, found = SimulatedFederation.of(Features.of(data(), settings), settings), []
 
-    def prepare(setup: SessionSetup, records: Any, member: int, state: bytes) -> Any:
+    def prepare(setup: RoundSetup, records: Any, member: int, state: bytes) -> Any:
         source = cast.randomness.source("contribution", setup.number, member)
         return contribution_of(setup, records, source, member, state)
 
-    for played in play_rounds(cast, cast.leaves, prepare):
+    for played in play_rounds(cast, cast.dropouts, prepare):
         following = played.result.following
         found.append(following.state.digest if isinstance(following, ChainRound) else played.result.artifact_sha256)
     return found
@@ -110,14 +110,14 @@ def test_client_level_names_the_members_that_it_takes() -> None:
     rows = np.random.default_rng(0).permutation(150).repeat(8)
     many = replace(data(), train=data().train.take(rows))
     settings = settings_of(EXACT, unit="client", clients=needed + 10, **promise)
-    assert Cast.of(Features.of(many, settings), settings).setup.claim is not None
+    assert SimulatedFederation.of(Features.of(many, settings), settings).setup.claim is not None
 
 
 def test_all_rounds_are_charged_together() -> None:
     """The scores of every round are in the plan's cost, beside what the method itself costs."""
     setup = setup_of(GRADIENTS, **PROMISE)
     assert {noise.block for noise in setup.plan.noises} == {"gradient", "count", LOSS, SCORED}
-    claim = setup.sum_claim
+    claim = setup.facts.sum_claim
     assert claim is not None
     ((calibration, times),) = claim.releases.parts
     cost = claim.releases.cost()
@@ -131,11 +131,11 @@ def test_all_rounds_are_charged_together() -> None:
 def test_scores_beside_private_training_are_charged() -> None:
     """A member's own noise on its scores costs what the plan says, with the largest sampling rate and step count."""
     setup = setup_of(PRIVATE, noise="member", **PROMISE)
-    (spent,) = setup.spent()
+    (spent,) = plan_cost(setup.facts)
     assert isinstance(spent.cost, TrainingCost)
     assert (spent.cost.steps.rate, spent.cost.steps.steps) == (0.3, 9)
     sigmas = {noise.block: noise.sigma for noise in setup.plan.noises}
-    lengths = {block.name: block.l2 for block in setup.spec.training.further}  # type: ignore[union-attr]
+    lengths = {block.name: block.l2 for block in setup.sum.spec.training.further}  # type: ignore[union-attr]
     releases = 3 * sum((length / sigmas[name]) ** 2 for name, length in lengths.items())
     assert math.isclose(spent.cost.squared_mu, releases, rel_tol=0.2)
     assert spent.cost.squared_mu > releases
@@ -150,9 +150,9 @@ def test_less_noise_is_no_plan(block: int) -> None:
     noises = list(setup.plan.noises)
     noises[block] = replace(noises[block], sigma=0.5 * noises[block].sigma)
     with pytest.raises(BadInput, match="is claimed, but the noise gives"):
-        SessionSetup.of(replace(setup.plan, noises=tuple(noises)), setup.roster)
+        RoundSetup.of(replace(setup.plan, noises=tuple(noises)), setup.roster)
     with pytest.raises(BadInput, match="not for members' training and loss and scored"):
-        SessionSetup.of(replace(setup.plan, noises=setup.plan.noises[:1]), setup.roster)
+        RoundSetup.of(replace(setup.plan, noises=setup.plan.noises[:1]), setup.roster)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
     """A cohort has c + D + 2 members; the plan says how many settings that allows, and refuses one more."""
     given = {"clients": clients, "colluders": colluders, "dropouts": dropouts}
     setup = setup_of(EXACT.replace("population=2", f"population={cohorts}"), **given)
-    assert setup.fewest >= clients - dropouts
-    said = dict(explain(setup))["groups"]
+    assert setup.facts.fewest >= clients - dropouts
+    said = dict(explain(setup.facts))["groups"]
     assert f"{cohorts} groups of {clients // cohorts} clients or more, always the same" in said
     assert f"{clients} clients allow {cohorts}" in said
     with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} of the [0-9]+ groups"):
@@ -174,18 +174,18 @@ def test_smaller_minimum_cohort_leaves_no_cohort_unguarded() -> None:
     """Whatever minimum a plan names, no more members than its dropouts are missing from a sum."""
     setup = setup_of(EXACT, clients=10, dropouts=1)
     weaker: Plan = replace(setup.plan, min_clients_in_sum=1)
-    assert SessionSetup.of(weaker, setup.roster).fewest == 9
+    assert RoundSetup.of(weaker, setup.roster).facts.fewest == 9
 
 
 def test_policies_judge_the_smallest_cohort() -> None:
     """What a policy says of the fewest whose sum may be opened, it says of a cohort; its bounds hold for the space."""
     setup = setup_of(EXACT, clients=10)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=True)
-    setup.check(replace(policy, min_clients_in_sum=5))
+    setup.facts.check(replace(policy, min_clients_in_sum=5))
     with pytest.raises(PlanRefused, match="min_clients_in_sum: the sum of 5 of 10 clients"):
-        setup.check(replace(policy, min_clients_in_sum=6))
+        setup.facts.check(replace(policy, min_clients_in_sum=6))
     with pytest.raises(PlanRefused, match="max_epochs: a round trains for 5 epochs"):
-        setup.check(replace(policy, max_epochs=4))
+        setup.facts.check(replace(policy, max_epochs=4))
 
 
 def test_what_was_found_can_be_used(tmp_path: Path) -> None:

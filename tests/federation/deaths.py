@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session import SumResult, conclude, contribution_of, read_records
+from secagg.session import RoundSetup, SumResult, conclude, contribution_of
 from secagg.session.rounds import following_setup
 from secagg.transcript import peek
 from tests.worlds.processes import SECONDS, Processes, run_command
@@ -230,9 +230,9 @@ def said_twice(federation: Processes) -> dict[str, set[str]]:
 
 def expected_results(federation: Processes) -> list[SumResult]:
     """What every round comes to by the exact sums of all members' contributions, in one process without any party."""
-    setup: SessionSetup | None = SessionSetup.of(federation.plan, federation.roster)
+    setup: RoundSetup | None = RoundSetup.of(federation.plan, federation.roster)
     assert setup is not None
-    records = [read_records(setup, str(federation.folder / name / "records.npz")) for name in federation.names]
+    records = [read_records(setup.plan, str(federation.folder / name / "records.npz")) for name in federation.names]
     results = []
     while setup is not None:
         vectors = [contribution_of(setup, each, OperatingSystem()).vector for each in records]

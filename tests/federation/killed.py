@@ -9,7 +9,7 @@ from typing import Any
 
 from secagg.protection.messages import RoundOpening, UploadHeader
 from secagg.transcript import FILE_NAME, peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode
 from tests.worlds.processes import Processes
 from tests.worlds.rosters import SERVER

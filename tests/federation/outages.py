@@ -19,7 +19,7 @@ import numpy as np
 
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.protection import protection_named
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.processes import FORKS, SECONDS, Processes, make_processes, run_command
 from tests.worlds.rosters import SERVER
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from secagg.federation import session_folder
 from secagg.networks import TrainedModel
 from secagg.session.outcome import personal_models, write_personal
-from secagg.session.private_state import recall_state
+from secagg.session.sealed_state import recall_state
 from tests.worlds.federation import Finished, opened
 
 

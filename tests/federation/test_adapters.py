@@ -11,13 +11,13 @@ import pytest
 from methods.training.adapter_work import Kept
 from methods.training.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session.contribution import read_records
-from secagg.session.private_state import recall_state
+from secagg.session import RoundSetup
+from secagg.session.sealed_state import recall_state
 from secagg.transcript import peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.own_models import own_models
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
 from tests.worlds.federation import Finished, SimulatedFederation, run_federation, told_of
@@ -44,11 +44,11 @@ def world_of(folder: Path) -> SimulatedFederation:
         join_seconds=30,
         step_seconds=30,
     )
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     records = {}
     for member in EVERYONE:
         source = save_triplets(folder / f"{member}.triplets", COUNTS[member], (DOMAINS[member],), seed=member)
-        records[member] = read_records(setup, str(source), backbone)
+        records[member] = read_records(setup.plan, str(source), backbone)
     return SimulatedFederation(folder / "parties", setup, records)
 
 
@@ -64,9 +64,9 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
     world, ended = finished
     first = world.setup.round
     assert isinstance(first, AdapterRound)
-    size, padded = first.program.size, world.setup.layout.length
+    size, padded = first.program.size, world.setup.sum.layout.length
     assert size <= padded <= max(1.02 * size, size + 64)
-    assert [block.name for block in world.setup.layout.blocks] == ["update"]
+    assert [block.name for block in world.setup.sum.layout.blocks] == ["update"]
     packed = -(-padded * world.setup.context.ring.bits // 8)
     sizes = set()
     for member in EVERYONE:

@@ -16,15 +16,15 @@ from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Round, Step
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import BadInput, PlanRefused
+from secagg.experiments.reference import pooled_result
 from secagg.federation import session_folder
 from secagg.heads import LinearHead
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import conclude, contribution_of
-from secagg.session.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
-from secagg.session.reference import pooled_result
-from secagg.verification.links import verify_transcript
+from secagg.session.sealed_state import KEY_FILE, STATE_FILE, keep_state, recall_state
+from secagg.verification.transcript_series import verify_transcript
 from tests.methods.readme import readme_method
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
 from tests.worlds.setups import make_setup, some_records
@@ -104,7 +104,7 @@ def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
     setup = make_setup(4, method="averaging", parameters=(), **EXACT)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(policy)
+        setup.facts.check(policy)
     assert [line.split(":")[0] for line in refusal.value.violations] == ["refinement_without_noise"]
 
 
@@ -114,7 +114,7 @@ def test_an_update_is_not_charged_per_record(tmp_path: Path) -> None:
         make_setup(4, method="averaging", parameters=(), max_records=each, **EXACT) for each in (1, 1 << 16)
     )
     assert small.context.ring == large.context.ring
-    assert small.capacity.largest == large.capacity.largest
+    assert small.sum.capacity.largest == large.sum.capacity.largest
 
 
 def test_state_is_private_and_carried(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from methods.slots.slots import Centres
 from secagg.encoding import Normalisation
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.heads import parse_safetensors
-from secagg.session import LocalRecords
-from secagg.session.explanation import explain
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_transcript
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.records import LocalRecords
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.session.noise_checks import check_noise, check_promise
@@ -54,7 +54,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_census_then_slots_then_clusters(finished: Finished) -> None:
     """Four sums, each that of the records in the cells that passed, plus the planned noise; everyone has the head."""
     world, played = finished
-    shapes = [[block.shape for block in stage.layout.blocks] for stage in played.stages]
+    shapes = [[block.shape for block in stage.sum.layout.blocks] for stage in played.stages]
     assert shapes == [[(3, 2)], *[[(3, 2, 2), (3, 2, 2, 4)]] * 3]
     for number, stage in enumerate(played.stages):
         whole = sum(exact(stage, own if number == 0 else without(own)) for own in world.records.values())
@@ -80,7 +80,7 @@ def test_every_transcript_verifies(finished: Finished) -> None:
 
 def test_plan_says_what_is_summed(finished: Finished) -> None:
     """All sums in order, and that the gate is for each domain."""
-    rows = dict(explain(finished[0].setup))
+    rows = dict(explain(finished[0].setup.facts))
     assert rows["what is summed"] == (
         "census 3×2: 6 integers, then counts 3×2×2, class sums 3×2×2×4: 60 integers, "
         "then 2 times counts 3×2×2, class sums 3×2×2×4: 60 integers, over the same records"

@@ -15,13 +15,15 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
-from secagg.federation import FederationServer, returning
-from secagg.plan_facts import SessionSetup
+from secagg.federation import FederationServer
+from secagg.federation import rejoin as returning
+from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
-from secagg.session.returning import follow_return, show_return, witnesses_of
+from secagg.session import RoundSetup
+from secagg.session.rejoin import follow_return, show_return
 from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,
@@ -34,9 +36,9 @@ from secagg.transcript import (
     sign_frame,
 )
 from secagg.transport import Link, client, serve
-from secagg.verification.links import Series, verify_together, verify_transcript
+from secagg.verification.transcript_series import Series, verify_together, verify_transcript
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left
@@ -109,7 +111,7 @@ def test_who_is_drawn_is_in_the_sum_and_all_get_the_model(tmp_path: Path, finish
     assert drawing.is_draw
     seen = Counter(member for stage in rounds for member in stage.context.clients)
     assert set(seen.values()) <= {2, 3}
-    assert world.setup.draws(ROUNDS) == 3
+    assert world.setup.facts.draws(ROUNDS) == 3
     for told, stage in zip(verified(world, world.transcripts(0, ended.stages))[1:], rounds, strict=True):
         assert told.outcome is not None
         assert told.outcome.members == stage.context.clients == rounds[0].cohort(stage.number)
@@ -128,7 +130,7 @@ def test_who_was_not_in_the_last_round_has_the_result_by_signatures(finished: Fi
     (member, *_) = set(EVERYBODY) - set(last.context.clients)
     setup, outcome = ended.clients[member]
     assert setup.is_end
-    assert witnesses_of(setup) == 4
+    assert witnesses_of(setup.facts) == 4
     assert len(outcome.members) == 4
     assert set(outcome.members) <= set(last.context.clients)
     told = verified(world, own_transcripts(world, member))[-1]
@@ -195,13 +197,13 @@ def test_a_member_is_charged_once_for_its_rounds(tmp_path: Path, choices: dict[s
     """One row in each ledger, of three rounds' cost and not of four, with noise in every sum."""
     noisy = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}
     world, ended = played(tmp_path, **{**noisy, **choices})
-    claim = world.setup.sum_claim
+    claim = world.setup.facts.sum_claim
     assert claim is not None
     assert claim.unit == unit
     assert sum(times for _, times in claim.releases.parts) == 3
     assert "over all 4 sums together, no client being in more than 3 of them" in claim.sentence()
     assert claim.releases.first.fewest == SIZE - 1 - 1
-    assert all(stage.calibration is not None for stage in ended.stages)
+    assert all(stage.sum.calibration is not None for stage in ended.stages)
     for member in EVERYBODY:
         (row,) = world.ledger(member).entries()
         assert row.release.cost(unit, Adjacency.ADD_REMOVE) == claim.releases.cost()
@@ -450,7 +452,7 @@ def test_two_draws_of_one_plan_contradict_each_other(finished: Finished) -> None
 
 
 @pytest.fixture(scope="module")
-def first(finished: Finished) -> SessionSetup:
+def first(finished: Finished) -> RoundSetup:
     """The first round of the plan that was played."""
     return finished[1].stages[1]
 
@@ -461,7 +463,7 @@ def signed(world: SimulatedFederation, opening: RoundOpening, sender: int) -> by
     return sign_frame(world.keys[sender], make_body(opening.previous, sender, 0, NOT_SEEN, NOT_SEEN, said))
 
 
-def test_only_the_cohort_before_shows_the_way(finished: Finished, first: SessionSetup) -> None:
+def test_only_the_cohort_before_shows_the_way(finished: Finished, first: RoundSetup) -> None:
     """Four of the cohort before have signed what opens a round; others' signatures do not count, nor for others."""
     world, ended = finished
     third = ended.stages[3]
@@ -493,7 +495,7 @@ def test_no_round_begins_before_the_draw(finished: Finished) -> None:
     assert third.opening is not None
     assert third.draw is not None
     with pytest.raises(ProtocolViolation, match="before the cohorts are drawn"):
-        world.setup.later(third.opening)
+        world.setup.at(third.opening)
     with pytest.raises(ProtocolViolation, match="tells a draw where there is none"):
         third.drawn(third.draw)
 

@@ -10,7 +10,7 @@ import pytest
 from secagg.agreement.policy import Policy
 from secagg.federation import session_folder
 from secagg.transcript import FILE_NAME, Journal, peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.crashes import Crash
 from tests.worlds.federation import FederationRun, SimulatedFederation
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.transcript import FILE_NAME, read_transcript
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation.deaths import Deaths, expected_results, said_twice, writes_of
 from tests.worlds.processes import Processes, make_processes

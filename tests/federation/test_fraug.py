@@ -15,9 +15,9 @@ from secagg.errors import BadInput
 from secagg.federation import session_folder
 from secagg.networks import size_of
 from secagg.protection.messages import UploadHeader
-from secagg.session.private_state import STATE_FILE, recall_state
+from secagg.session.sealed_state import STATE_FILE, recall_state
 from secagg.transcript import payload_of, peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.own_models import own_models
 from tests.worlds.federation import Finished, SimulatedFederation, run_federation
 

@@ -17,16 +17,17 @@ import pytest
 from methods.gate import KeptClasses
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.experiments.reference import pooled_result
 from secagg.federation import release_of
 from secagg.heads import parse_safetensors
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
-from secagg.session import LocalRecords, conclude
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.session.reference import pooled_result
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_transcript
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
 from tests.session.noise_checks import check_noise, check_promise
@@ -77,7 +78,7 @@ def test_census_opens_the_plan(finished: Finished) -> None:
     """The first sum is the number of members that hold each class; it has no head, and nobody is told of one."""
     world, played = finished
     assert held(world) == [4, 4, 1]
-    assert [[block.name for block in stage.layout.blocks] for stage in played.stages] == [
+    assert [[block.name for block in stage.sum.layout.blocks] for stage in played.stages] == [
         ["census"],
         ["counts", "class_sums", "second_moment"],
         ["gradient"],
@@ -125,7 +126,7 @@ def test_every_transcript_verifies(plan: str, request: pytest.FixtureRequest) ->
             assert found["round"] == f"{number} of 3"
     for member in EVERYONE:
         (entry,) = world.ledger(member).entries()
-        assert entry.release.spent == world.setup.spent()
+        assert entry.release.spent == plan_cost(world.setup.facts)
 
 
 def test_census_bears_the_planned_noise(noisy: Finished) -> None:
@@ -146,7 +147,7 @@ def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> N
     """ε is that of census, moments and gradients together; the census has 2 % of μ², moments a fifth of the rest."""
     setup = make_setup(8, refine=3, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0, max_records=16)
     check_promise(setup.plan, setup.roster)
-    claim = setup.claim
+    claim = setup.facts.claim
     assert claim is not None
     assert [(part.blocks[0].block.name, times) for part, times in claim.releases.parts] == [
         ("census", 1),
@@ -186,7 +187,7 @@ FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
 )
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
 def test_census_outcome_that_does_not_follow_is_refused(
-    plan: str, change: Callable[[Told, SessionSetup], Told], words: str, request: pytest.FixtureRequest
+    plan: str, change: Callable[[Told, RoundSetup], Told], words: str, request: pytest.FixtureRequest
 ) -> None:
     """Each client recomputes the kept classes from the released census; what differs is the server's breach."""
     world, played = request.getfixturevalue(plan)
@@ -197,7 +198,7 @@ def test_census_outcome_that_does_not_follow_is_refused(
         check_outcome(stage, change(outcome, stage))
 
 
-def told_census(stage: SessionSetup, outcome: Told, *census: int) -> Told:
+def told_census(stage: RoundSetup, outcome: Told, *census: int) -> Told:
     """Another census under its own digest; no noise makes a thousand clients of one."""
     half = 1 << (stage.context.ring.bits - 1)
     return renamed_sum(stage, outcome, np.clip(1000 * (np.array(census) - 2), -half, half - 1))
@@ -245,11 +246,11 @@ async def test_census_that_ends_the_plan_is_charged_for_itself(tmp_path: Path) -
     world = replace(world, records={member: only(records, member) for member, records in world.records.items()})
     await run_federation(world)
     setup = world.setup
-    assert setup.sum_claim is not None
-    census = setup.sum_claim.releases.until(1)
+    assert setup.facts.sum_claim is not None
+    census = setup.facts.sum_claim.releases.until(1)
     for member in EVERYONE:
         whole, settled = world.ledger(member).entries()
-        assert whole.release == release_of(setup, setup.roster.name(member))
+        assert whole.release == release_of(setup.facts, setup.roster.name(member))
         assert settled.release.cost(setup.plan.unit, setup.plan.adjacency) == census.cost()
         assert settled.release.epsilon == census.epsilon(setup.plan.delta) < whole.release.epsilon
         assert {(each.unit, each.adjacency) for each in settled.release.spent} == {
@@ -264,7 +265,7 @@ async def test_census_that_ends_the_plan_is_charged_for_itself(tmp_path: Path) -
         account = world.ledger(member).account(None, setup.roster.name(member), budget)
         assert account.together == before[member - 1][1].release.epsilon
         with pytest.raises(BadInput, match="nothing more of it can leave"):
-            world.ledger(member).record(release_of(setup, setup.roster.name(member)), budget)
+            world.ledger(member).record(release_of(setup.facts, setup.roster.name(member)), budget)
 
 
 def only(records: LocalRecords, member: int) -> LocalRecords:
@@ -306,7 +307,7 @@ def test_threshold_counts_dropouts_and_colluders(
     for more in (EXACT, SURE):
         setup = make_setup(clients, class_gate=class_gate, **{"dropouts": 1, **choices, **more})
         assert setup.plan.method_parameters["gate"] == threshold
-        assert setup.plan.min_clients_in_sum == setup.fewest == fewest
+        assert setup.plan.min_clients_in_sum == setup.facts.fewest == fewest
 
 
 def test_plan_without_gate_says_nothing_of_it() -> None:
@@ -315,7 +316,7 @@ def test_plan_without_gate_says_nothing_of_it() -> None:
     assert plain.plan.parameters == make_setup(**EXACT, class_gate=0).plan.parameters
     assert "gate" not in plain.plan.parameters
     assert plain.plan.min_clients_in_sum == 1
-    assert "class gate" not in dict(explain(plain))
+    assert "class gate" not in dict(explain(plain.facts))
 
 
 @pytest.mark.parametrize("class_gate", [4, -1])
@@ -328,7 +329,7 @@ def test_gate_that_no_class_can_pass_is_refused(class_gate: int) -> None:
 
 def test_explanation_states_the_gate() -> None:
     """One row says who is left out and why; under noise also how surely, from the census's σ."""
-    rows = dict(explain(make_setup(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
+    rows = dict(explain(make_setup(4, class_gate=1, dropouts=1, refine=2, **EXACT).facts))
     assert rows["what is summed"] == (
         "census 3: 3 integers, then counts 3, class sums 3×4, second moment 10: 25 integers, then "
         "2 times update 3×5: 15 integers, over the same records"
@@ -336,9 +337,9 @@ def test_explanation_states_the_gate() -> None:
     assert "fewer than 3 clients" in rows["class gate"]
     assert "the head: 1 honest, 1 that may vanish, 1 that may collude" in rows["class gate"]
     setup = make_setup(20, class_gate=4, dropouts=2, epsilon=8.0)
-    noise = setup.opened_noise(20)["census"]
+    noise = setup.sum.opened_noise(20)["census"]
     sigma = noise.sigma / noise.multiplier
-    said = dict(explain(setup))["class gate"]
+    said = dict(explain(setup.facts))["class gate"]
     assert f"passes with probability Φ((m - 7)/{sigma:.3g})" in said
     assert "rests on the word" not in said
     one, everyone = (0.5 * math.erfc((7 - holders) / sigma / math.sqrt(2)) for holders in (1, 20))
@@ -352,7 +353,7 @@ def test_explanation_states_the_gate() -> None:
 )
 def test_exact_gate_names_everybody_whose_lie_opens_a_class(protection: str, others: str) -> None:
     """An exact gate is said to rest on every client and on each party that can add to the opened census unseen."""
-    said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection=protection, **EXACT)))["class gate"]
+    said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection=protection, **EXACT).facts))["class gate"]
     assert f"rests on the word of every client and of {others}: no census entry is proven" in said
     assert said.endswith("adds 2 opens the sum of a class that one client alone has")
 

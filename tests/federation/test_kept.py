@@ -14,11 +14,12 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.federation import session_folder
-from secagg.session.attachments import KEPT_OPENINGS, OPENING_FILE, SUM_FILE
-from secagg.session.explanation import explain
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import KEPT_OPENINGS
+from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.purging import earlier_sessions, purge, purge_sum, session_folders
 from secagg.transcript import FILE_NAME, Journal
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation.test_training import UPDATES, world_of
 from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, opened, run_federation
@@ -85,7 +86,7 @@ def test_sums_are_in_ring_width(played: tuple[Finished, list[tuple[int, int]]]) 
     for stage in ended.stages:
         contents = {(session_folder(world.state(party), stage) / SUM_FILE).read_bytes() for party in PARTIES}
         (content,) = contents
-        assert len(content) == stage.layout.length * stage.context.ring.entry_bytes < 8 * stage.layout.length
+        assert len(content) == stage.sum.layout.length * stage.context.ring.entry_bytes < 8 * stage.sum.layout.length
         assert opened(world, stage).any()
 
 
@@ -109,7 +110,7 @@ def test_every_round_verifies_without_the_states_between(over: Finished) -> None
 def test_plan_states_how_much_is_kept(played: tuple[Finished, list[tuple[int, int]]]) -> None:
     """The bytes of sums and uploads that the plan states are those that lie there, at members and at the server."""
     (world, _), _ = played
-    said = dict(explain(world.setup))["kept on disk"]
+    said = dict(explain(world.setup.facts))["kept on disk"]
     sums, clients, uploads = re.search(r"sums, (\d+) bytes in all.*uploads, (\d+) × (\d+) bytes", said).groups()  # type: ignore[union-attr]
     for party in PARTIES:
         assert sum(path.stat().st_size for path in kept(world, party, SUM_FILE)) == int(sums)

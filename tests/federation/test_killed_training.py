@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PublicData
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.protection.messages import UploadHeader
-from secagg.session.private_state import STATE_FILE
+from secagg.session.sealed_state import STATE_FILE
 from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from tests.federation import test_adapters, test_fraug
 from tests.federation.killed import run_killing, sessions

@@ -38,7 +38,7 @@ def test_ten_million_parameters(
         assert stage.round.program.size == 16 * HIDDEN + 3
         homes = [session_folder(world.state(party), stage) for party in range(5)]
         (size,) = {(home / SUM_FILE).stat().st_size for home in homes}
-        assert size == stage.layout.length * stage.context.ring.entry_bytes
+        assert size == stage.sum.layout.length * stage.context.ring.entry_bytes
     states = [session_folder(world.state(party), ended.stages[-1]) / OPENING_FILE for party in range(5)]
     assert len({path.read_bytes() for path in states}) == 1
     with capfd.disabled():

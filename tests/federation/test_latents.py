@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from secagg.networks import SlotMeans
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
-from secagg.session import conclude
-from secagg.session.contribution import read_records
-from secagg.verification.links import verify_transcript
+from secagg.session import RoundSetup, conclude
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of
@@ -46,12 +45,12 @@ def world_of(folder: Path, protection: str = "masked") -> SimulatedFederation:
         dropouts=0,
         **PATIENCE,
     )
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     records = {}
     for member in EVERYONE:
         source = folder / f"{member}.npz"
         np.savez(source, **pictures(per_cell=6, domains=2, seed=member))
-        records[member] = read_records(setup, str(source), model)
+        records[member] = read_records(setup.plan, str(source), model)
     return SimulatedFederation(folder / "parties", setup, records)
 
 

@@ -12,12 +12,12 @@ import pytest
 
 import secagg.session.server_session
 from secagg.errors import TranscriptInvalid
-from secagg.plan_facts.setup import SessionSetup
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
+from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import Series, verify_together
+from secagg.verification.transcript_series import Series, verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
@@ -71,13 +71,13 @@ def test_rounds_given_together_verify_in_any_order(finished: Finished, member: i
 def test_each_opening_is_followed_once(finished: Finished, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """However many transcripts of a plan are given, in whichever order, each round is derived once."""
     derived: list[int] = []
-    following = SessionSetup.following
+    following = RoundSetup.following
 
-    def counting(setup: SessionSetup, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
+    def counting(setup: RoundSetup, opening: RoundOpening, broadcast: bytes = b"") -> RoundSetup:
         derived.append(opening.number)
         return following(setup, opening, broadcast)
 
-    monkeypatch.setattr(SessionSetup, "following", counting)
+    monkeypatch.setattr(RoundSetup, "following", counting)
     assert set(verdicts(paths(finished, SERVER, *EVERYONE)[::step])) == {"verifies"}
     assert derived == [2, 3]
 

@@ -19,9 +19,9 @@ from secagg.federation import session_folder
 from secagg.networks import read_model
 from secagg.session import conclude
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.private_state import STATE_FILE, recall_state
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_transcript
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.sealed_state import STATE_FILE, recall_state
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.own_models import own_models
 from tests.federation.test_rounds import outcome_of

@@ -9,8 +9,9 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.ledger import Ledger
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import TrainingCost
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
@@ -73,6 +74,6 @@ def test_training_beside_noisy_sums_is_charged_once(
         assert isinstance(spent.cost, TrainingCost)
         assert spent.cost.steps.steps == 3
         assert spent.cost.squared_mu > 0
-        assert spent == world.setup.spent()[0]
+        assert spent == plan_cost(world.setup.facts)[0]
     for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)

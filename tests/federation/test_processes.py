@@ -8,7 +8,7 @@ import pytest
 from secagg.ledger import Ledger
 from secagg.privacy import Adjacency
 from secagg.transcript import FILE_NAME
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.federation.killed import run_killing, sessions, verified_result
 from tests.worlds.processes import Processes, processes
 from tests.worlds.rosters import SERVER

@@ -15,10 +15,9 @@ from secagg.federation import open_ledger, recover_ledger, session_folder
 from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.ledger.spending import same_data, total_cost
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency
-from secagg.session import begin_transcript
+from secagg.session import RoundSetup, begin_transcript
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import Journal, Record
 from secagg.wire import encode
@@ -32,12 +31,12 @@ ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
 PROMISE = ("record", "add-remove")
 
 
-def session(**choices: object) -> SessionSetup:
+def session(**choices: object) -> RoundSetup:
     """A fresh plan's first session; without noise unless asked."""
-    return SessionSetup.of(small_plan(ROSTER, **choices), ROSTER)
+    return RoundSetup.of(small_plan(ROSTER, **choices), ROSTER)
 
 
-def charge(state: Path, setup: SessionSetup, data_name: str = "mine", *, reaches_disk: bool = True) -> Entry:
+def charge(state: Path, setup: RoundSetup, data_name: str = "mine", *, reaches_disk: bool = True) -> Entry:
     """What a client writes until its first byte leaves; `reaches_disk`: the transcript has the row's head."""
     with_budget = policy_accepting(setup.plan, data_name)
     journal = Journal(session_folder(state, setup) / TRANSCRIPT)
@@ -45,7 +44,7 @@ def charge(state: Path, setup: SessionSetup, data_name: str = "mine", *, reaches
     begin_transcript(journal, setup)
     journal.append("policy", with_budget.to_toml().encode())
     ledger = Ledger(state)
-    entry = ledger.record(release_of(setup, data_name), ANYTHING)
+    entry = ledger.record(release_of(setup.facts, data_name), ANYTHING)
     ledger.begin_upload(setup.context.round_digest)
     if reaches_disk:
         journal.append("ledger", entry.digest)
@@ -58,11 +57,11 @@ def spent_on(ledger: Ledger, data_name: str) -> object:
     return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), *PROMISE)
 
 
-def settle(state: Path, setup: SessionSetup) -> Entry:
+def settle(state: Path, setup: RoundSetup) -> Entry:
     """What a client writes where a plan ends for good after its first sum."""
-    came_to = release_until(setup, "mine", 1)
+    came_to = release_until(setup.facts, "mine", 1)
     assert came_to is not None
-    return Ledger(state).settle(release_of(setup, "mine"), came_to)
+    return Ledger(state).settle(release_of(setup.facts, "mine"), came_to)
 
 
 def test_settled_plan_comes_back_where_a_head_follows(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_lost_rows_come_back_in_their_order(tmp_path: Path) -> None:
 def test_what_was_spent_is_spent_again(tmp_path: Path) -> None:
     """A plan that the lost ledger refused is refused by the recovered one with the same words."""
     charge(tmp_path, session(**NOISY))
-    later, budget = release_of(session(**NOISY), "mine"), Budget(1.2, 1e-5, may_repeat=False)
+    later, budget = release_of(session(**NOISY).facts, "mine"), Budget(1.2, 1e-5, may_repeat=False)
     refusals = []
     for _ in range(2):
         with pytest.raises(PlanRefused) as refusal:

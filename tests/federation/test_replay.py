@@ -121,7 +121,7 @@ async def test_member_that_has_not_uploaded_is_charged_nothing(tmp_path: Path) -
     world = SimulatedFederation.of(
         tmp_path, clients=3, refine=0, dropouts=0, colluders=0, step_seconds=1, join_seconds=1
     )
-    other = replace(release_of(world.setup, "elsewhere"), session=bytes(32), plan=bytes(32))
+    other = replace(release_of(world.setup.facts, "elsewhere"), session=bytes(32), plan=bytes(32))
     before = world.ledger(1).record(other, world.policy(1).budget)
     played = await run_federation(world, leaves={2: 0, 3: 0})
     assert "nothing of your records has left, and your ledger was not charged" in str(played.clients[1])

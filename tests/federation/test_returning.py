@@ -20,18 +20,20 @@ from methods.round import Contribution, Local, Opened, Round, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
-from secagg.federation import FederationServer, returning, session_folder
+from secagg.federation import FederationServer, session_folder
+from secagg.federation import rejoin as returning
 from secagg.heads import LinearHead
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
+from secagg.session import RoundSetup
 from secagg.session.attachments import opening_file
-from secagg.session.private_state import recall_state
-from secagg.session.returning import follow_return, may_return, show_return, witnesses_of
+from secagg.session.rejoin import follow_return, show_return
+from secagg.session.sealed_state import recall_state
 from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
 from secagg.transport import Link, client, serve
-from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.transcript_series import verify_together, verify_transcript
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, opened
@@ -277,7 +279,7 @@ def frames_of(world: SimulatedFederation) -> list[bytes]:
     shown = next_return(world.state(AWAY), world.setup.plan, 1)
     if shown is None:
         return []
-    (path,) = world.transcripts(AWAY, (world.setup.returning(shown),))
+    (path,) = world.transcripts(AWAY, (world.setup.at(shown.opening, shown=shown),))
     return [record.content for record in read_transcript(path, torn_tail_allowed=True) if record.kind == "sent"]
 
 
@@ -465,10 +467,10 @@ def test_where_rounds_do_not_stand_alone_nobody_returns() -> None:
     with pytest.raises(ProtocolViolation, match="a way back into a plan that has none"):
         follow_return(refined, Return(OPENING, frames), AWAY, 1)
     few = make_setup(3, method="logbook", parameters=(), radius=100.0, **EXACT)
-    assert (witnesses_of(few), may_return(few)) == (3, False)
+    assert (witnesses_of(few.facts), may_return(few.facts)) == (3, False)
     several = [make_setup(n, method="logbook", parameters=(), radius=100.0, **EXACT) for n in (4, 5, 6, 7)]
-    assert [witnesses_of(setup) for setup in several] == [3, 4, 4, 5]
-    assert all(may_return(setup) for setup in several)
+    assert [witnesses_of(setup.facts) for setup in several] == [3, 4, 4, 5]
+    assert all(may_return(setup.facts) for setup in several)
 
 
 def test_the_server_shows_no_more_than_it_has(world: SimulatedFederation) -> None:
@@ -511,7 +513,7 @@ def test_a_transcript_with_fewer_signatures_does_not_verify(finished: Finished) 
 def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) -> None:
     """What was shown stands at the beginning of one round, not of those that follow from it."""
     setup = follow_return(world.setup, Return(OPENING, tuple(signed(world, OPENING, m) for m in OTHERS)), AWAY, 1)
-    following: SessionSetup = setup.following(
+    following: RoundSetup = setup.following(
         RoundOpening(5, OPENING.round_digest, b"c" * 32, Attachment.of(bytes([5, 9])))
     )
     assert setup.shown is not None
@@ -539,12 +541,12 @@ async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch
         if next(rounds) == 2:  # the first is the one that it has missed
             is_back.set()
 
-    async def take_part(member: int, meet: Callable[[Iterator[int]], Any]) -> list[SessionSetup]:
+    async def take_part(member: int, meet: Callable[[Iterator[int]], Any]) -> list[RoundSetup]:
         meeting = partial(meet, count(1))
         async with Link(consortium.credentials(member), address, 10.0) as link:
             return [setup for setup, _ in await replace(take_plan(consortium, member), greet=meeting).run(link)]
 
-    async def be_away() -> list[SessionSetup]:
+    async def be_away() -> list[RoundSetup]:
         with pytest.raises(Left):
             await take_part(AWAY, leave)
         await is_due.wait()

@@ -21,22 +21,22 @@ from secagg.errors import (
     SessionAborted,
     TranscriptInvalid,
 )
+from secagg.experiments.reference import pooled_result
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
-from secagg.session import conclude, transcripts
+from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
-from secagg.session.reference import pooled_result
+from secagg.session.outcome_check import Told, check_outcome
 from secagg.session.rounds import following_setup
-from secagg.session.told import Told, check_outcome
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan
-from secagg.verification.links import verify_together, verify_transcript
+from secagg.verification.transcript_series import verify_together, verify_transcript
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
 from tests.session.noise_checks import check_noise
@@ -119,7 +119,7 @@ def test_ledger_has_one_row_for_the_whole_plan(finished: Finished) -> None:
         release = entry.release
         assert (release.session, release.plan) == (world.setup.plan.session, world.setup.plan.digest)
         assert (release.epsilon, release.delta) == (8.0, 1e-5)
-        assert release.spent == world.setup.spent()
+        assert release.spent == plan_cost(world.setup.facts)
         other = replace(release, session=bytes(32), plan=bytes(32))
         with pytest.raises(PlanRefused, match="max_epsilon_total"):
             world.ledger(member).check(other, world.policy(member).budget)
@@ -167,7 +167,7 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
         tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalise=Normalisation.CENTRED_UNIT
     )
     with pytest.raises(PlanRefused, match="refinement_without_noise"):
-        world.setup.check(replace(world.policy(1), min_clients_in_sum=1))
+        world.setup.facts.check(replace(world.policy(1), min_clients_in_sum=1))
     played = await run_federation(world)
     for stage in played.stages:
         assert np.array_equal(opened(world, stage), sum(exact(stage, world.records[member]) for member in EVERYONE))
@@ -214,11 +214,11 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
         assert f"1 of 3 sums may have left, and your ledger {charged}" in played.clients[member].reason
         assert "nothing of the last sum was opened" in played.clients[member].reason
         assert 0 < settled.release.epsilon < whole.release.epsilon
-        assert settled.release == release_until(world.setup, world.policy(member).data_name, 1)
+        assert settled.release == release_until(world.setup.facts, world.policy(member).data_name, 1)
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
 
 
-def outcome_of(world: SimulatedFederation, stage: SessionSetup) -> Told:
+def outcome_of(world: SimulatedFederation, stage: RoundSetup) -> Told:
     """What the server published in a session."""
     outcome = transcripts.outcome_of(read_transcript(world.transcripts(0, (stage,))[0]))
     assert outcome is not None
@@ -257,7 +257,7 @@ def other_release(outcome: Told) -> Told:
     return replace(outcome, release=bytes(len(outcome.release)))
 
 
-def renamed_sum(stage: SessionSetup, outcome: Told, vector: np.ndarray) -> Told:
+def renamed_sum(stage: RoundSetup, outcome: Told, vector: np.ndarray) -> Told:
     """Another sum under its own digest."""
     return replace(outcome, release=pack_sum(stage, vector), aggregate_sha256=sum_digest(vector))
 
@@ -305,7 +305,7 @@ def test_head_of_another_sum_is_refused(finished: Finished) -> None:
     """A sum of zeros under its own digest does not lead to the head that is told with it."""
     world, played = finished
     stage = played.stages[1]
-    zeros = renamed_sum(stage, outcome_of(world, stage), np.zeros(stage.layout.length, dtype=np.int64))
+    zeros = renamed_sum(stage, outcome_of(world, stage), np.zeros(stage.sum.layout.length, dtype=np.int64))
     with pytest.raises(ProtocolViolation, match="party 0: the head does not follow"):
         check_outcome(stage, zeros)
 
@@ -329,7 +329,7 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
 
     def story(outcome: Told) -> Told:
         vector = unpack_sum(world.setup, outcome.release)
-        vector[:3] += 5 * world.setup.layout.blocks[0].multiplier
+        vector[:3] += 5 * world.setup.sum.layout.blocks[0].multiplier
         result = conclude(world.setup, outcome.members, vector)
         head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
         return Told(

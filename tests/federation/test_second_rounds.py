@@ -9,9 +9,8 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.federation import client
-from secagg.plan_facts import SessionSetup
-from secagg.session import contribution_of
-from secagg.verification.links import verify_transcript
+from secagg.session import RoundSetup, contribution_of
+from secagg.verification.transcript_series import verify_transcript
 from tests.session.noise_checks import check_noise
 from tests.worlds.federation import Ending, SimulatedFederation, opened, run_federation
 from tests.worlds.hosts import Left
@@ -56,7 +55,7 @@ async def test_client_that_comes_back_contributes_once(tmp_path: Path, monkeypat
     """Clients that upload, leave and come back for the outcome draw noise and read their records once a round."""
     rounds: list[tuple[int, int]] = []
 
-    def counting(setup: SessionSetup, records: Any, randomness: Any, member: int, state: bytes) -> Any:
+    def counting(setup: RoundSetup, records: Any, randomness: Any, member: int, state: bytes) -> Any:
         rounds.append((setup.number, member))
         return contribution_of(setup, records, randomness, member, state)
 
@@ -93,7 +92,7 @@ async def test_every_aggregator_adds_all_of_the_noise(tmp_path: Path) -> None:
     world = SimulatedFederation.of(tmp_path, refine=0, dimension=WIDE, protection="shared", noise=NoiseFrom.AGGREGATOR)
     played = await run_federation(world)
     (stage,), (beyond,) = played.stages, totals(world, played)
-    assert max(block.size for block in stage.layout.blocks) > 8_000
+    assert max(block.size for block in stage.sum.layout.blocks) > 8_000
     check_noise(stage, beyond, 2)
 
 

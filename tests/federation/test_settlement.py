@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg.federation import returning
+from secagg.federation import rejoin as returning
 from secagg.federation.recovery import release_until
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
@@ -32,7 +32,7 @@ def test_plan_that_ends_after_an_upload_is_charged_for_it(tmp_path: Path) -> Non
     played = asyncio.run(Deserted(world).run())
     for member in (1, 4):
         whole, settled = world.ledger(member).entries()
-        assert settled.release == release_until(world.setup, world.policy(member).data_name, 2)
+        assert settled.release == release_until(world.setup.facts, world.policy(member).data_name, 2)
         assert settled.release.epsilon < whole.release.epsilon
         reason = played.clients[member].reason
         assert "a vector for 2 of 3 sums may have left" in reason
@@ -97,4 +97,4 @@ def test_member_that_missed_a_round_is_charged_for_the_whole_plan(
     (row,) = world.ledger(AWAY).entries()
     assert row.release.epsilon == world.setup.plan.epsilon
     *_, settled = world.ledger(1).entries()
-    assert settled.release == release_until(world.setup, world.policy(1).data_name, 3)
+    assert settled.release == release_until(world.setup.facts, world.policy(1).data_name, 3)

@@ -14,9 +14,9 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.data import partition
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
+from secagg.experiments.reference import pooled_result
 from secagg.heads import head_digest
 from secagg.privacy import Unit
-from secagg.session.reference import pooled_result
 from tests.session.noise_checks import check_neighbours, check_noise, check_promise
 from tests.worlds.setups import exact, local, make_setup, some_records
 
@@ -67,7 +67,7 @@ def test_survivors_shares_are_in_the_sum() -> None:
     rows = partition(LABELS, {}, "iid", 10, 0)
     kept = np.concatenate([rows[member - 1] for member in members])
     check_noise(setup, run.federated.result.vector - exact(setup, local(setup, FEATURES[kept], LABELS[kept])), 8)
-    opened = setup.opened_noise(8)
+    opened = setup.sum.opened_noise(8)
     assert opened["class_sums"].sigma == pytest.approx(math.sqrt(8) * setup.plan.noises[1].sigma)
 
 

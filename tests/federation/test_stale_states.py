@@ -17,7 +17,7 @@ from secagg.federation import session_folder
 from secagg.heads import LinearHead
 from secagg.ledger import Ledger
 from secagg.privacy import Unit
-from secagg.session.private_state import recall_state
+from secagg.session.sealed_state import recall_state
 from tests.worlds.federation import FederationRun, SimulatedFederation, opened
 from tests.worlds.hosts import Left
 

@@ -13,16 +13,16 @@ import pytest
 from methods.training.chain import MODEL, ChainRound, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted
+from secagg.experiments.reference import pooled_result
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, parse_artifact, read_model
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import conclude
-from secagg.session.reference import pooled_result
-from secagg.session.told import Told, check_outcome
-from secagg.verification.links import verify_together
+from secagg.session.outcome_check import Told, check_outcome
+from secagg.verification.transcript_series import verify_together
+from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
-from secagg.verification.vouching import Trust
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
@@ -82,10 +82,10 @@ def test_noise_is_in_every_round(tmp_path: Path, parameters: tuple[tuple[str, An
     """With a finite epsilon all three sums carry noise, are charged once together, and members agree on the model."""
     world, ended = played(tmp_path, parameters, epsilon=8.0, delta=1e-5, adjacency=Adjacency.ADD_REMOVE, unit=unit)
     assert len({outcome.head_sha256 for _, outcome in ended.clients.values()}) == 1
-    assert all(stage.calibration is not None for stage in ended.stages)
-    assert world.setup.claim is not None
-    assert world.setup.claim.unit == unit
-    assert "all 3 sums together" in world.setup.claim.sentence()
+    assert all(stage.sum.calibration is not None for stage in ended.stages)
+    assert world.setup.facts.claim is not None
+    assert world.setup.facts.claim.unit == unit
+    assert "all 3 sums together" in world.setup.facts.claim.sentence()
     assert {len(world.ledger(member).entries()) for member in EVERYONE} == {1}
 
 
@@ -164,11 +164,11 @@ def test_rounds_without_noise_are_refused_by_default(parameters: tuple[tuple[str
     """At ε = ∞ the default policy refuses three sums about the same records, in one line; with noise it does not."""
     setup = make_setup(4, method="fedavg", parameters=parameters, **EXACT)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False))
+        setup.facts.check(replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False))
     (line,) = refusal.value.violations
     assert line.startswith("refinement_without_noise: 2 more exact sums about the same records would be opened")
     noisy = make_setup(4, method="fedavg", parameters=parameters)
-    noisy.check(replace(policy_accepting(noisy.plan, "data"), refinement_without_noise=False))
+    noisy.facts.check(replace(policy_accepting(noisy.plan, "data"), refinement_without_noise=False))
 
 
 def test_rounds_are_chain_rounds(finished: Finished) -> None:

@@ -19,10 +19,10 @@ from methods.round import Contribution, Examples, Local, Opened
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks.programs import named_parameters
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.worlds.setups import make_setup
 
 CLASSES, DIMENSION, WIDTH, GROUPS = 4, 5, 6, 3
@@ -32,7 +32,7 @@ PROTOTYPES = np.abs(GENERATOR.normal(size=(1 + GROUPS, CLASSES, WIDTH))) / 4
 EXACT: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
 
 
-def plan_of(clients: int = 6, **choices: Any) -> SessionSetup:
+def plan_of(clients: int = 6, **choices: Any) -> RoundSetup:
     """A plan of FedPCL with groups, exact unless said otherwise."""
     parameters = {"rounds": 2, "width": WIDTH, "exchange": "groups", **choices.pop("parameters", {})}
     fixed = {"colluders": 1, "dropouts": 0, **EXACT, **choices}
@@ -92,11 +92,11 @@ def test_groups_lack_what_all_members_have() -> None:
 def test_a_plan_has_as_many_groups_as_hide_a_member(clients: int, colluders: int, dropouts: int, groups: int) -> None:
     """Each has c + D + 2 members or more, nobody but the tolerated dropouts may be missing, and it is explained."""
     setup = plan_of(clients, colluders=colluders, dropouts=dropouts)
-    assert (setup.groups, setup.plan.method_parameters["groups"]) == (groups, groups)
-    assert sum(setup.group_sizes) == clients
-    assert min(setup.group_sizes) >= colluders + dropouts + 2
-    assert setup.fewest == clients - dropouts
-    assert f"{groups} groups of {min(setup.group_sizes)} clients or more" in dict(explain(setup))["groups"]
+    assert (setup.facts.groups, setup.plan.method_parameters["groups"]) == (groups, groups)
+    assert sum(setup.facts.group_sizes) == clients
+    assert min(setup.facts.group_sizes) >= colluders + dropouts + 2
+    assert setup.facts.fewest == clients - dropouts
+    assert f"{groups} groups of {min(setup.facts.group_sizes)} clients or more" in dict(explain(setup.facts))["groups"]
 
 
 def test_too_few_members_for_two_groups() -> None:
@@ -110,8 +110,8 @@ def test_smaller_groups_are_refused_whoever_writes_the_plan() -> None:
     setup = plan_of(6)
     text = setup.plan.parameters.replace('"groups":2', '"groups":3')
     with pytest.raises(BadInput, match="a group of 2 members would be opened, fewer than 3"):
-        SessionSetup.of(replace(setup.plan, parameters=text), setup.roster)
-    assert SessionSetup.of(replace(setup.plan, min_clients_in_sum=4), setup.roster).fewest == 6
+        RoundSetup.of(replace(setup.plan, parameters=text), setup.roster)
+    assert RoundSetup.of(replace(setup.plan, min_clients_in_sum=4), setup.roster).facts.fewest == 6
 
 
 def test_policy_counts_the_smallest_group() -> None:
@@ -119,9 +119,9 @@ def test_policy_counts_the_smallest_group() -> None:
     setup = plan_of(6)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=True)
     policy = replace(policy, max_epsilon=math.inf, max_epsilon_total=math.inf)
-    setup.check(policy)
+    setup.facts.check(policy)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(replace(policy, min_clients_in_sum=4))
+        setup.facts.check(replace(policy, min_clients_in_sum=4))
     assert "the sum of 3 of 6 clients could be opened" in refusal.value.violations[0]
 
 
@@ -131,8 +131,8 @@ def test_members_own_prototypes_are_not_opened_where_vectors_are_hidden(protecti
     with pytest.raises(BadInput, match="published under protection none alone"):
         plan_of(5, parameters={"exchange": "published"}, protection=protection)
     open_ = plan_of(5, parameters={"exchange": "published"}, protection="none")
-    assert open_.group_sizes == (1, 1, 1, 1, 1)
-    assert "every client's own part is opened" in dict(explain(open_))["groups"]
+    assert open_.facts.group_sizes == (1, 1, 1, 1, 1)
+    assert "every client's own part is opened" in dict(explain(open_.facts))["groups"]
 
 
 def test_a_class_gate_knows_no_groups() -> None:
@@ -150,7 +150,7 @@ def test_groups_cost_a_promise_nothing() -> None:
     )
     assert [noise.sigma for noise in one.noises[1:]] == [noise.sigma for noise in several.noises[1:]]
     with_cap = plan_of(parameters={"cap": 8}, unit=Unit.CLIENT, **promise)
-    assert with_cap.claim is not None
+    assert with_cap.facts.claim is not None
 
 
 @pytest.mark.parametrize("parameters", [{}, {"cap": 5}, {"sampling": 0.5}])

@@ -174,7 +174,7 @@ def test_ranked_filter_has_no_finite_epsilon():
     with pytest.raises(BadInput, match=r"no finite epsilon: keep ranks a client's records"):
         make_setup(method="fedtc", parameters=given)
     exact = {"epsilon": math.inf, "delta": 0.0, "adjacency": None, "radius": 32.0}
-    assert make_setup(method="fedtc", parameters=given, class_gate=2, **exact).claim is None
+    assert make_setup(method="fedtc", parameters=given, class_gate=2, **exact).facts.claim is None
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.5, 0.99])

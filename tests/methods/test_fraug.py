@@ -20,8 +20,8 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
 from secagg.heads import to_safetensors
 from secagg.networks import GENERATOR, read_model
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, Unit
+from secagg.session import RoundSetup
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 from tests.worlds.setups import make_setup
 
@@ -242,9 +242,9 @@ def test_promises_make_plans() -> None:
     """Exact, about members, and about records by noise of their own; a promise about members holds for both groups."""
     parameters = tuple({**SMALL, "rounds": 2}.items())
     promise: dict[str, Any] = {"method": "fraug", "epsilon": 8.0, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
-    assert isinstance(make_setup(parameters=parameters, unit=Unit.CLIENT, **promise), SessionSetup)
+    assert isinstance(make_setup(parameters=parameters, unit=Unit.CLIENT, **promise), RoundSetup)
     private = tuple({**SMALL, **PRIVATE, "rounds": 2}.items())
-    assert isinstance(make_setup(parameters=private, noise=NoiseFrom.MEMBER, **promise), SessionSetup)
+    assert isinstance(make_setup(parameters=private, noise=NoiseFrom.MEMBER, **promise), RoundSetup)
 
 
 @pytest.mark.parametrize(

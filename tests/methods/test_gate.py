@@ -18,8 +18,8 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import LinearHead, predict
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
+from secagg.session import RoundSetup
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.worlds.setups import make_setup
@@ -371,4 +371,4 @@ def test_smaller_minimum_cohort_does_not_undercut_the_gate(protection: str) -> N
     exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
     gated = make_setup(10, class_gate=2, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
     for minimum in (1, 8, 9):
-        assert SessionSetup.of(replace(gated.plan, min_clients_in_sum=minimum), gated.roster).fewest == 9
+        assert RoundSetup.of(replace(gated.plan, min_clients_in_sum=minimum), gated.roster).facts.fewest == 9

@@ -29,7 +29,7 @@ def test_party_loads_what_its_training_needs_beforehand(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from secagg.plan_facts import SessionSetup
+        from secagg.session import RoundSetup
         from secagg.session import contribution_of
         from secagg.agreement.plan import read_plan
         from secagg.randomness import OperatingSystem
@@ -37,10 +37,10 @@ def test_party_loads_what_its_training_needs_beforehand(tmp_path: Path) -> None:
         from tests.worlds.setups import some_records
 
         folder = Path(sys.argv[1])
-        setup = SessionSetup.of(read_plan(folder / "plan.json"), read_roster(folder / "roster.json"))
+        setup = RoundSetup.of(read_plan(folder / "plan.json"), read_roster(folder / "roster.json"))
         records = some_records(setup)
         assert "torch" not in sys.modules
-        setup.load_libraries()
+        setup.facts.load_libraries()
         before = set(sys.modules)
         contribution_of(setup, records, OperatingSystem(), 1)
         later = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)

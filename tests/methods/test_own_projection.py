@@ -19,9 +19,9 @@ from secagg.encoding import Grid, Layout, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
 from secagg.networks import read_model
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import SeededRandomness
+from secagg.session import RoundSetup
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.worlds.setups import make_setup
@@ -181,7 +181,7 @@ def test_a_finite_epsilon_takes_a_cap(name):
     promise = {"method": name, "epsilon": 4.0, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
     with pytest.raises(BadInput, match="one of them can move the sum of every class; with the parameter cap"):
         make_setup(parameters=(), **promise)
-    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.CLIENT, **promise), SessionSetup)
+    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.CLIENT, **promise), RoundSetup)
     with pytest.raises(BadInput, match="with cap 1 a member of all 3 classes would send nothing"):
         make_setup(parameters=(("cap", 1),), unit=Unit.CLIENT, **promise)
 

@@ -15,10 +15,9 @@ from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import predict
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
-from secagg.session import contribution_of
+from secagg.session import RoundSetup, contribution_of
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.session.noise_checks import check_noise, check_promise, delta_by_hand
 from tests.worlds.setups import IN_SUMS, make_setup, some_records
@@ -244,10 +243,10 @@ def test_claim_by_hand(factor, noise):
 
 def test_noise_is_that_of_the_plan():
     """Five members' noise on both blocks has the planned variance (χ², false failures 10⁻⁹)."""
-    setup: SessionSetup = make_setup(dimension=128, epsilon=4.0, **TWO_BLOCKS)
-    noise = np.zeros(setup.layout.length, dtype=np.int64)
+    setup: RoundSetup = make_setup(dimension=128, epsilon=4.0, **TWO_BLOCKS)
+    noise = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)
         tensors = contribute(METHOD, Examples.of(records.integers, records.labels), 3, setup.plan.levels)
-        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.layout.flatten(tensors)
+        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.sum.layout.flatten(tensors)
     check_noise(setup, noise, 5)

@@ -19,7 +19,8 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import moments
 from secagg.ledger import Entry, Ledger, ledger
-from secagg.plan_facts import SessionSetup, planning
+from secagg.plan_facts import planning
+from secagg.plan_facts.facts import PlanFacts
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
@@ -32,7 +33,8 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
-from secagg.session import conclude, contribution, hearing, member_transcript, server_session
+from secagg.session import conclude, contribution, member_transcript, server_session
+from secagg.session import receive_signed as hearing
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
@@ -378,7 +380,7 @@ TRANSPORT = [
     ),
 ]
 POLICY = [
-    Fault("policy", "policy not checked", always(SessionSetup, "check", None), probe("no protection")),
+    Fault("policy", "policy not checked", always(PlanFacts, "check", None), probe("no protection")),
     Fault("policy", "backbone not checked", without_line("backbones"), probe("other backbone")),
     Fault("policy", "roster not checked", without_line("roster"), probe("Sybil roster")),
     Fault(

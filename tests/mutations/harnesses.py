@@ -16,7 +16,7 @@ from secagg.federation import session_folder
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.session import contribution
 from secagg.transcript import FILE_NAME
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
 from tests.session.noise_checks import check_record_is_bounded, honest
 from tests.threat_models.recorded import read_session
@@ -31,7 +31,7 @@ from threat_models.attacks.protocol.split_of_sum import guess_splits
 from threat_models.estimation.recomputation import second_opinion
 from threat_models.estimation.rerelease import audit_release
 from threat_models.estimation.worst_case_canary import draw_release, worst_canary
-from threat_models.evidence.splits import SplitSessions
+from threat_models.evidence.split_sessions import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding
 from threat_models.views import view_of
@@ -98,7 +98,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
     """Re-releases of a worst-case record with the members' own sampler."""
 
     def score(folder: Path) -> int:
-        claim = make_setup(**choices).claim
+        claim = make_setup(**choices).facts.claim
         assert claim is not None
         release = draw_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
         bound = audit_release(claim, releases=RELEASES, spread=spread, release=release, level=FALSE_ALARM)

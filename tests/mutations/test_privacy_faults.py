@@ -151,8 +151,8 @@ def test_epsilon_computed_too_low(monkeypatch, rounded):
     computed = GaussianCost.epsilon
     monkeypatch.setattr(GaussianCost, "epsilon", lambda self, delta: rounded(computed(self, delta)))
     setup = make_setup(epsilon=3.3333)
-    assert setup.claim is not None
-    assert reported(check_stated, PrivacyClaim.of(setup.claim.releases, delta=DELTA))
+    assert setup.facts.claim is not None
+    assert reported(check_stated, PrivacyClaim.of(setup.facts.claim.releases, delta=DELTA))
 
 
 @pytest.mark.parametrize("form", ["{:.2f}", "{:.0f}"])
@@ -160,8 +160,8 @@ def test_epsilon_shown_too_low(monkeypatch, form):
     """ε rounded to the nearest in words is below the exact one."""
     monkeypatch.setattr(claim, "shown", form.format)
     setup = make_setup(epsilon=3.3333)
-    assert setup.claim is not None
-    assert reported(check_stated, setup.claim)
+    assert setup.facts.claim is not None
+    assert reported(check_stated, setup.facts.claim)
 
 
 def test_epsilon_in_the_plan_rounded_down():
@@ -213,7 +213,7 @@ def test_records_before_the_noise():
 
     def hasty(setup, records, randomness):
         vector = exact(setup, records)
-        return vector + discrete_gaussian(setup.calibration.segments, randomness)
+        return vector + discrete_gaussian(setup.sum.calibration.segments, randomness)
 
     assert reported(check_noise_comes_first, make_setup(), hasty)
 

@@ -59,4 +59,4 @@ def over(finished: SimulatedSession, tmp_path: Path) -> SimulatedSession:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again soon."""
-    monkeypatch.setattr("secagg.session.hearing._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("secagg.session.receive_signed._AGAIN_SECONDS", 0.01)

@@ -8,7 +8,7 @@ import pytest
 from secagg.errors import TranscriptInvalid
 from secagg.transcript import Journal, peek, read_transcript, sign_frame
 from secagg.transcript.chain import Kind
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SimulatedSession
 
 Entry = tuple[Kind, bytes]

@@ -22,11 +22,11 @@ from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
 from secagg.experiments.session import run_session
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.records import LocalRecords, read_records
 from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
-from secagg.session import LocalRecords, contribution_of, read_records
+from secagg.session import RoundSetup, contribution_of
 from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import Rehearsal
 from tests.worlds.rosters import make_roster
@@ -36,11 +36,11 @@ FALSE_FAILURE = 1e-9
 """Probability with which `check_noise` reports noise that is as planned."""
 
 
-def sigmas(setup: SessionSetup) -> np.ndarray:
+def sigmas(setup: RoundSetup) -> np.ndarray:
     """σ of one share on every entry of the flat vector, read off the plan."""
     planned = {noise.block: noise for noise in setup.plan.noises}
     parts = []
-    for block in setup.layout.blocks:
+    for block in setup.sum.layout.blocks:
         noise = planned[block.name]
         each = np.full(block.size, noise.sigma)
         if noise.off_diagonal:
@@ -50,21 +50,21 @@ def sigmas(setup: SessionSetup) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def honest(setup: SessionSetup) -> int:
+def honest(setup: RoundSetup) -> int:
     """The fewest honest noisers in what anybody sees: without protection a single share."""
     alone = setup.plan.noise == NoiseFrom.AGGREGATOR or setup.plan.protection == "none"
     knowing = max(setup.plan.colluders, int(setup.plan.result == "members"))
-    return 1 if alone else max(1, setup.fewest - knowing)
+    return 1 if alone else max(1, setup.facts.fewest - knowing)
 
 
 def check_promise(plan: Plan, roster: Roster) -> None:
     """A member that recomputes ε from the plan accepts it, and the noise gives no less than 99.9 % of that ε."""
-    claim = SessionSetup.of(plan, roster).claim
+    claim = RoundSetup.of(plan, roster).facts.claim
     assert claim is not None
     assert 0.999 * plan.epsilon <= claim.releases.epsilon(plan.delta) <= plan.epsilon == claim.epsilon
 
 
-def neighbours(setup: SessionSetup) -> Iterator[tuple[LocalRecords, LocalRecords]]:
+def neighbours(setup: RoundSetup) -> Iterator[tuple[LocalRecords, LocalRecords]]:
     """Pairs of data sets that differ by one record, the worst among them, for plans of at least two features."""
     levels, dimension = setup.plan.levels, setup.plan.dimension
 
@@ -80,7 +80,7 @@ def neighbours(setup: SessionSetup) -> Iterator[tuple[LocalRecords, LocalRecords
         yield from ((data(0, 0.0), data(label, angle)) for label in (0, 1) for angle in np.linspace(0, np.pi, 91))
 
 
-def distance(setup: SessionSetup, one: LocalRecords, other: LocalRecords) -> float:
+def distance(setup: RoundSetup, one: LocalRecords, other: LocalRecords) -> float:
     """How far apart the noisy sums of two data sets lie, in standard deviations that the honest shares count as."""
     variances = sigmas(setup) ** 2 * honest(setup)
     if setup.plan.noise == NoiseFrom.CLIENT:
@@ -95,7 +95,7 @@ def delta_by_hand(mu: Any, epsilon: float) -> Any:
         return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
 
 
-def check_neighbours(setup: SessionSetup) -> None:
+def check_neighbours(setup: RoundSetup) -> None:
     """For one sum: the worst neighbours use the promise up, to 3 % of ε, and none oversteps it."""
     worst = max(distance(setup, *pair) for pair in neighbours(setup))
     plan = setup.plan
@@ -118,7 +118,7 @@ def check_stated(claim: PrivacyClaim) -> None:
     assert delta_by_hand(mu, claim.releases.epsilon(claim.delta)) <= claim.delta
 
 
-def check_noise(setup: SessionSetup, noise: np.ndarray, shares: int) -> None:
+def check_noise(setup: RoundSetup, noise: np.ndarray, shares: int) -> None:
     """`noise` on an opened sum is that of `shares` shares: χ² of every block, two-sided, FALSE_FAILURE in all.
 
     Integers are spread over the unit around them: else three counts of a small σ are all zero far more often than the
@@ -126,38 +126,38 @@ def check_noise(setup: SessionSetup, noise: np.ndarray, shares: int) -> None:
     """
     spread = noise + np.random.default_rng().uniform(-0.5, 0.5, noise.shape)
     squares = spread**2 / (sigmas(setup) ** 2 * shares + 1 / 12)
-    start, level = 0, FALSE_FAILURE / len(setup.layout.blocks)
-    for block in setup.layout.blocks:
+    start, level = 0, FALSE_FAILURE / len(setup.sum.layout.blocks)
+    for block in setup.sum.layout.blocks:
         part = squares[start : start + block.size]
         start += block.size
         law = stats.chi2(block.size)
         assert 2 * min(law.cdf(part.sum()), law.sf(part.sum())) > level, f"{block.name}: {part.mean():.3f}"
 
 
-def noise_of(setup: SessionSetup, sources: Sequence[RandomSource]) -> np.ndarray:
+def noise_of(setup: RoundSetup, sources: Sequence[RandomSource]) -> np.ndarray:
     """The noise on the sum of so many members' contributions."""
-    total = np.zeros(setup.layout.length, dtype=np.int64)
+    total = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for number, source in enumerate(sources):
         records = some_records(setup, 5 + number, seed=number)
         total += contribution_of(setup, records, source).vector - exact(setup, records)
     return total
 
 
-def check_shares_differ(setup: SessionSetup, sources: Sequence[RandomSource]) -> None:
+def check_shares_differ(setup: RoundSetup, sources: Sequence[RandomSource]) -> None:
     """No two members' noise agrees in more than one coordinate of ten."""
     shares = [noise_of(setup, [source]) for source in sources]
     for number, one in enumerate(shares):
         assert all(np.mean(one == other) < 0.1 for other in shares[:number])
 
 
-def check_record_is_bounded(setup: SessionSetup) -> None:
+def check_record_is_bounded(setup: RoundSetup) -> None:
     """Taking any one record away, however long its feature vector, moves the sum by no more than μ."""
     generator = np.random.default_rng(1)
     features = generator.normal(size=(12, setup.plan.dimension))
     features *= 10.0 ** np.arange(-5, 7)[:, None]
     labels = np.arange(12) % len(setup.plan.classes)
-    assert setup.claim is not None
-    most = setup.claim.releases.first.mu(honest(setup))
+    assert setup.facts.claim is not None
+    most = setup.facts.claim.releases.first.mu(honest(setup))
     for index in range(12):
         fewer = (np.delete(features, index, axis=0), np.delete(labels, index))
         assert distance(setup, local(setup, features, labels), local(setup, *fewer)) <= most, f"record {index}"
@@ -174,7 +174,7 @@ BAD_ROWS: Mapping[str, tuple[Any, int]] = {
 """A value for the last feature, and a label; other entries are good."""
 
 
-def check_bad_record_is_silent(setup: SessionSetup, folder: Path, value: float, label: int) -> None:
+def check_bad_record_is_silent(setup: RoundSetup, folder: Path, value: float, label: int) -> None:
     """A member with a bad record takes part, and sends the very bytes that it sends without that record."""
     generator = np.random.default_rng(2)
     features, labels = generator.normal(size=(9, setup.plan.dimension)), np.arange(9) % len(setup.plan.classes)
@@ -183,12 +183,12 @@ def check_bad_record_is_silent(setup: SessionSetup, folder: Path, value: float, 
         own, classes = features.copy(), labels.copy()
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
-        records = read_records(setup, str(folder / f"{name}.npz"))
+        records = read_records(setup.plan, str(folder / f"{name}.npz"))
         vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN)).vector)
     assert vectors[0].tobytes() == vectors[1].tobytes()
 
 
-Contribute = Callable[[SessionSetup, Any, RandomSource], Integers]
+Contribute = Callable[[RoundSetup, Any, RandomSource], Integers]
 
 
 class _Watched:
@@ -219,7 +219,7 @@ class _WatchedSource:
         return OperatingSystem().bytes(count)
 
 
-def check_noise_comes_first(setup: SessionSetup, contribute: Contribute = contribution_of) -> None:
+def check_noise_comes_first(setup: RoundSetup, contribute: Contribute = contribution_of) -> None:
     """All noise is drawn before the records are looked at."""
     log: list[str] = []
     contribute(setup, _Watched(some_records(setup), log), _WatchedSource(log))
@@ -227,7 +227,7 @@ def check_noise_comes_first(setup: SessionSetup, contribute: Contribute = contri
     assert log == sorted(log)
 
 
-def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) -> None:
+def check_small_sum_is_refused(setup: RoundSetup, leaving: Mapping[int, str]) -> None:
     """With so many gone that fewer remain than the noise is calibrated for, no sum comes about."""
     _, keys = make_roster(len(setup.roster.clients))
     vectors = {
@@ -241,7 +241,7 @@ def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) 
     raise AssertionError(f"the sum of {len(members)} was opened")
 
 
-def check_small_set_is_not_signed(setup: SessionSetup) -> None:
+def check_small_set_is_not_signed(setup: RoundSetup) -> None:
     """Shown a survivor set one smaller than the noise is calibrated for, a client refuses and blames the server."""
     members = setup.context.clients[: setup.plan.min_clients_in_sum - 1]
     session = Rehearsal(replace(setup.context, length=6)).until_shown("Survivors")

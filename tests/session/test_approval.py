@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import BadInput
-from secagg.plan_facts.approval import approve, gather_approvals
+from secagg.plan_facts.countersigning import approve, gather_approvals
 from tests.worlds.rosters import identity
 from tests.worlds.setups import make_setup
 

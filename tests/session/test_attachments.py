@@ -12,7 +12,7 @@ from secagg.errors import ServerAway
 from secagg.protection.messages import Attachment
 from secagg.session import attachments
 from secagg.session.attachments import read_attached, read_kept
-from secagg.session.hearing import Hearing
+from secagg.session.receive_signed import Hearing
 from tests.worlds.setups import make_setup
 
 CONTENT = bytes(range(251)) * 40

@@ -1,7 +1,6 @@
 """A party is killed at every point of its session, started again from its folder, and nothing is lost or changed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from secagg.errors import SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.session import MemberSession
 from secagg.transcript import Journal
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.crashes import Fuse
 from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
 
@@ -92,13 +91,15 @@ class Counting(SessionRun):
     def new_client(self, member: int, journal: Journal) -> MemberSession:
         """A client whose calls for its vector are counted."""
         session = super().new_client(member, journal)
-        hooks, computed = session._hooks, list[Any]()
+        own, computed = session._contributor, list[Any]()
+        assert own is not None
+        compute = own.vector
 
         def vector() -> Any:
             computed.append(member)
-            return hooks.vector() if hooks.vector is not None else None
+            return compute()
 
-        session._hooks = replace(hooks, vector=vector)
+        own.vector = vector  # type: ignore[method-assign]
         self.lives.append((session.is_protected, computed))
         return session
 

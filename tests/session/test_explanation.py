@@ -10,12 +10,12 @@ import pytest
 from secagg.agreement.plan import NoiseFrom
 from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
 from secagg.randomness import OperatingSystem
-from secagg.session.explanation import doubts_of, explain
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import small_roster
 from tests.worlds.setups import IN_SUMS, make_setup
 
@@ -25,7 +25,7 @@ PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a
 
 def explained(**choices):
     """The rows of a plan, by name."""
-    rows = explain(make_setup(**choices))
+    rows = explain(make_setup(**choices).facts)
     assert len(dict(rows)) == len(rows)
     assert all(name and sentence for name, sentence in rows)
     return dict(rows)
@@ -64,10 +64,10 @@ def test_promises_are_told_apart():
 def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     """With shares the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
     setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts)
-    rows = dict(explain(setup))
-    fewest = setup.fewest - max(colluders, 1)
+    rows = dict(explain(setup.facts))
+    fewest = setup.facts.fewest - max(colluders, 1)
     assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
-    claim = setup.claim
+    claim = setup.facts.claim
     assert claim is not None
     (worse,) = re.findall(r"with one fewer, epsilon would be ([\d.]+)\.$", rows["promise"])
     exact = claim.releases.epsilon(claim.delta, honest=fewest - 1)
@@ -79,7 +79,7 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
 def test_shares_that_members_know_are_said():
     """A plan without colluders whose head stays with the server says that members are not among those it is against."""
     setup = make_setup(clients=6, colluders=0, dropouts=0, result="server")
-    rows, claim = dict(explain(setup)), setup.claim
+    rows, claim = dict(explain(setup.facts)), setup.facts.claim
     assert claim is not None
     lone = shown(claim.releases.epsilon(claim.delta, honest=5))
     assert rows["against"] == (
@@ -109,7 +109,7 @@ def test_delta_that_is_no_small_chance_is_said(choices, words):
 def test_delta_is_doubted_by_what_is_stated_or_one_client_may_have(stated, records):
     """A δ of 1 in n records is doubted: n of all clients as stated, and where nothing is stated of one client."""
     setup = make_setup(max_records=1000, delta=1e-3, at_least=stated)
-    found = [doubt for doubt in doubts_of(setup) if doubt.startswith("delta ")]
+    found = [doubt for doubt in doubts_of(setup.facts) if doubt.startswith("delta ")]
     words = [f"delta 0.001 is not below 1 in {records} records: "] if records else []
     assert [doubt[: len(words[0])] for doubt in found] == words
 
@@ -117,7 +117,7 @@ def test_delta_is_doubted_by_what_is_stated_or_one_client_may_have(stated, recor
 def test_noise_is_the_plans():
     """Every block's σ stands there: of counts in records, else in steps of the grid, off the diagonal too."""
     setup = make_setup(epsilon=4.0)
-    said = dict(explain(setup))["noise of one party"]
+    said = dict(explain(setup.facts))["noise of one party"]
     counts, sums, moment = setup.plan.noises
     assert f"counts: σ {counts.sigma / counts.multiplier:.6g} records;" in said
     assert f"class_sums: σ {sums.sigma:.6g} grid steps;" in said
@@ -193,9 +193,11 @@ def test_records_are_told_as_they_are_summed():
 def test_grid_saving_and_bad_records_are_told():
     """The bytes that the coarse grid saves are those of the setup; bad records count as zero."""
     setup = make_setup()
-    rows = dict(explain(setup))
-    assert f"{setup.plan.levels} steps in a record's length: {setup.bytes_saved_by_grid} bytes fewer" in rows["grid"]
-    assert setup.bytes_saved_by_grid > 0
+    rows = dict(explain(setup.facts))
+    assert (
+        f"{setup.plan.levels} steps in a record's length: {setup.facts.bytes_saved_by_grid} bytes fewer" in rows["grid"]
+    )
+    assert setup.facts.bytes_saved_by_grid > 0
     assert rows["a bad record"].startswith("counts as zero")
 
 
@@ -210,8 +212,8 @@ def test_prototypes_are_explained():
 def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
     """A class that all clients have should pass the gate: where the census's noise makes that unlikely, it is said."""
     setup = make_setup(clients, class_gate=1, dropouts=1, refine=2, epsilon=epsilon)
-    passes = float(dict(explain(setup))["class gate"].split(" where one holds it and ")[1].split()[0])
-    assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
+    passes = float(dict(explain(setup.facts))["class gate"].split(" where one holds it and ")[1].split()[0])
+    assert bool(doubts_of(setup.facts)) == doubted == (passes < 0.95)
 
 
 def test_rounds_say_who_may_return_and_what_exact_sums_tell():
@@ -236,7 +238,7 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
 def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
     exact = make_setup(4, class_gate=1, normalise=Normalisation.CENTRED_UNIT, **EXACT)
-    assert doubts_of(make_setup(4)) == doubts_of(exact) == []
+    assert doubts_of(make_setup(4).facts) == doubts_of(exact) == []
 
 
 UPDATES = {"method": "fedavg", "unit": Unit.CLIENT, "epsilon": 8.0}
@@ -246,11 +248,11 @@ UPDATES = {"method": "fedavg", "unit": Unit.CLIENT, "epsilon": 8.0}
 def test_noise_of_updates_is_compared_with_the_longest(clients, rounds):
     """The row and the doubt go by √entries·σ of all clients' noise over their lengths laid end to end."""
     setup = make_setup(clients=clients, parameters=(("rounds", rounds),), **UPDATES)
-    (block,), (noise,) = setup.spec.blocks, setup.plan.noises
-    length = setup.spec.sensitivities[0].blocks[0].l2
+    (block,), (noise,) = setup.sum.spec.blocks, setup.plan.noises
+    length = setup.sum.spec.sensitivities[0].blocks[0].l2
     expected = math.sqrt(block.size * clients) * noise.sigma / (clients * length)
-    assert f"on update {expected:.3g} times as long" in dict(explain(setup))["noise of a round"]
-    warned = [doubt for doubt in doubts_of(setup) if "training follows the noise" in doubt]
+    assert f"on update {expected:.3g} times as long" in dict(explain(setup.facts))["noise of a round"]
+    warned = [doubt for doubt in doubts_of(setup.facts) if "training follows the noise" in doubt]
     assert bool(warned) == (expected > 1) == (clients == 4)
     assert all(
         f"{expected:.2g} times as long as the longest sum of it that {clients} clients" in each for each in warned
@@ -272,5 +274,5 @@ def test_plan_names_the_positive_class(tmp_path):
         data = PublicData.of_schema(replace(schema, positive=positive))
         roster = small_roster()
         plan = make_plan(data, roster, PlanChoices(), OperatingSystem())
-        assert said in dict(explain(SessionSetup.of(plan, roster)))["classes"]
+        assert said in dict(explain(RoundSetup.of(plan, roster).facts))["classes"]
     assert "positive" not in explained()["classes"]

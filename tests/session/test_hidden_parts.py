@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput
-from secagg.plan_facts import SessionSetup
+from secagg.session import RoundSetup
 from tests.worlds.setups import make_setup
 
 DOMAINS = ("domains", "art+photo")
@@ -29,7 +29,7 @@ PARTS = [
 """And those whose sums are of more."""
 
 
-def planned(method: str, parameters: tuple[tuple[str, Any], ...], **choices: Any) -> SessionSetup:
+def planned(method: str, parameters: tuple[tuple[str, Any], ...], **choices: Any) -> RoundSetup:
     """A plan of six members, one of whom may vanish, and one collude."""
     return make_setup(6, method=method, parameters=parameters, dropouts=1, colluders=1, **choices)
 

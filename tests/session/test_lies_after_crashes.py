@@ -10,13 +10,13 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, ServerAway, SessionAborted
-from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.session import Hooks, MemberSession, begin_transcript
+from secagg.session import MemberSession, begin_transcript
+from secagg.session.rounds import outcome_of_draw
 from secagg.transcript import (
     EVERYONE,
     FILE_NAME,
@@ -150,7 +150,7 @@ async def test_second_party_checks_the_draw_of_an_earlier_life(tmp_path: Path, i
         journal.append("received", sign_frame(keys[SERVER_INDEX], body))
     me = LocalParty(7, keys[7], OperatingSystem())
     with contextlib.closing(journal):
-        running = MemberSession(setup, me, tmp_path, journal, Hooks(print)).run(Away())
+        running = MemberSession(setup, me, tmp_path, journal, print).run(Away())
         if is_honest:
             assert await running == outcome
         else:

@@ -16,7 +16,7 @@ from secagg.protection.sharing.collection import Collecting
 from secagg.protection.sharing.messages import SetPledges, SumPledges
 from secagg.session import AggregatorWork, ServerSession
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.worlds.crashes import Crash, Fuse
 from tests.worlds.session import SessionRun, SimulatedSession, make_session

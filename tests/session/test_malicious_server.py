@@ -12,7 +12,7 @@ from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
 from secagg.session.outcome import HEAD_FILE
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session

@@ -14,9 +14,10 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Normalisation
 from secagg.errors import BadRecord
 from secagg.experiments.session import run_session
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.session import LocalRecords, conclude, contribution_of
+from secagg.session import conclude, contribution_of
 from secagg.session.rounds import following_setup
 from secagg.unsafe_for_tests import TOKEN
 from tests.session.noise_checks import (
@@ -39,8 +40,8 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     """With the noise's bytes fixed, the vector is the records' sum, times the multipliers, plus that noise."""
     setup = make_setup(refine=refine, clients=40, dimension=8, epsilon=8.0, colluders=0, dropouts=0)
     records = some_records(setup)
-    assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
+    assert setup.sum.calibration is not None
+    noise = discrete_gaussian(setup.sum.calibration.segments, SeededRandomness(b"share", TOKEN))
     q, labels = records.integers, records.labels
     counts = np.bincount(labels, minlength=3)
     sums = np.stack([q[labels == label].sum(axis=0) for label in range(3)])
@@ -73,7 +74,7 @@ def test_noise_of_a_round_has_the_planned_variance():
     records = some_records(setup, 400)
     result = conclude(setup, setup.context.clients, exact(setup, records))
     following = following_setup(setup, result, result.broadcast)
-    assert [block.name for block in following.layout.blocks] == ["gradient"]
+    assert [block.name for block in following.sum.layout.blocks] == ["gradient"]
     check_noise(following, noise_of(following, FRESH), 5)
 
 
@@ -128,8 +129,8 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
     """A member without one usable record still takes part, with its share of the noise alone."""
     setup = make_setup()
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
-    assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
+    assert setup.sum.calibration is not None
+    noise = discrete_gaussian(setup.sum.calibration.segments, SeededRandomness(b"share", TOKEN))
     assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector, noise)
 
 
@@ -158,7 +159,7 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
 def test_an_entry_that_no_noise_explains_is_doubted(entry):
     """An entry beyond records and noise is told, the least int64 too, whose absolute value is negative."""
     setup = make_setup(4)
-    vector = np.zeros(setup.layout.length, dtype=np.int64)
+    vector = np.zeros(setup.sum.layout.length, dtype=np.int64)
     vector[:2] = 20
     assert conclude(setup, (1, 2, 3, 4), vector).doubts == ()
     vector[-1] = entry
@@ -170,7 +171,7 @@ def test_an_entry_that_no_noise_explains_is_doubted(entry):
 def test_limit_of_an_opened_entry_is_the_same_for_both_signs(sign):
     """An entry at the limit that a doubt names is none; one beyond it is, negative ones as positive ones."""
     setup = make_setup(4)
-    vector = np.full(setup.layout.length, 20, dtype=np.int64)
+    vector = np.full(setup.sum.layout.length, 20, dtype=np.int64)
 
     def outside(entry):
         vector[-1] = entry
@@ -178,7 +179,7 @@ def test_limit_of_an_opened_entry_is_the_same_for_both_signs(sign):
 
     (doubt,) = outside(2**62)
     least, most = map(int, re.search(r"outside (-\d+) to (\d+)", doubt).groups())
-    assert most > setup.capacity.clients * setup.capacity.records * setup.layout.blocks[-1].bound
+    assert most > setup.sum.capacity.clients * setup.sum.capacity.records * setup.sum.layout.blocks[-1].bound
     assert least == -most
     assert outside(sign * most) == ()
     assert outside(sign * (most + 1)) == (doubt,)

@@ -26,11 +26,11 @@ from secagg.data.faults import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.session import read_records
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import small_roster
 from tests.networks.exports import export
 
@@ -59,18 +59,18 @@ WORST_LINES = {
 
 
 @cache
-def setup_of(data: PublicData, epsilon: float = 1.0, **choices: Any) -> SessionSetup:
+def setup_of(data: PublicData, epsilon: float = 1.0, **choices: Any) -> RoundSetup:
     """A session whose plan allows MOST records."""
     private = {"delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE} if epsilon < np.inf else {}
     plan = make_plan(
         data, ROSTER, PlanChoices(epsilon=epsilon, max_records=MOST, **private, **choices), OperatingSystem()
     )
-    return SessionSetup.of(plan, ROSTER)
+    return RoundSetup.of(plan, ROSTER)
 
 
-def check_one_more(setup: SessionSetup, good: Any, more: Any, backbone: str | None = None, place: int = PLACE) -> int:
+def check_one_more(setup: RoundSetup, good: Any, more: Any, backbone: str | None = None, place: int = PLACE) -> int:
     """Compare what a member has with one record more, at `place`, and without; return the label of that record."""
-    alone, beside = (read_records(setup, source, backbone) for source in (good, more))
+    alone, beside = (read_records(setup.plan, source, backbone) for source in (good, more))
     assert (len(alone), len(beside)) == (N, N + 1)
     assert alone.bad <= 1
     others = np.arange(N + 1) != place
@@ -79,12 +79,12 @@ def check_one_more(setup: SessionSetup, good: Any, more: Any, backbone: str | No
     return int(beside.labels[place])
 
 
-def check_refused_alike(setup: SessionSetup, monkeypatch: pytest.MonkeyPatch, most: int, *sources: str | Path) -> None:
+def check_refused_alike(setup: RoundSetup, monkeypatch: pytest.MonkeyPatch, most: int, *sources: str | Path) -> None:
     """Compare refusals where the good records would fit into `most` bytes, and the plan's most records would not."""
     limited(monkeypatch, most)
     for source in sources:
         with pytest.raises(BadInput, match=rf"{MOST} records would take \d+ bytes, more than {most}; set"):
-            read_records(setup, str(source))
+            read_records(setup.plan, str(source))
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
@@ -362,7 +362,7 @@ def test_without_noise_the_record_is_named(codes: str) -> None:
     """At an infinite epsilon the same record is refused with its row, the backbone and a remedy."""
     setup = setup_of(PublicData.of_shape((4,), CLASSES), np.inf, radius=10.0, backbone=codes)
     with pytest.raises(BadInput, match=rf"row {PLACE + 1}: the backbone .*codes.pt2 fails on it .*; mend or remove"):
-        read_records(setup, with_code(11)[1], codes)
+        read_records(setup.plan, with_code(11)[1], codes)
 
 
 def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_more_records_than_planned_are_refused_while_they_are_read(tmp_path: Pat
     content = gzip.compress("\n".join([",".join(HEADER), *rows]).encode())
     (tmp_path / "many.csv.gz").write_bytes(content[:-9])
     with pytest.raises(BadInput, match=rf"holds more than {MOST} records, the most that the plan allows; .*max_rec"):
-        read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "many.csv.gz"))
+        read_records(setup_of(PublicData.of_schema(SCHEMA)).plan, str(tmp_path / "many.csv.gz"))
 
 
 def test_as_many_records_as_planned_are_read(tmp_path: Path) -> None:
@@ -379,9 +379,9 @@ def test_as_many_records_as_planned_are_read(tmp_path: Path) -> None:
     setup = setup_of(PublicData.of_schema(SCHEMA))
     for name, count in (("most.csv", MOST), ("more.csv", MOST + 1)):
         (tmp_path / name).write_text("\n".join([",".join(HEADER), *[",".join(GOOD[0])] * count]))
-    assert len(read_records(setup, str(tmp_path / "most.csv"))) == MOST
+    assert len(read_records(setup.plan, str(tmp_path / "most.csv"))) == MOST
     with pytest.raises(BadInput, match=f"more.csv holds more than {MOST} records"):
-        read_records(setup, str(tmp_path / "more.csv"))
+        read_records(setup.plan, str(tmp_path / "more.csv"))
 
 
 def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,4 +390,4 @@ def test_what_cannot_be_held_is_refused_by_public_numbers(tmp_path: Path, monkey
     for rows in (0, 1):
         (tmp_path / "few.csv").write_text("\n".join([",".join(HEADER), *(",".join(row) for row in GOOD[:rows])]))
         with pytest.raises(BadInput, match=rf"few.csv: {MOST} records would take \d+ bytes, more than 4000; set"):
-            read_records(setup_of(PublicData.of_schema(SCHEMA)), str(tmp_path / "few.csv"))
+            read_records(setup_of(PublicData.of_schema(SCHEMA)).plan, str(tmp_path / "few.csv"))

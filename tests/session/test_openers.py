@@ -8,13 +8,13 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, CapacityExceeded, PlanRefused
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.noise_plan import NoiseParties
+from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup
 from tests.session.noise_checks import check_promise, reported
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import make_setup
@@ -34,10 +34,10 @@ def test_each_opener_adds_all_the_noise(protection):
     parties = 2 if protection in TOGETHER else 1
     expected = NoiseParties(Mechanism.GAUSSIAN, parties, 1)
     assert NoiseParties.of(setup.plan, "aggregator", setup.roster, 4) == expected
-    first = setup.claim.releases.first
+    first = setup.facts.claim.releases.first
     assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, parties, 1)
-    assert setup.claim.what_if(colluding=parties - 1) <= setup.plan.epsilon
-    assert setup.claim.what_if(colluding=parties) == math.inf
+    assert setup.facts.claim.what_if(colluding=parties - 1) <= setup.plan.epsilon
+    assert setup.facts.claim.what_if(colluding=parties) == math.inf
 
 
 def test_one_opener_of_two_adds_as_much_as_a_single_one():
@@ -50,8 +50,8 @@ def test_one_opener_of_two_adds_as_much_as_a_single_one():
 def test_capacity_has_room_for_the_noise_of_both(refine):
     """The ring holds all records at their bounds plus ten σ of the noise that both openers add."""
     setup = make_setup(protection="shared", noise=NoiseFrom.AGGREGATOR, refine=refine)
-    sigma = max(each.sigma for each in setup.calibration.blocks)
-    assert setup.capacity.noise == math.ceil(10 * sigma * math.sqrt(2))
+    sigma = max(each.sigma for each in setup.sum.calibration.blocks)
+    assert setup.sum.capacity.noise == math.ceil(10 * sigma * math.sqrt(2))
 
 
 @pytest.mark.parametrize("protection", TOGETHER)
@@ -74,10 +74,10 @@ def test_a_lone_client_is_refused(protection):
 def test_ciphertexts_have_an_edge():
     """Sums below 2⁵⁷ are encrypted; a plan for more is refused, though the ring has room and shares can be made."""
     wide = {**EXACT, "clients": 4}
-    assert make_setup(protection="encrypted", max_records=(1 << 23) - 1, **wide).capacity.largest < 1 << 57
+    assert make_setup(protection="encrypted", max_records=(1 << 23) - 1, **wide).sum.capacity.largest < 1 << 57
     with pytest.raises(CapacityExceeded, match="plaintext"):
         make_setup(protection="encrypted", max_records=1 << 23, **wide)
-    assert make_setup(protection="shared", max_records=1 << 23, **wide).capacity.largest == 1 << 57
+    assert make_setup(protection="shared", max_records=1 << 23, **wide).sum.capacity.largest == 1 << 57
 
 
 def test_policy_is_asked_about_the_bytes_that_leave():
@@ -88,23 +88,23 @@ def test_policy_is_asked_about_the_bytes_that_leave():
             policy_accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, min_clients_in_sum=1
         )
         if refused:
-            with pytest.raises(PlanRefused, match=f"max_upload_mib: {setup.upload_bytes} bytes"):
-                setup.check(policy)
+            with pytest.raises(PlanRefused, match=f"max_upload_mib: {setup.context.upload_bytes} bytes"):
+                setup.facts.check(policy)
         else:
-            setup.check(policy)
+            setup.facts.check(policy)
 
 
 def test_saving_is_counted_in_ciphertexts():
     """What the coarse grid saves under encryption is the difference of whole ciphertexts."""
-    setup: SessionSetup = make_setup(protection="encrypted", dimension=100)
+    setup: RoundSetup = make_setup(protection="encrypted", dimension=100)
     fine = make_setup(protection="encrypted", dimension=100, **EXACT)
-    assert fine.layout.length == setup.layout.length
-    assert setup.bytes_saved_by_grid == fine.upload_bytes - setup.upload_bytes > 0
+    assert fine.sum.layout.length == setup.sum.layout.length
+    assert setup.facts.bytes_saved_by_grid == fine.context.upload_bytes - setup.context.upload_bytes > 0
 
 
 def explained(**choices: Any) -> dict[str, str]:
     """The rows of a plan, by name."""
-    return dict(explain(make_setup(**choices)))
+    return dict(explain(make_setup(**choices).facts))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_words_tell_what_openers_are_trusted_for():
 def test_ciphertexts_are_explained():
     """An encrypted plan says which encryption it uses and how long an upload is; others have no such row."""
     setup = make_setup(protection="encrypted")
-    parameters = for_capacity(setup.capacity.largest, 5)
-    rows = dict(explain(setup))
+    parameters = for_capacity(setup.sum.capacity.largest, 5)
+    rows = dict(explain(setup.facts))
     assert rows["ciphertexts"] == parameters.explain()
-    assert rows["what leaves a client"].startswith(f"{parameters.packed_bytes(setup.layout.length) + 32} bytes")
+    assert rows["what leaves a client"].startswith(f"{parameters.packed_bytes(setup.sum.layout.length) + 32} bytes")
     for name in ("masked", "none", "shared"):
         assert "ciphertexts" not in explained(protection=name)

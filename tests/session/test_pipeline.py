@@ -10,11 +10,12 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
 from secagg.features import encoder_files
-from secagg.plan_facts import SessionSetup
+from secagg.features.pipeline import Pipeline
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.session import Pipeline, pipeline, read_records
+from secagg.session import RoundSetup, pipeline
 from tests.agreement.federation_files import small_plan, small_roster
 
 ROSTER = small_roster()
@@ -31,7 +32,7 @@ def test_labels_of_a_file_are_those_of_its_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, features=np.eye(2)[[0, 1, 1]], labels=np.array([0, 1, 1]), classes=np.array(["yes", "no"]))
     for choices in ({}, {"radius": None, "epsilon": 1.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}):
-        setup = SessionSetup.of(small_plan(ROSTER, **choices), ROSTER)
+        setup = RoundSetup.of(small_plan(ROSTER, **choices), ROSTER)
         assert setup.plan.classes == ("no", "yes")
         assert Pipeline.of_plan(setup.plan).records(str(path), tolerant=True).labels.tolist() == [1, 0, 0]
     np.savez(path, features=np.eye(2), labels=np.array([0, 1]), classes=np.array(["no", "maybe"]))
@@ -63,8 +64,8 @@ def test_nothing_is_fetched_or_run_on_a_heads_word(monkeypatch: pytest.MonkeyPat
 def test_neighbours_with_one_record_and_none_both_join(tmp_path: Path, kind: str) -> None:
     """Under noise a member that loses its only record takes part like before, whatever kind of file it was in."""
     plan, (one, none) = neighbours(tmp_path, kind)
-    setup = SessionSetup.of(plan, ROSTER)
-    assert [len(read_records(setup, str(source))) for source in (one, none)] == [1, 0]
+    setup = RoundSetup.of(plan, ROSTER)
+    assert [len(read_records(setup.plan, str(source))) for source in (one, none)] == [1, 0]
 
 
 def neighbours(folder: Path, kind: str) -> tuple[Plan, tuple[Path, Path]]:

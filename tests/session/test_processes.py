@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.folders import open_to_others
 from tests.worlds.processes import Processes, processes
 from tests.worlds.rosters import SERVER

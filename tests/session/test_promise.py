@@ -13,14 +13,15 @@ from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
-from secagg.plan_facts import SessionSetup
+from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.noise_plan import NoiseParties
+from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import shown
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords, conclude, contribution_of
-from secagg.session.explanation import explain
+from secagg.session import RoundSetup, conclude, contribution_of
 from secagg.session.rounds import opening_after
 from tests.session.noise_checks import (
     check_neighbours,
@@ -58,7 +59,7 @@ def test_worst_neighbours_use_the_promise_up(adjacency, noise, epsilon):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3333, 8.0])
 def test_epsilon_is_never_rounded_down(epsilon):
     """Neither the computed ε nor the one in words is below the exact one."""
-    claim = make_setup(epsilon=epsilon).claim
+    claim = make_setup(epsilon=epsilon).facts.claim
     assert claim is not None
     check_stated(claim)
     check_stated(replace(claim, epsilon=claim.releases.epsilon(claim.delta)))
@@ -75,10 +76,10 @@ def test_replacing_a_record_takes_more_than_the_square_root_of_two():
 def test_claim_is_for_the_smallest_honest_set(epsilon):
     """The claim counts the least survivors without the colluders; with one share fewer it does not hold."""
     setup = make_setup(clients=7, colluders=2, dropouts=1, epsilon=epsilon)
-    claim = setup.claim
+    claim = setup.facts.claim
     assert claim is not None
     assert (claim.releases.first.fewest, claim.releases.first.parties) == (honest(setup), 7) == (4, 7)
-    missing = 7 - setup.fewest
+    missing = 7 - setup.facts.fewest
     assert claim.what_if(dropped=missing, colluding=2) <= epsilon
     assert claim.what_if(dropped=missing + 1, colluding=2) > 1.01 * epsilon
     assert claim.what_if(dropped=missing, colluding=3) > 1.01 * epsilon
@@ -219,11 +220,11 @@ MEMBERS_SEE = [
 def test_a_curious_member_learns_no_more_than_is_promised(choices):
     """Where members see a sum or the head, ε holds against one, who knows its own share, however few may collude."""
     setup = make_setup(clients=6, epsilon=2.0, **choices)
-    assert setup.claim is not None
-    least = setup.fewest - 1
-    found = [setup.claim.releases.epsilon(DELTA, honest=honest) for honest in (least, least - 1)]
+    assert setup.facts.claim is not None
+    least = setup.facts.fewest - 1
+    found = [setup.facts.claim.releases.epsilon(DELTA, honest=honest) for honest in (least, least - 1)]
     assert found[0] <= 2.0 < found[1]
-    assert "not against" not in setup.claim.sentence()
+    assert "not against" not in setup.facts.claim.sentence()
 
 
 @pytest.mark.parametrize("clients", [1, 2])
@@ -231,19 +232,21 @@ def test_few_clients_have_a_share_each(clients):
     """Of two, each one's own share protects it against the other; a client alone has its own, and is told so."""
     protection = "masked" if clients == 2 else "none"
     setup = make_setup(clients=clients, protection=protection)
-    assert setup.claim is not None
-    assert (setup.plan.colluders, setup.claim.releases.first.fewest) == (0, 1)
-    assert setup.claim.releases.epsilon(DELTA, honest=1) <= 1.0
-    assert setup.claim.sentence().endswith("It rests on the one client's own share of the noise.") == (clients == 1)
+    assert setup.facts.claim is not None
+    assert (setup.plan.colluders, setup.facts.claim.releases.first.fewest) == (0, 1)
+    assert setup.facts.claim.releases.epsilon(DELTA, honest=1) <= 1.0
+    assert setup.facts.claim.sentence().endswith("It rests on the one client's own share of the noise.") == (
+        clients == 1
+    )
 
 
 @pytest.mark.parametrize("clients", [2, 5])
 def test_where_uploads_are_in_clear_everybody_rests_on_its_own_share(clients):
     """Nobody else's noise hides a vector that the server sees: the promise names the client's own share, no number."""
     setup = make_setup(clients=clients, protection="none")
-    assert setup.claim is not None
-    assert setup.claim.sentence().endswith("For each client it rests on its own share of the noise.")
-    rows = dict(explain(setup))
+    assert setup.facts.claim is not None
+    assert setup.facts.claim.sentence().endswith("For each client it rests on its own share of the noise.")
+    rows = dict(explain(setup.facts))
     assert rows["noise of one party"].endswith("Each client's own is what hides it.")
     assert rows["what breaks it"].startswith("a member that leaves its noise out or tells it to others, for its own")
 
@@ -256,8 +259,8 @@ def test_a_promise_that_does_not_hold_against_members_is_asked_for(protection):
         make_setup(**choices)
     assert "--colluders 0" in str(refused.value)
     asked = make_setup(**choices, colluders=0)
-    assert asked.claim is not None
-    assert "not against a client" in asked.claim.sentence()
+    assert asked.facts.claim is not None
+    assert "not against a client" in asked.facts.claim.sentence()
     make_setup(**{**choices, "result": "members"})
 
 
@@ -265,13 +268,13 @@ def test_every_share_counts_only_where_no_member_sees_anything():
     """Without colluders a head for the server takes less noise, and its promise says what ε is against a member."""
     careful, trusting = (make_setup(result="server", dropouts=0, colluders=colluders) for colluders in (1, 0))
     for setup, fewest in ((careful, 4), (trusting, 5)):
-        assert setup.claim is not None
-        assert setup.claim.releases.first.fewest == fewest
-    member = shown(trusting.claim.against_member)
+        assert setup.facts.claim is not None
+        assert setup.facts.claim.releases.first.fewest == fewest
+    member = shown(trusting.facts.claim.against_member)
     said = f"not against a client, which knows its own share: against one, epsilon is {member}."
-    assert said in trusting.claim.sentence()
-    assert trusting.claim.against_member == trusting.claim.releases.epsilon(DELTA, honest=4) > 1.1
-    assert "not against" not in careful.claim.sentence()
+    assert said in trusting.facts.claim.sentence()
+    assert trusting.facts.claim.against_member == trusting.facts.claim.releases.epsilon(DELTA, honest=4) > 1.1
+    assert "not against" not in careful.facts.claim.sentence()
     assert make_setup(colluders=0, dropouts=0).plan.noises == careful.plan.noises
     roster = make_roster()[0]
     assert "the noise gives" in reported(check_promise, replace(trusting.plan, result="members"), roster)
@@ -283,13 +286,13 @@ def test_delta_that_the_ring_does_not_keep_is_refused():
     with pytest.raises(BadInput, match="from 1e-15 to"):
         make_setup(delta=0.9e-15)
     with pytest.raises(BadInput, match="noise does not fit into the ring"):
-        SessionSetup.of(replace(setup.plan, delta=0.9e-15), setup.roster)
+        RoundSetup.of(replace(setup.plan, delta=0.9e-15), setup.roster)
 
 
 def test_plan_of_any_finite_promise_has_a_cost():
     """A promise so weak that its noise promises other neighbours nothing that is computed costs them infinity."""
     setup = make_setup(epsilon=4e11, levels=1 << 24)
-    costs = {each.adjacency: each.cost.epsilon(DELTA) for each in setup.spent()}
+    costs = {each.adjacency: each.cost.epsilon(DELTA) for each in plan_cost(setup.facts)}
     assert costs[ADD] <= 4e11
     assert costs[REPLACE] == math.inf
 
@@ -302,15 +305,15 @@ def test_more_records_than_fit_are_not_stated(epsilon):
     with pytest.raises(BadInput, match=r"at least 321 records, but takes at most 64 of each of 5 .*state at most 320,"):
         make_setup(epsilon=epsilon, at_least=5 * 64 + 1, **promise)
     with pytest.raises(BadInput, match="state at most 320"):
-        SessionSetup.of(replace(setup.plan, at_least=321), setup.roster)
+        RoundSetup.of(replace(setup.plan, at_least=321), setup.roster)
 
 
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():
     """Without masks every client's share must keep the promise alone: √n times the σ, and no credit for the others."""
     setup = make_setup(protection="none", colluders=0, dropouts=0)
     masked = make_setup(colluders=0, dropouts=0)
-    assert setup.claim is not None
-    assert setup.claim.releases.first.fewest == honest(setup) == 1
+    assert setup.facts.claim is not None
+    assert setup.facts.claim.releases.first.fewest == honest(setup) == 1
     check_promise(setup.plan, setup.roster)
     check_neighbours(setup)
     assert setup.plan.noises[2].sigma == pytest.approx(math.sqrt(4) * masked.plan.noises[2].sigma, rel=1e-4)
@@ -324,11 +327,11 @@ def test_capacity_has_room_for_ten_sigma_of_everybodys_noise(refine):
     setup = make_setup(refine=refine, max_records=1, epsilon=0.1)
     for world in stages(setup):
         planned = {noise.block: noise for noise in setup.plan.noises}
-        largest = max(planned[block.name].sigma for block in world.layout.blocks)
-        assert world.capacity.noise == math.ceil(10 * largest * math.sqrt(5))
-        most = 5 * world.layout.bound + 10 * largest * math.sqrt(5)
-        assert most <= world.capacity.largest < 2 ** (world.context.ring.bits - 1)
-    assert make_setup(refine=refine, noise=NoiseFrom.AGGREGATOR).capacity.noise == 0
+        largest = max(planned[block.name].sigma for block in world.sum.layout.blocks)
+        assert world.sum.capacity.noise == math.ceil(10 * largest * math.sqrt(5))
+        most = 5 * world.sum.layout.bound + 10 * largest * math.sqrt(5)
+        assert most <= world.sum.capacity.largest < 2 ** (world.context.ring.bits - 1)
+    assert make_setup(refine=refine, noise=NoiseFrom.AGGREGATOR).sum.capacity.noise == 0
 
 
 def test_noise_far_above_the_records_comes_through_the_ring():
@@ -341,7 +344,7 @@ def test_noise_far_above_the_records_comes_through_the_ring():
     opened = run_session(setup, dict(enumerate(make_roster()[1])), vectors.__getitem__, {})
     columns = zip(*(vector.tolist() for vector in vectors.values()), strict=True)
     assert opened.total.tolist() == [sum(column) for column in columns]
-    assert max(np.abs(vector).max() for vector in vectors.values()) > setup.layout.bound
+    assert max(np.abs(vector).max() for vector in vectors.values()) > setup.sum.layout.bound
 
 
 @pytest.mark.parametrize("refine", [0, 2])
@@ -351,17 +354,17 @@ def test_multipliers_of_the_plan_are_those_of_the_layout(refine):
     planned = {noise.block: noise for noise in setup.plan.noises}
     assert planned["counts"].multiplier > 1
     for world in stages(setup):
-        opened = world.opened_noise(39)
+        opened = world.sum.opened_noise(39)
         assert opened is not None
-        assert set(opened) == {block.name for block in world.layout.blocks}
-        for block in world.layout.blocks:
+        assert set(opened) == {block.name for block in world.sum.layout.blocks}
+        for block in world.sum.layout.blocks:
             assert block.multiplier == planned[block.name].multiplier == opened[block.name].multiplier
             assert opened[block.name].sigma == pytest.approx(planned[block.name].sigma * math.sqrt(39))
     counts = exact(setup, some_records(setup, 30))[:3]
     assert counts.tolist() == [10 * planned["counts"].multiplier] * 3
 
 
-def next_opening(setup: SessionSetup, total: np.ndarray) -> tuple[RoundOpening, bytes]:
+def next_opening(setup: RoundSetup, total: np.ndarray) -> tuple[RoundOpening, bytes]:
     """What follows from an opened sum of everybody, and the broadcast that it names."""
     result = conclude(setup, setup.context.clients, total)
     opening = opening_after(setup, result)
@@ -369,7 +372,7 @@ def next_opening(setup: SessionSetup, total: np.ndarray) -> tuple[RoundOpening, 
     return opening, result.broadcast
 
 
-def stages(setup: SessionSetup) -> list[SessionSetup]:
+def stages(setup: RoundSetup) -> list[RoundSetup]:
     """All sessions of the plan, over the same records each time."""
     found = [setup]
     while not found[-1].is_last:
@@ -388,10 +391,10 @@ def test_rounds_are_counted(epsilon, refine):
     assert len(found) == setup.rounds == refine + 1
     assert [world.is_last for world in found] == [*[False] * refine, True]
     for number, world in enumerate(found, start=1):
-        assert (world.plan, world.roster, world.claim, world.number) == (
+        assert (world.plan, world.roster, world.facts.claim, world.number) == (
             setup.plan,
             setup.roster,
-            setup.claim,
+            setup.facts.claim,
             number,
         )
     assert (
@@ -437,7 +440,7 @@ def test_nothing_follows_the_last_round():
             with pytest.raises(ProtocolViolation, match="party 0: announces"):
                 world.following(each, broadcast)
     with pytest.raises(ProtocolViolation, match="the plan does not have"):
-        first.later(later)
+        first.at(later)
     with pytest.raises(MalformedMessage):
         first.following(replace(opening, broadcast=Attachment.of(b"\x00")), b"\x00")
 
@@ -469,7 +472,7 @@ def test_without_its_history_all_but_the_sum_of_a_round_is_known():
     """Plan and last opening give a session with the same digests, layout and noise; what is summed is refused."""
     first, _, last = stages(make_setup(refine=2, epsilon=8.0))
     assert last.opening is not None
-    alone = first.later(last.opening)
+    alone = first.at(last.opening)
     assert alone == replace(last, known_round=None)
     with pytest.raises(BadInput, match="what round 3 sums follows from the rounds before it"):
         alone.round  # noqa: B018
@@ -492,7 +495,7 @@ def test_refinement_needs_records_of_one_length():
     """A plan of several rounds on records that keep their length is refused, also without noise."""
     plan = make_setup(refine=1, epsilon=math.inf, delta=None, adjacency=None).plan
     with pytest.raises(BadInput, match="choose centred-unit or unit"):
-        SessionSetup.of(replace(plan, normalisation="none"), make_roster()[0])
+        RoundSetup.of(replace(plan, normalisation="none"), make_roster()[0])
     with pytest.raises(BadInput, match="needs normalised records"):
         replace(make_setup().plan, normalisation="none")
 
@@ -500,12 +503,14 @@ def test_refinement_needs_records_of_one_length():
 def test_spent_is_the_whole_plan_for_every_neighbour():
     """The ledger is told of all rounds together: for records and, where the plan promises it, for clients."""
     setup = make_setup(refine=2, epsilon=8.0)
-    assert setup.claim is not None
-    costs = {(row.unit, row.adjacency): row.cost for row in setup.spent()}
+    assert setup.facts.claim is not None
+    costs = {(row.unit, row.adjacency): row.cost for row in plan_cost(setup.facts)}
     assert set(costs) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
-    assert costs[Unit.RECORD, ADD].epsilon(DELTA) == setup.claim.releases.epsilon(DELTA)
+    assert costs[Unit.RECORD, ADD].epsilon(DELTA) == setup.facts.claim.releases.epsilon(DELTA)
     assert costs[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
-    client = {(row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in make_setup(unit=Unit.CLIENT).spent()}
+    client = {
+        (row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in plan_cost(make_setup(unit=Unit.CLIENT).facts)
+    }
     assert len(client) == 4
     assert client[Unit.RECORD, ADD] < client[Unit.CLIENT, ADD] <= 1.0 < client[Unit.CLIENT, REPLACE]
-    assert make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).spent() == ()
+    assert plan_cost(make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).facts) == ()

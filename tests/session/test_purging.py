@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.session.purging import purge, session_folders
 from secagg.transcript import Journal
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.session.forging import invalid, position, rewrite
 from tests.session.test_verification import changed_outcome
 from tests.threat_models.recorded import read_session

@@ -1,11 +1,11 @@
 """The walk through a plan's rounds that all parties share."""
 
-from secagg.plan_facts import SessionSetup
-from secagg.session import LocalRecords, Rounds, SumResult, conclude
+from secagg.plan_facts.records import LocalRecords
+from secagg.session import Rounds, RoundSetup, SumResult, conclude
 from tests.worlds.setups import exact, make_setup, some_records
 
 
-def ending(setup: SessionSetup, *members: int) -> tuple[SumResult, bytes]:
+def ending(setup: RoundSetup, *members: int) -> tuple[SumResult, bytes]:
     """How a session over these members' records ends, without noise, and what opens the next."""
     records = LocalRecords.pooled([some_records(setup, 30, seed=member) for member in members])
     result = conclude(setup, members, exact(setup, records))

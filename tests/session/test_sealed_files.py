@@ -10,8 +10,7 @@ import pytest
 from secagg.protection.masking.client_opening import Opened
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import private_state
-from secagg.session.private_state import KEY_FILE, STATE_FILE, erase_state, keep_state, recall_state
-from secagg.session.sealed_state import Memory
+from secagg.session.sealed_state import KEY_FILE, STATE_FILE, Memory, erase_state, keep_state, recall_state
 from tests.worlds.crashes import Crash
 
 

@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.session.outcome import HEAD_FILE
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.hosts import Left
 from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
 

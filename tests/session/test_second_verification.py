@@ -11,7 +11,7 @@ import pytest
 from secagg.protection.encryption.messages import OpenedSum, SumRequest
 from secagg.protection.messages import Outcome
 from secagg.transcript import payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.session.forging import Entry, invalid, position, rewrite
 from tests.worlds.session import SessionRun, SimulatedSession, make_session

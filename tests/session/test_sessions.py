@@ -8,7 +8,7 @@ import pytest
 from secagg.errors import SessionAborted, TranscriptInvalid
 from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.transcript import peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.hosts import Left
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 

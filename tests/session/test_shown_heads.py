@@ -15,7 +15,7 @@ from secagg.errors import ProtocolViolation
 from secagg.heads import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
-from secagg.session.told import MOST_LONGER, Told, check_outcome, require_lengths, require_shape
+from secagg.session.outcome_check import MOST_LONGER, Told, check_outcome, require_lengths, require_shape
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
 
@@ -135,7 +135,7 @@ def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
     setup = make_setup(4, method="mpft", protection="none", **choices)
     told = told_centres(1, np.zeros(entries, dtype=np.int64))
     following = setup.following(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment.of(told)), told)
-    total = np.ones(following.layout.length, dtype=np.int64)
+    total = np.ones(following.sum.layout.length, dtype=np.int64)
     centres, release = told_centres(2, np.ones(24, dtype=np.int64)), pack_sum(following, total)
     outcome = Told((1, 2, 3, 4), sum_digest(total), NO_ARTIFACT, b"", centres, release)
     with pytest.raises(ProtocolViolation, match=f"leads nowhere: {entries} numbers are no centres for 3 classes"):

@@ -10,14 +10,14 @@ from scipy.stats import chi2, norm
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import SessionAborted
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
+from secagg.session import RoundSetup
 from secagg.session.contribution import contribution_of
 from secagg.session.outcome import conclude
+from secagg.session.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
 from secagg.transcript import peek, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session
 from tests.worlds.setups import make_setup, some_records
 
@@ -30,7 +30,7 @@ PLANS: dict[str, dict[str, Any]] = {
 }
 
 
-def averaging(kind: str) -> SessionSetup:
+def averaging(kind: str) -> RoundSetup:
     """Federated averaging of six members whose updates are clipped to 1."""
     choices = dict(PLANS[kind])
     private = {"sampling": choices.pop("sampling"), "steps": 5, "batch": 4} if "sampling" in choices else {}
@@ -38,13 +38,13 @@ def averaging(kind: str) -> SessionSetup:
     return make_setup(6, dimension=16, classes=4, method="fedavg", parameters=parameters, **choices)
 
 
-def noise_alone(setup: SessionSetup) -> np.ndarray:
+def noise_alone(setup: RoundSetup) -> np.ndarray:
     """The noise that honest clients add, drawn for a session."""
     zeros = some_records(setup, 4).take(np.zeros(0, dtype=np.int64))
     return np.sum([contribution_of(setup, zeros, OperatingSystem(), each).vector for each in CLIENTS], axis=0)
 
 
-def longest(setup: SessionSetup) -> np.ndarray:
+def longest(setup: RoundSetup) -> np.ndarray:
     """An update that is as long as the plan allows, in integers, as long as no entry is above the entries' bound."""
     encoding = setup.round.work.encoding  # type: ignore[attr-defined]
     level = min(encoding.entry, math.isqrt(encoding.squared_bound // encoding.padded))
@@ -58,22 +58,22 @@ def test_liar_is_refused_and_honest_extremes_are_not(kind: str) -> None:
     Honest noise fails with probability below 2⁻⁴⁰.
     """
     setup = averaging(kind)
-    noise = noise_alone(setup) if setup.calibration is not None else 0
+    noise = noise_alone(setup) if setup.sum.calibration is not None else 0
     for sign in (1, -1):
         aligned = sign * longest(setup)
-        assert broken_bounds(setup, 6, setup.layout.split(6 * aligned + noise)) == ()
-        (words,) = broken_bounds(setup, 6, setup.layout.split(5 * aligned + 100 * aligned + noise))[-1:]
+        assert broken_bounds(setup, 6, setup.sum.layout.split(6 * aligned + noise)) == ()
+        (words,) = broken_bounds(setup, 6, setup.sum.layout.split(5 * aligned + 100 * aligned + noise))[-1:]
         assert words.startswith("update has length ")
         spike = np.zeros_like(aligned)
         spike[3] = sign * 100 * np.linalg.norm(aligned)
-        (words, *_) = broken_bounds(setup, 6, setup.layout.split(spike + noise))
+        (words, *_) = broken_bounds(setup, 6, setup.sum.layout.split(spike + noise))
         assert "which 6 honest clients cannot reach" in words
 
 
 def test_the_bound_is_that_of_the_clients_in_the_sum() -> None:
     """What six clients may add up to is refused of five: the bound counts those in the sum, not all of the plan."""
     setup = averaging("exact")
-    blocks = setup.layout.split(6 * longest(setup))
+    blocks = setup.sum.layout.split(6 * longest(setup))
     assert broken_bounds(setup, 6, blocks) == ()
     assert broken_bounds(setup, 5, blocks) != ()
     assert [bool(conclude(setup, CLIENTS[:n], 6 * longest(setup)).impossible) for n in (5, 6)] == [True, False]
@@ -83,11 +83,11 @@ def test_the_bound_is_that_of_the_clients_in_the_sum() -> None:
 def test_all_rounds_share_the_false_alarms(rounds: int) -> None:
     """Noise at the tail of 2⁻⁴⁰ over both tests of all blocks of all rounds passes, and a unit more does not."""
     setup = make_setup(6, dimension=16, classes=4, refine=rounds - 1, max_records=1, epsilon=1.0)
-    block = setup.layout.blocks[1]
-    entry, _ = noise_tails(setup.opened_noise(6)[block.name].sigma, block.size, 2 * 3 * rounds, 0)  # type: ignore[index]
+    block = setup.sum.layout.blocks[1]
+    entry, _ = noise_tails(setup.sum.opened_noise(6)[block.name].sigma, block.size, 2 * 3 * rounds, 0)  # type: ignore[index]
     most = math.floor(6 * block.bound * block.multiplier + entry)
     for more in (0, 1):
-        blocks = {each.name: np.zeros(each.shape, dtype=np.int64) for each in setup.layout.blocks}
+        blocks = {each.name: np.zeros(each.shape, dtype=np.int64) for each in setup.sum.layout.blocks}
         blocks[block.name].flat[0] = most + more
         assert len(broken_bounds(setup, 6, blocks)) == more
 
@@ -97,17 +97,17 @@ def test_liar_in_the_counts_is_refused(epsilon: float, is_multiplied: bool) -> N
     """Counts above n·max_records are refused, and below 0 beyond the noise, with what was found out of bounds."""
     is_exact = math.isinf(epsilon)
     setup = make_setup(4, classes=3, class_gate=0, refine=1, **({"epsilon": epsilon} if not is_exact else {**EXACT}))
-    block = setup.layout.blocks[0]
+    block = setup.sum.layout.blocks[0]
     assert (block.multiplier > 1) == is_multiplied
     most = 4 * setup.plan.max_records * block.multiplier
-    margin = 0 if is_exact else 20 * setup.opened_noise(4)["counts"].sigma  # type: ignore[index]
-    honest = np.zeros(setup.layout.length, dtype=np.int64)
+    margin = 0 if is_exact else 20 * setup.sum.opened_noise(4)["counts"].sigma  # type: ignore[index]
+    honest = np.zeros(setup.sum.layout.length, dtype=np.int64)
     honest[:3] = (most, 0, 0)
-    assert broken_bounds(setup, 4, setup.layout.split(honest)) == ()
+    assert broken_bounds(setup, 4, setup.sum.layout.split(honest)) == ()
     for lie in (most + margin + 1, -margin - 1):
         told = honest.copy()
         told[1] = lie
-        (words,) = broken_bounds(setup, 4, setup.layout.split(told))
+        (words,) = broken_bounds(setup, 4, setup.sum.layout.split(told))
         assert words.startswith("an entry of counts is outside ")
         if not is_exact:
             assert conclude(setup, (1, 2, 3, 4), told).impossible == (words,)
@@ -117,14 +117,14 @@ def test_number_of_records_beside_gradients_is_bounded() -> None:
     """The block that a mean is divided by is bounded like the counts, and the gradients by max_records clips each."""
     parameters = (("rounds", 3), ("clip", 1.0), ("gradients", 1))
     setup = make_setup(6, dimension=16, classes=4, method="fedavg", parameters=parameters, **EXACT)
-    gradient, count = setup.layout.blocks
-    records, total = setup.plan.max_records, np.zeros(setup.layout.length, dtype=np.int64)
+    gradient, count = setup.sum.layout.blocks
+    records, total = setup.plan.max_records, np.zeros(setup.sum.layout.length, dtype=np.int64)
     total[0], total[-1] = 6 * records * gradient.bound, 6 * records
-    assert broken_bounds(setup, 6, setup.layout.split(total)) == ()
+    assert broken_bounds(setup, 6, setup.sum.layout.split(total)) == ()
     for place, name in ((-1, count.name), (0, gradient.name)):
         told = total.copy()
         told[place] += 10
-        assert any(f" {name} " in f" {words}" for words in broken_bounds(setup, 6, setup.layout.split(told)))
+        assert any(f" {name} " in f" {words}" for words in broken_bounds(setup, 6, setup.sum.layout.split(told)))
 
 
 @pytest.mark.parametrize("size", [1, 10, 1000, 136_458])

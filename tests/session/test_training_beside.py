@@ -13,11 +13,12 @@ from scipy.stats import norm
 import secagg
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.explanation import explain, noise_in_records
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, PrivacyClaim, TrainingCost, Unit
 from secagg.privacy.gaussian import mu_of
-from secagg.session.explanation import explain, noise_in_records
+from secagg.session import RoundSetup
 from tests.experiments.test_sweep import dataset
 from tests.worlds.setups import DELTA, IN_SUMS, make_setup
 from threat_models.estimation.recomputation import epsilon_of, honest_shares, second_opinion
@@ -27,20 +28,20 @@ PARAMETERS = {"rounds": ROUNDS, "steps": STEPS, "sampling": RATE, "width": WIDTH
 every_method = pytest.mark.parametrize("method", ["fedpcl", "fedproto"])
 
 
-def shared(**choices: Any) -> SessionSetup:
+def shared(**choices: Any) -> RoundSetup:
     """A plan of two sums over projections of four noisy dimensions, two noisy steps between them, ε = 2."""
     parameters = {**PARAMETERS, **choices.pop("parameters", {})}
     fixed = {"method": "fedpcl", "epsilon": 2.0, "parameters": tuple(parameters.items())}
     return make_setup(**{**fixed, **choices})
 
 
-def claim_of(setup: SessionSetup) -> PrivacyClaim:
+def claim_of(setup: RoundSetup) -> PrivacyClaim:
     """What it promises about its sums."""
-    assert isinstance(setup.claim, PrivacyClaim)
-    return setup.claim
+    assert isinstance(setup.facts.claim, PrivacyClaim)
+    return setup.facts.claim
 
 
-def squared_mu(setup: SessionSetup) -> float:
+def squared_mu(setup: RoundSetup) -> float:
     """μ² of all sums by hand, from the σ in the plan: every record adds 1 to a count and R to a class's sum."""
     plan = setup.plan
     counts, sums = plan.noises[1:]
@@ -52,9 +53,9 @@ def squared_mu(setup: SessionSetup) -> float:
     return ROUNDS * (counts.multiplier**2 / found[0] + plan.levels**2 / found[1])
 
 
-def delta_by_integration(setup: SessionSetup, epsilon: float) -> float:
+def delta_by_integration(setup: RoundSetup, epsilon: float) -> float:
     """δ(ε) of two sampled steps and a Gaussian release: the steps' outcomes on a grid, the release in closed form."""
-    training = setup.spec.training
+    training = setup.sum.spec.training
     assert training is not None
     away = training.levels / math.sqrt(setup.plan.training_sigma**2 - 3)
     mu = math.sqrt(squared_mu(setup))
@@ -104,7 +105,7 @@ def test_share_of_the_sums_is_the_plans(share: float) -> None:
 def test_ledger_has_one_row_for_both(method: str) -> None:
     """What is charged is the training with the sums' μ² in it, for a record added or removed, and for nothing else."""
     setup = shared(method=method)
-    (spent,) = setup.spent()
+    (spent,) = plan_cost(setup.facts)
     assert (spent.unit, spent.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE)
     assert isinstance(spent.cost, TrainingCost)
     assert spent.cost.steps.steps == STEPS * (ROUNDS - 1)
@@ -126,18 +127,18 @@ def test_less_noise_anywhere_is_no_plan(place: int) -> None:
     noises = list(setup.plan.noises)
     noises[place] = replace(noises[place], sigma=0.97 * noises[place].sigma)
     with pytest.raises(BadInput, match="is claimed, but the noise gives"):
-        SessionSetup.of(replace(setup.plan, noises=tuple(noises)), setup.roster)
+        RoundSetup.of(replace(setup.plan, noises=tuple(noises)), setup.roster)
 
 
 def test_noise_for_training_is_neither_missing_nor_idle() -> None:
     """Without it, or with it in a plan whose members do not train so, there is no plan."""
     setup = shared()
     with pytest.raises(BadInput, match="other than what its method does"):
-        SessionSetup.of(replace(setup.plan, noises=setup.plan.noises[1:]), setup.roster)
+        RoundSetup.of(replace(setup.plan, noises=setup.plan.noises[1:]), setup.roster)
     plain = make_setup(method="prototypes", parameters=())
     idle = replace(plain.plan, noises=(setup.plan.noises[0], *plain.plan.noises))
     with pytest.raises(BadInput, match="other than what its method does"):
-        SessionSetup.of(idle, plain.roster)
+        RoundSetup.of(idle, plain.roster)
 
 
 @every_method
@@ -171,9 +172,9 @@ def test_policy_must_say_that_it_takes_training() -> None:
     """Who has not said so before refuses these plans, too."""
     setup = shared()
     policy = policy_accepting(setup.plan, "data")
-    setup.check(policy)
+    setup.facts.check(policy)
     with pytest.raises(PlanRefused) as refusal:
-        setup.check(replace(policy, training=False))
+        setup.facts.check(replace(policy, training=False))
     assert [line.split(":")[0] for line in refusal.value.violations] == ["training"]
 
 
@@ -196,8 +197,8 @@ def test_auditor_agrees(method: str, noise: NoiseFrom) -> None:
 def test_it_is_explained() -> None:
     """`plan show` says whose noise it is, and how many records it outweighs in a step and in a class's sum."""
     setup = shared(at_least=300)
-    rows, found = dict(explain(setup)), noise_in_records(setup)
-    training = setup.spec.training
+    rows, found = dict(explain(setup.facts)), noise_in_records(setup.facts)
+    training = setup.sum.spec.training
     assert training is not None
     assert found["training"] == pytest.approx(
         math.sqrt(training.size) * setup.plan.training_sigma / training.levels, rel=1e-12

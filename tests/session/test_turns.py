@@ -14,7 +14,7 @@ from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Abort
 from secagg.session import ServerSession
 from secagg.transcript import make_body, peek, read_transcript, sign_frame
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.crashes import Fuse, FusedJournal
 from tests.worlds.hosts import Left
 from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session

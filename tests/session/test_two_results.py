@@ -15,7 +15,7 @@ from secagg.heads import parse_safetensors, to_safetensors
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.outcome import HEAD_FILE
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.links import verify_together
+from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import encode
 from tests.worlds.session import SessionRun, SimulatedSession, make_session

@@ -3,7 +3,7 @@
 import pytest
 
 from secagg.transcript import peek, sign_frame
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from tests.session.forging import Entry, invalid, position, rewrite
 from tests.worlds.session import SimulatedSession
 

@@ -8,7 +8,7 @@ from secagg.agreement.plan import PLAN_VERSION
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.session.transcripts import setup_of
 from secagg.transcript import FILE_NAME, Journal, read_transcript
-from secagg.verification.links import verify_transcript
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.agreement.federation_files import small_plan, small_roster
 from tests.vectors.files import load

@@ -14,8 +14,8 @@ from methods import kind_named, method_named, planned_method
 from secagg.agreement.plan import Plan, canonical_json
 from secagg.data import open_dataset, sources
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import admit_listed, policy_accepting
+from secagg.plan_facts.policy_writing import admit_listed, policy_accepting
+from secagg.session import RoundSetup
 from secagg.system import plugins
 from tests.system.sources import FORMAT, METHOD, install, leaving, write_method
 from tests.worlds.setups import make_setup
@@ -192,7 +192,7 @@ def test_a_plan_names_code_by_its_digest_alone(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
             admit_listed(None, plan, policy)
         with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
-            SessionSetup.of(plan, setup.roster)
+            RoundSetup.of(plan, setup.roster)
     assert not mark.exists()
 
 

@@ -21,15 +21,15 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import LocalRecords
 from secagg.protection import LocalParty
 from secagg.protection.messages import Attachment, Outcome
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
-from secagg.session.told import Told
+from secagg.session.outcome_check import Told
 from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster
@@ -44,7 +44,7 @@ class SimulatedFederation:
     """A plan, and each member's folder and records."""
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     records: Mapping[int, LocalRecords]
 
     @classmethod
@@ -69,7 +69,7 @@ class SimulatedFederation:
         """What a member accepts: this plan."""
         return policy_accepting(self.setup.plan, self.setup.roster.name(member))
 
-    def transcripts(self, member: int, stages: tuple[SessionSetup, ...]) -> list[Path]:
+    def transcripts(self, member: int, stages: tuple[RoundSetup, ...]) -> list[Path]:
         """A party's transcripts of some sessions."""
         return [session_folder(self.state(member), stage) / FILE_NAME for stage in stages]
 
@@ -85,7 +85,7 @@ class Ending:
     server: Any
     clients: dict[int, Any]
     seconds: dict[int, Any]
-    stages: tuple[SessionSetup, ...]
+    stages: tuple[RoundSetup, ...]
     restarts: int
 
 
@@ -135,12 +135,12 @@ class FederationRun:
     def _begin_second(self, member: int) -> Life:
         second = FederationSecond(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
 
-        async def work() -> tuple[SessionSetup, Outcome]:
+        async def work() -> tuple[RoundSetup, Outcome]:
             return (await second.run(Wire(self, member)))[-1]
 
         return Life(second, work(), lambda: None)
 
-    async def _client(self, member: int) -> tuple[SessionSetup, Outcome]:
+    async def _client(self, member: int) -> tuple[RoundSetup, Outcome]:
         client = FederationClient(
             self.world.setup,
             self._me(member),
@@ -297,6 +297,6 @@ def _text(record: Any) -> str:
     return str(record.content.decode(errors="replace"))
 
 
-def opened(world: SimulatedFederation, stage: SessionSetup) -> np.ndarray:
+def opened(world: SimulatedFederation, stage: RoundSetup) -> np.ndarray:
     """The sum that the server opened in a session."""
     return unpack_sum(stage, (session_folder(world.state(SERVER_INDEX), stage) / SUM_FILE).read_bytes())

@@ -19,12 +19,12 @@ from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import read_records
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import contribution_of, read_records
+from secagg.session import RoundSetup, contribution_of
 from secagg.transcript import FILE_NAME, peek, read_transcript
 from tests.worlds.rosters import SERVER, enrol
 
@@ -159,15 +159,15 @@ class Processes:
 
     def expected(self, names: Iterable[str] | None = None) -> Integers:
         """The exact sum of these members' records; of all members' by default."""
-        setup = SessionSetup.of(self.plan, self.roster)
+        setup = RoundSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
-        records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
+        records = [read_records(setup.plan, str(self.folder / name / "records.npz")) for name in names]
         return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
 
     def opened(self) -> Integers:
         """The sum that the server opened."""
         with np.load(self.session(SERVER) / "aggregate.npz") as blocks:
-            names = [block.name for block in SessionSetup.of(self.plan, self.roster).layout.blocks]
+            names = [block.name for block in RoundSetup.of(self.plan, self.roster).sum.layout.blocks]
             return np.concatenate([blocks[name].reshape(-1) for name in names])
 
 

@@ -21,20 +21,11 @@ from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Grid, Integers
 from secagg.errors import ServerAway
-from secagg.plan_facts import SessionSetup
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.session import (
-    AggregatorWork,
-    Hooks,
-    MemberSession,
-    ServerSession,
-    SumResult,
-    begin_transcript,
-    write_result,
-)
+from secagg.session import AggregatorWork, MemberSession, RoundSetup, ServerSession, SumResult, begin_transcript
 from secagg.transcript import FILE_NAME, Journal, peek
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
@@ -48,7 +39,7 @@ class SimulatedSession:
     """Plan, keys (index 0 is the server's) and vectors of one session under `folder`."""
 
     folder: Path
-    setup: SessionSetup
+    setup: RoundSetup
     keys: tuple[SigningKey, ...]
     vectors: dict[int, Integers]
     choices: PlanChoices
@@ -84,12 +75,12 @@ def make_session(folder: Path, clients: int = 3, seconds: int | None = None, **c
 
 def _planned(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices) -> SimulatedSession:
     data = PublicData("features", (3,), ("no", "yes"), None, None)
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     generator = np.random.default_rng(len(roster.clients))
     vectors = {}
     for member in roster.clients:
         examples = Examples.of(generator.integers(-400, 400, size=(20, 3)), np.arange(20) % 2)
-        vectors[member] = setup.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
+        vectors[member] = setup.sum.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
     return SimulatedSession(folder, setup, keys, vectors, choices)
 
 
@@ -101,6 +92,20 @@ class Ending:
     clients: dict[int, Any]
     seconds: dict[int, Any]
     total: Integers | None
+
+
+@dataclass
+class Fixed:
+    """A client's contributor whose vector is known beforehand."""
+
+    flat: Integers
+    burn: Callable[[str], None]
+    before_upload: Callable[[], Any] = lambda: None
+
+    def vector(self) -> Integers:
+        """The vector, unless the fuse burns before it."""
+        self.burn("before the vector")
+        return self.flat
 
 
 class SessionRun:
@@ -192,15 +197,17 @@ class SessionRun:
     def new_server(self, journal: Journal) -> ServerSession:
         """A server's session from its folder."""
         home, setup, fuse = self.world.home(SERVER_INDEX), self.world.setup, self.fuses[SERVER_INDEX]
+        totals = self.totals
 
-        def finish(result: SumResult) -> Outcome:
-            fuse.burn("before the result")
-            outcome = write_result(setup, result, home)
-            self.totals.append(result.vector)
-            fuse.burn("after the result")
-            return outcome
+        class Fused(ServerSession):
+            def write(self, result: SumResult) -> Outcome:
+                fuse.burn("before the result")
+                outcome = super().write(result)
+                totals.append(result.vector)
+                fuse.burn("after the result")
+                return outcome
 
-        return ServerSession(setup, self.world.keys[SERVER_INDEX], home, journal, finish)
+        return Fused(setup, self.world.keys[SERVER_INDEX], home, journal)
 
     def new_work(self, member: int, journal: Journal) -> AggregatorWork:
         """An aggregator's uploads, from its folder."""
@@ -210,10 +217,8 @@ class SessionRun:
 
     def new_second(self, member: int, journal: Journal, work: AggregatorWork | None = None) -> MemberSession:
         """The session of an aggregator or a key holder from its folder."""
-        fuse = self.fuses[member]
         begin_transcript(journal, self.world.setup)
-        hooks = Hooks(fuse.burn) if work is None else Hooks(fuse.burn, work=work.work)
-        return self._session(member, journal, hooks)
+        return self._session(member, journal) if work is None else self._session(member, journal, work=work.work)
 
     async def second(self, member: int) -> Outcome:
         """An aggregator or the key holder, started again whenever it was killed."""
@@ -244,21 +249,20 @@ class SessionRun:
         """A client's session from its folder."""
         fuse, world = self.fuses[member], self.world
         begin_transcript(journal, world.setup)
-
-        def vector() -> Integers:
-            fuse.burn("before the vector")
-            return world.vectors[member]
-
-        return self._session(member, journal, Hooks(fuse.burn, vector, lambda: journal.append("ledger", bytes(32))))
+        own = Fixed(world.vectors[member], fuse.burn, lambda: journal.append("ledger", bytes(32)))
+        return self._session(member, journal, own)
 
     def me(self, member: int) -> LocalParty:
         """A party's identity."""
         return LocalParty(member, self.world.keys[member], OperatingSystem())
 
-    def _session(self, member: int, journal: Journal, hooks: Hooks) -> MemberSession:
+    def _session(self, member: int, journal: Journal, own: Fixed | None = None, **work: Any) -> MemberSession:
         world = self.world
         stays = self.stays or member not in world.setup.roster.clients
-        session = MemberSession(world.setup, self.me(member), world.home(member), journal, hooks, stays)
+        burn = self.fuses[member].burn
+        session = MemberSession(
+            world.setup, self.me(member), world.home(member), journal, burn, own, stays=stays, **work
+        )
         return _fused(session, "_memory", self.fuses[member], "keep", "erase")
 
     async def call(self, member: int, make: Callable[[ServerSession], Awaitable[Any]]) -> Any:

@@ -16,13 +16,14 @@ from secagg.agreement.roster import Roster
 from secagg.data import Records
 from secagg.encoding import Normalisation
 from secagg.encoding.grid import Origin
-from secagg.plan_facts import SessionSetup
-from secagg.plan_facts.consent import policy_accepting
+from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.policy_writing import policy_accepting
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.protection import LocalParty, protection_named
 from secagg.randomness import OperatingSystem
-from secagg.session import LocalRecords
+from secagg.session import RoundSetup
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
 
@@ -56,9 +57,9 @@ class Consortium:
         return cls(folder, roster, plan, policy_accepting(plan, "records"))
 
     @property
-    def setup(self) -> SessionSetup:
+    def setup(self) -> RoundSetup:
         """The first session of the plan. Raises BadInput for a plan that cannot be."""
-        return SessionSetup.of(self.plan, self.roster)
+        return RoundSetup.of(self.plan, self.roster)
 
     def again(self, **choices: Any) -> Consortium:
         """The same members with the plan of another session."""
@@ -89,7 +90,7 @@ class Consortium:
         labels = np.arange(40) % classes
         features = generator.normal(size=(len(labels), self.plan.dimension)) + 3 * np.eye(self.plan.dimension)[labels]
         origin = Origin.of("made up", np.arange(1, len(labels) + 1))
-        return LocalRecords.of(self.plan, features, Records(features, labels.astype(np.int64), {}, origin))
+        return quantised_records(self.plan, features, Records(features, labels.astype(np.int64), {}, origin))
 
     @property
     def clients(self) -> tuple[int, ...]:

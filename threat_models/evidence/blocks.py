@@ -12,11 +12,11 @@ import numpy as np
 from methods.method import domains_of
 from secagg.agreement.plan import NoiseFrom
 from secagg.encoding import Block, Integers, Kind, Normalisation
-from secagg.plan_facts import SessionSetup
 from secagg.privacy import OpenedNoise
+from secagg.session import RoundSetup
 from threat_models.estimation.noise_tests import chance_of_multiples
-from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
+from threat_models.evidence.split_sessions import ciphertexts_of
+from threat_models.session import OTHER, AuditRecords, Blocks, NoisySum, Session, ZeroSample
 
 KNOWN = {
     Kind.COUNTS: "counts",
@@ -30,7 +30,7 @@ MULTIPLES = 1e-6
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """What a session calls each block, by its method's name for it: after its kind where attacks know that.
+    """The session's names of blocks, by the method's name for each: after its kind where attacks know that.
 
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
@@ -48,19 +48,19 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
     return found
 
 
-def blocks_of(setup: SessionSetup, vector: Integers) -> Blocks:
+def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
     """The blocks of a vector, multipliers divided out (float64 where there is one), cells in one row."""
-    tensors = setup.layout.split(vector)
+    tensors = setup.sum.layout.split(vector)
     names = _names(setup)
     found = {}
-    for block in setup.layout.blocks:
+    for block in setup.sum.layout.blocks:
         whole = tensors[block.name] if block.multiplier == 1 else tensors[block.name] / block.multiplier
         found[names[block.name]] = whole.reshape(_shape(block, setup.plan.dimension))
     return found
 
 
-def _names(setup: SessionSetup) -> dict[str, str]:
-    return names_of(setup.layout.blocks, setup.plan.dimension, is_of_features=not setup.spec.keeps_state)
+def _names(setup: RoundSetup) -> dict[str, str]:
+    return names_of(setup.sum.layout.blocks, setup.plan.dimension, is_of_features=not setup.sum.spec.keeps_state)
 
 
 def _shape(block: Block, dimension: int) -> tuple[int, ...]:
@@ -70,42 +70,42 @@ def _shape(block: Block, dimension: int) -> tuple[int, ...]:
     return (-1, dimension) if block.kind is Kind.CLASS_SUMS and block.shape[-1:] == (dimension,) else block.shape
 
 
-def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | None:
+def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | None:
     """The noise on the opened blocks in the same units; None without noise."""
-    noise = setup.opened_noise(members)
+    noise = setup.sum.opened_noise(members)
     if noise is None:
         return None
     names = _names(setup)
     return {names[name]: each.of_record for name, each in noise.items()}
 
 
-def flaws_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """What shows that opened blocks bear no noise: all entries are multiples of the block's multiplier.
+def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
+    """Signs that opened blocks bear no noise: all entries are multiples of the block's multiplier.
 
     Noise as planned leaves a block so with a probability below `MULTIPLES`.
     """
-    noise = setup.opened_noise(members)
+    noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
     found = []
-    for block in setup.layout.blocks:
+    for block in setup.sum.layout.blocks:
         chance = chance_of_multiples(noise[block.name].sigma, block.multiplier, block.size)
-        if chance < MULTIPLES and not (setup.layout.split(vector)[block.name] % block.multiplier).any():
+        if chance < MULTIPLES and not (setup.sum.layout.split(vector)[block.name] % block.multiplier).any():
             name = f"{block.name.replace('_', ' ')} of sum {setup.number}"
             found.append(f"All entries of {name} are multiples of {block.multiplier}: there is no noise on them.")
     return tuple(found)
 
 
-def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> NoisySum:
+def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
     """The zero sums of an opened vector under the planned noise of so many members; without any where it has none."""
-    if setup.calibration is None:
+    if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
-    noisers = members if setup.plan.noise == NoiseFrom.CLIENT else setup.calibration.parties
-    noises = {each.block.name: each for each in setup.calibration.blocks}
-    blocks = setup.layout.split(vector)
+    noisers = members if setup.plan.noise == NoiseFrom.CLIENT else setup.sum.calibration.parties
+    noises = {each.block.name: each for each in setup.sum.calibration.blocks}
+    blocks = setup.sum.layout.split(vector)
     samples = []
-    for rule in setup.spec.zero_sums:
+    for rule in setup.sum.spec.zero_sums:
         if is_centred or not rule.centred:
             noise = noises[rule.block]
             sigma, off_diagonal = (each * math.sqrt(noisers) for each in (noise.sigma, noise.least))
@@ -114,10 +114,10 @@ def noisy_sum_of(setup: SessionSetup, vector: Integers, members: int) -> NoisySu
     return NoisySum(setup.number, setup.known_round, tuple(samples), tuple(name for name in noises if name not in seen))
 
 
-def cell_names(setup: SessionSetup) -> tuple[str, ...]:
-    """What the cells of a session's sum are called: "7", "7, slot 3", "dog, photo, slot 3"."""
+def cell_names(setup: RoundSetup) -> tuple[str, ...]:
+    """Names of the cells of a session's sum: "7", "7, slot 3", "dog, photo, slot 3"."""
     plan = setup.plan
-    counted = (block.shape for block in setup.layout.blocks if block.kind is Kind.COUNTS)
+    counted = (block.shape for block in setup.sum.layout.blocks if block.kind is Kind.COUNTS)
     shape = next(counted, (len(plan.classes),))
     domains = domains_of(plan.method_parameters) if len(shape) > 2 else ()
     slots = [f"slot {slot}" for slot in range(shape[-1])] if len(shape) > 1 and shape[-1] > 1 else [""]
@@ -129,7 +129,7 @@ def cell_names(setup: SessionSetup) -> tuple[str, ...]:
     )
 
 
-def session_of(setup: SessionSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
+def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
     """The session of an opened sum (None: not at hand) over these members, with what else is `known` of it."""
     names = setup.context.names
     return Session(
@@ -138,8 +138,8 @@ def session_of(setup: SessionSetup, members: Sequence[int], opened: Integers | N
         members=tuple(names[member] for member in members),
         release={} if opened is None else blocks_of(setup, opened),
         noise=noise_of(setup, len(members)),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+        claim=setup.facts.sum_claim,
+        calibration=setup.sum.calibration,
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
@@ -151,7 +151,7 @@ def session_of(setup: SessionSetup, members: Sequence[int], opened: Integers | N
     )
 
 
-def assign_cells(session: Session, records: Records) -> Records:
+def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
     """Place one party's records in the cells of a session's sum; −1 stands for a record that is in no cell."""
     if session.round is None:
         return records
@@ -161,7 +161,7 @@ def assign_cells(session: Session, records: Records) -> Records:
     return replace(records, in_cells=np.where(places < 0, -1, cells))
 
 
-def keep_counted(session: Session, records: Records) -> Records:
+def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
     """Keep the records that are in a cell; where cells are the classes, `in_cells` is None."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

@@ -57,14 +57,14 @@ ENTRIES = (
     PlantedFault(
         "constant key of private states",
         "Every private state is sealed under one constant key.",
-        "secagg.session.private_state:keep_state",
+        "secagg.session.sealed_state:keep_state",
         (("key = randomness.bytes(KEY_BYTES)", 'key = b"\\x01" * KEY_BYTES'),),
         (f"{SEALED}::test_every_sealing_has_a_fresh_key",),
     ),
     PlantedFault(
         "key of private states by the round",
         "A private state is sealed under a digest of its round, which everybody knows.",
-        "secagg.session.private_state:keep_state",
+        "secagg.session.sealed_state:keep_state",
         (
             (
                 "key = randomness.bytes(KEY_BYTES)",
@@ -83,22 +83,14 @@ ENTRIES = (
     PlantedFault(
         "state of an earlier try stays",
         "The private state of a vector that never left stays beside the vector that leaves.",
-        "secagg.federation.client:FederationClient._session.before_upload",
-        (
-            (
-                "keep_state(folder, prepare().state, round_digest, me.randomness)",
-                (
-                    '(folder / "private.state").exists() or '
-                    "keep_state(folder, prepare().state, round_digest, me.randomness)"
-                ),
-            ),
-        ),
+        "secagg.federation.client:_RoundContributor.before_upload",
+        (("keep_state(self.folder", '(self.folder / "private.state").exists() or keep_state(self.folder'),),
         (STALE,),
     ),
     PlantedFault(
         "first private state wins",
         "A private state takes the place of none that is there.",
-        "secagg.session.private_state:keep_state",
+        "secagg.session.sealed_state:keep_state",
         (("    if state:", "    if (folder / STATE_FILE).exists():\n        return\n    if state:"),),
         (STALE,),
     ),
@@ -133,7 +125,7 @@ ENTRIES = (
     PlantedFault(
         "state erased before its key",
         "A crash in between leaves a key whose state may still be on the medium.",
-        "secagg.session.private_state:erase_state",
+        "secagg.session.sealed_state:erase_state",
         (("(folder / KEY_FILE, folder / STATE_FILE)", "(folder / STATE_FILE, folder / KEY_FILE)"),),
         (f"{SEALED}::test_key_of_a_private_state_is_erased_first",),
     ),
@@ -168,7 +160,7 @@ ENTRIES = (
     PlantedFault(
         "colluders count as honest in groups",
         "Groups of members have one member fewer than hide a member.",
-        "secagg.plan_facts.contexts:group_least",
+        "secagg.plan_facts.plan_rules:group_least",
         (("plan.dropouts + 2", "plan.dropouts + 1"),),
         ("experiments/test_tuning.py::test_members_allow_so_many_settings",),
     ),
@@ -194,7 +186,7 @@ ENTRIES = (
     PlantedFault(
         "opened is over",
         "`secagg status` calls a session over while members still fetch its outcome.",
-        "secagg.session.standing:Standing.is_over",
+        "secagg.session.status:Standing.is_over",
         (("(self.is_opened and not self.waiting_for)", "self.is_opened"),),
         ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
     ),
@@ -213,21 +205,21 @@ ENTRIES = (
     PlantedFault(
         "negative entries raise no doubt",
         "The bound of opened entries looks at positive ones alone.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "int(values.max()) > most"),),
         ("session/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
     ),
     PlantedFault(
         "bound of entries by absolute values",
         "The least int64, whose absolute value is negative, is within the bound of opened entries.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "abs(values).max() > most"),),
         ("session/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
     ),
     PlantedFault(
         "counts may be negative",
         "Opened counts may be as far below zero as above it.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("in (Kind.CENSUS, Kind.COUNTS)", "in ()"),),
         ("session/test_sum_bounds.py::test_liar_in_the_counts_is_refused",),
     ),

@@ -42,14 +42,14 @@ ENTRIES = (
     PlantedFault(
         "two results with one sum",
         "Two signed results contradict each other only where their sums differ.",
-        "secagg.verification.links:_conflict_between",
+        "secagg.verification.transcript_series:_conflict_between",
         (("or told == there:", "or told.aggregate_sha256 == there.aggregate_sha256:"),),
         (f"{RESULTS}::test_two_results_of_one_session_name_the_server",),
     ),
     PlantedFault(
         "two rounds are one",
         "A member that missed two rounds is told of the last of them alone.",
-        "secagg.verification.links:Series._gap",
+        "secagg.verification.transcript_series:Series._gap",
         (("is_one, signers = last + 2 == one.number", "is_one, signers = last + 3 >= one.number"),),
         (MISSED,),
     ),
@@ -86,15 +86,15 @@ ENTRIES = (
     PlantedFault(
         "bounds without the multiplier",
         "An opened count is held against a bound without the block's multiplier.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
+        "secagg.session.sum_bounds:broken_bounds",
         (("block.multiplier * clients *", "clients *"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one round",
         "False alarms of a plan's rounds add up beyond what is stated.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
-        (("2 * len(setup.layout.blocks) * setup.rounds", "2 * len(setup.layout.blocks)"),),
+        "secagg.session.sum_bounds:broken_bounds",
+        (("2 * len(setup.sum.layout.blocks) * setup.rounds", "2 * len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
     PlantedFault(
@@ -154,7 +154,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is zero",
         "A record on which the backbone fails has features of zero, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "0.0)"),),
         (NO_ZERO,),
     ),
@@ -225,7 +225,7 @@ ENTRIES = (
     PlantedFault(
         "rounds as long as without extensions",
         "A party waits for a round as if no step were extended.",
-        "secagg.plan_facts.setup:SessionSetup.longest_round",
+        "secagg.plan_facts.timing:longest_round",
         (("return 2.0 * (", "return 1.0 * ("),),
         (LONGEST,),
     ),
@@ -247,7 +247,7 @@ ENTRIES = (
         "limits are not checked",
         "Kits are written with limits that refuse their plan.",
         "secagg.cli.pki",
-        (("SessionSetup.of(agreed, roster).check(policy)", "policy.require_method(agreed.method)"),),
+        (("RoundSetup.of(agreed, roster).facts.check(policy)", "policy.require_method(agreed.method)"),),
         ("cli/test_join_command.py::test_limits_that_refuse_the_plan_make_no_kits",),
     ),
     PlantedFault(
@@ -267,14 +267,14 @@ ENTRIES = (
     PlantedFault(
         "diverged with every seed",
         "A cell says that training diverged only where it did with every seed.",
-        "secagg.experiments.summary:Group.diverged",
+        "secagg.experiments.results:Group.diverged",
         (("return any(", "return all("),),
         (f"{SUMMARY}::test_diverged_training_is_marked",),
     ),
     PlantedFault(
         "no number is no divergence",
         "A model whose scores are no numbers is not called diverged.",
-        "secagg.experiments.remarks:_of_divergence",
+        "secagg.experiments.notes:_of_divergence",
         (("if loss < blind or", "if not loss >= blind or"),),
         (DIVERGED,),
     ),
@@ -295,7 +295,7 @@ ENTRIES = (
     PlantedFault(
         "delta of unstated records",
         "A δ is not doubted where nobody states how many records there are.",
-        "secagg.session.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "plan.at_least"),),
         (DOUBTED,),
     ),
@@ -316,7 +316,7 @@ ENTRIES = (
     PlantedFault(
         "missed since the last that was seen",
         "A member is told that it missed the last round that it saw.",
-        "secagg.verification.links:Series._gap",
+        "secagg.verification.transcript_series:Series._gap",
         (("rounds {last + 1} to", "rounds {last} to"),),
         (MISSED,),
     ),
@@ -337,15 +337,15 @@ ENTRIES = (
     PlantedFault(
         "bounds of one record",
         "An opened count is held against one record of each client.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
-        (("block.multiplier * clients * setup.capacity.records", "block.multiplier * clients"),),
+        "secagg.session.sum_bounds:broken_bounds",
+        (("block.multiplier * clients * setup.sum.capacity.records", "block.multiplier * clients"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one test of two",
         "False alarms of both tests of a block add up beyond what is stated.",
-        "secagg.plan_facts.sum_bounds:broken_bounds",
-        (("2 * len(setup.layout.blocks)", "len(setup.layout.blocks)"),),
+        "secagg.session.sum_bounds:broken_bounds",
+        (("2 * len(setup.sum.layout.blocks)", "len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
     PlantedFault(
@@ -379,7 +379,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is one",
         "A record on which the backbone fails has features of one, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "1.0)"),),
         (NO_ZERO,),
     ),
@@ -407,7 +407,7 @@ ENTRIES = (
     PlantedFault(
         "rounds of one step",
         "A party waits for a round as if it had one step.",
-        "secagg.plan_facts.setup:SessionSetup.longest_round",
+        "secagg.plan_facts.timing:longest_round",
         (("_MOST_STEPS * plan.step_seconds", "plan.step_seconds"),),
         (LONGEST,),
     ),
@@ -428,14 +428,14 @@ ENTRIES = (
     PlantedFault(
         "a loss that is no number is let pass",
         "Training whose loss is no number did not diverge.",
-        "secagg.experiments.remarks:_of_divergence",
+        "secagg.experiments.notes:_of_divergence",
         (("if loss < blind or", "if loss < blind or math.isnan(loss) or"),),
         (DIVERGED,),
     ),
     PlantedFault(
         "delta of the larger number",
         "A δ is doubted by one client's most records though fewer of all are stated.",
-        "secagg.session.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:_doubts_of_delta",
         (("plan.at_least or plan.max_records", "max(plan.at_least, plan.max_records)"),),
         (DOUBTED,),
     ),

@@ -10,13 +10,13 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.plan_facts.drawing import outcome_of_draw
 from secagg.protection import LocalParty, SessionContext
 from secagg.protection.draw import DRAW, Draw, Drawn, check_draw, quorum_of
 from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal, seed_of
 from secagg.protection.draw.seed import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
+from secagg.session.rounds import outcome_of_draw
 from tests.worlds.rosters import identity
 from tests.worlds.setups import make_setup
 
@@ -219,9 +219,7 @@ def test_every_round_is_bound_to_the_seed(number: int, other: bytes) -> None:
     first, second = (setup.seeded(seed) for seed in (bytes(32), other))
     if number == 2:
         opening = RoundOpening(2, bytes(32), bytes(32), Attachment(1, bytes(32)))
-        first, second = (
-            each.later(replace(opening, previous=each.context.round_digest), None) for each in (first, second)
-        )
+        first, second = (each.at(replace(opening, previous=each.context.round_digest)) for each in (first, second))
     assert first.context.round_digest != second.context.round_digest
     assert first.context.session_id != second.context.session_id
 

@@ -24,7 +24,7 @@ from threat_models.estimation.one_run_audit import (
 )
 from threat_models.evidence.blocks import noise_of
 from threat_models.evidence.canaries import plant
-from threat_models.session import Records, Session
+from threat_models.session import AuditRecords, Session
 
 SETUP = make_setup(dimension=256, classes=4, epsilon=8.0)
 PLAN = SETUP.plan
@@ -73,9 +73,9 @@ def test_randomised_response_is_not_overstated(epsilon):
     assert np.median(bounds) > 0.6 * epsilon
 
 
-def session_with(canaries: Canaries, factor: float, seed: int, others: Records | None = None) -> Session:
+def session_with(canaries: Canaries, factor: float, seed: int, others: AuditRecords | None = None) -> Session:
     """A session whose sum holds the canaries that are in, and others, with `factor` times the plan's noise."""
-    planted = Records(canaries.integers[canaries.included], canaries.labels[canaries.included], np.zeros((0, 0)))
+    planted = AuditRecords(canaries.integers[canaries.included], canaries.labels[canaries.included], np.zeros((0, 0)))
     noise = {name: replace(each, sigma=factor * each.sigma) for name, each in noise_of(SETUP, 4).items()}
     release = total(planted, len(PLAN.classes), MOMENTS)
     parts = [
@@ -83,7 +83,7 @@ def session_with(canaries: Canaries, factor: float, seed: int, others: Records |
         *([total(others, len(PLAN.classes), MOMENTS)] if others is not None else []),
     ]
     release = {name: block + sum(part[name] for part in parts) for name, block in release.items()}
-    return Session(PLAN, (), (), release, noise, SETUP.claim, None, None, (), {}, {})
+    return Session(PLAN, (), (), release, noise, SETUP.facts.claim, None, None, (), {}, {})
 
 
 def fixed(canaries: Canaries, seed: int) -> Canaries:
@@ -91,17 +91,17 @@ def fixed(canaries: Canaries, seed: int) -> Canaries:
     return replace(canaries, included=np.random.default_rng(seed).random(len(canaries)) < 0.5)
 
 
-NOBODY = Records(np.zeros((0, 256), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 256)))
+NOBODY = AuditRecords(np.zeros((0, 256), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 256)))
 
 
-def some_others(seed: int, count: int = 4_000) -> Records:
+def some_others(seed: int, count: int = 4_000) -> AuditRecords:
     """Records that vary little in the last 200 of 256 directions, about means that differ by class."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, 4, count)
     spread = np.where(np.arange(256) < 56, 0.12, 1e-4)
     means = np.random.default_rng(0).normal(size=(4, 256)) * 0.02
     integers = np.trunc((means[labels] + generator.normal(size=(count, 256)) * spread) * PLAN.levels)
-    return Records(integers.astype(np.int64), labels, np.zeros((count, 0)))
+    return AuditRecords(integers.astype(np.int64), labels, np.zeros((count, 0)))
 
 
 def test_canaries_of_one_session():
@@ -132,7 +132,7 @@ def test_missing_noise_disproves_a_small_claim():
     setup = make_setup(dimension=256, classes=4, epsilon=1.0)
     canaries = fixed(draw_canaries(PLAN, 255, np.random.default_rng(5)), 5)
     noise = noise_of(setup, 4)
-    session = replace(session_with(canaries, 0.0, 5), plan=setup.plan, noise=noise, claim=setup.claim)
+    session = replace(session_with(canaries, 0.0, 5), plan=setup.plan, noise=noise, claim=setup.facts.claim)
     bound = audit_canaries(session, canaries, NOBODY)
     assert bound.refuted
     assert "This disproves the claim" in bound.sentence
@@ -188,10 +188,10 @@ def test_planned_guesses_follow_from_the_distances_alone():
 
 def test_claim_is_held_against_for_one_record_added():
     """ε of one record added or left out: the claim itself, and less than it for replacing or for whole clients."""
-    assert record_epsilon(PLAN, SETUP.claim) == 8.0
+    assert record_epsilon(PLAN, SETUP.facts.claim) == 8.0
     for changes in ({"adjacency": Adjacency.REPLACE_ONE}, {"unit": Unit.CLIENT}):
         other = make_setup(dimension=8, classes=4, epsilon=8.0, **changes)
-        assert 0 < record_epsilon(other.plan, other.claim) < 8.0
+        assert 0 < record_epsilon(other.plan, other.facts.claim) < 8.0
 
 
 def test_what_no_canary_shows_in_is_refused():

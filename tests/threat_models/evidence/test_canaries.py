@@ -12,13 +12,13 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import open_backbone
-from secagg.session import read_records
+from secagg.plan_facts.records import read_records
 from tests.threat_models.recorded import read_session
 from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
 from threat_models.estimation.one_run_audit import audit_canaries
 from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE, canaries_of, plant, prepare
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 GRIDS = [Normalisation.NONE, Normalisation.UNIT, Normalisation.CENTRED_UNIT]
 
@@ -88,14 +88,14 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
         mine = own_data(tmp_path / f"{member}.npz", seed=member)
         if member == 1:
             prepare(setup.plan, mine, 24, None, tmp_path)
-            known = read_records(setup, mine)
+            known = read_records(setup.plan, mine)
             mine = str(tmp_path / DATA_FILE)
-        members[member] = read_records(setup, mine)
+        members[member] = read_records(setup.plan, mine)
     world = replace(world, records=members)
     stages = asyncio.run(run_federation(world)).stages
     session = read_session(world.transcripts(0, stages)[0])
     canaries = canaries_of(session.plan, tmp_path / CANARY_FILE)
-    bound = audit_canaries(session, canaries, Records(known.integers, known.labels, np.zeros((40, 0))))
+    bound = audit_canaries(session, canaries, AuditRecords(known.integers, known.labels, np.zeros((40, 0))))
     assert (bound.right, bound.guesses) == (24, 24)
     assert bound.lower == bound.largest > 2
     assert "There is no claim to disprove" in bound.sentence

@@ -17,7 +17,7 @@ from tests.worlds.setups import exact, local, make_setup, some_records
 from threat_models.estimation.chi_square import ENOUGH_LEVEL
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of
 from threat_models.evidence.session_noise import BY_RECORDS, BY_ZEROS, UNKNOWN, noise_of_sessions
-from threat_models.session import Knowledge, Records, Session, ZeroSample
+from threat_models.session import AuditRecords, Knowledge, Session, ZeroSample
 
 MEMBERS, EACH, DIMENSION = 4, 200, 128
 
@@ -35,7 +35,7 @@ def opened(factors, seed, **choices):
     """A session whose noisers drew `factors` times the planned σ."""
     setup, clients, _ = plan_of(**choices)
     generator = np.random.default_rng(seed)
-    sigmas = np.concatenate([np.full(entries, sigma) for sigma, entries in setup.calibration.segments])
+    sigmas = np.concatenate([np.full(entries, sigma) for sigma, entries in setup.sum.calibration.segments])
     noise = sum(np.rint(generator.normal(0, factor * sigmas)) if factor else 0 * sigmas for factor in factors)
     total = np.sum([exact(setup, own) for own in clients], axis=0) + noise.astype(np.int64)
     names = tuple(setup.context.names[member] for member in setup.context.clients)
@@ -45,8 +45,8 @@ def opened(factors, seed, **choices):
         members=names,
         release=blocks_of(setup, total),
         noise=noise_of(setup, MEMBERS),
-        claim=setup.sum_claim,
-        calibration=setup.calibration,
+        claim=setup.facts.sum_claim,
+        calibration=setup.sum.calibration,
         head=None,
         messages=(),
         uploads={},
@@ -63,7 +63,7 @@ def knowing(members, strangers):
     integers = np.concatenate([np.zeros((0, DIMENSION), np.int64), *(own.examples.records for own in parts)])
     labels = np.concatenate([np.zeros(0, np.int64), *(own.examples.labels for own in parts)])
     owners = ["a member"] * sum(map(len, members)) + [""] * sum(map(len, strangers))
-    return Knowledge(Records(integers, labels, integers.astype(np.float64)), tuple(owners))
+    return Knowledge(AuditRecords(integers, labels, integers.astype(np.float64)), tuple(owners))
 
 
 def measured(factor, known, seed=1, **choices):
@@ -105,7 +105,7 @@ def test_noise_of_aggregators_counts_once_for_each_of_them():
     """The noise of every aggregator is planned in full: that of one of two alone is too little."""
     choices = {"protection": "shared", "noise": NoiseFrom.AGGREGATOR}
     setup, clients, strangers = plan_of(**choices)
-    factors = (1.0,) * setup.calibration.parties
+    factors = (1.0,) * setup.sum.calibration.parties
     whole, short = (opened(each, 1, **choices) for each in (factors, factors[1:]))
     for knowledge in (knowing(clients, strangers), knowing([], strangers)):
         assert not noise_of_sessions((whole,), knowledge).is_short
@@ -125,7 +125,7 @@ def test_noise_left_out_of_one_block_is_found(block):
     """A block without noise is found where the other's is as planned, and named."""
     session = opened((1.0,) * MEMBERS, 1)
     setup, clients, strangers = plan_of()
-    own = setup.layout.split(np.sum([exact(setup, each) for each in clients], axis=0))[block]
+    own = setup.sum.layout.split(np.sum([exact(setup, each) for each in clients], axis=0))[block]
     bare = replace(session, release={**session.release, block: own.reshape(session.release[block].shape)})
     samples = [
         ZeroSample.of(each.number, each.rule, each.sigma, each.off_diagonal, own) if each.rule.block == block else each
@@ -198,9 +198,12 @@ def test_rounding_is_bounded_for_all_that_may_be_summed(is_counted):
 def test_gradients_show_their_noise_whatever_the_records():
     """Sums that are zero for any record are there where records are not centred, and no others are."""
     setup = make_setup(MEMBERS, refine=1, normalise=Normalisation.UNIT)
-    later = setup.later(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment(1, bytes(32))))
+    later = setup.at(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment(1, bytes(32))))
     names = [
-        [sample.rule.block for sample in noisy_sum_of(each, np.zeros(each.layout.length, np.int64), MEMBERS).samples]
+        [
+            sample.rule.block
+            for sample in noisy_sum_of(each, np.zeros(each.sum.layout.length, np.int64), MEMBERS).samples
+        ]
         for each in (setup, later)
     ]
     assert names == [[], ["gradient"]]

@@ -1,0 +1,267 @@
+"""Figures that a paper can print, 12 cm wide: accuracy against ε, by partition, and against rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from secagg.experiments.curves import RoundCurve, csv_of_curves, curves_of
+from secagg.experiments.results import Group, ResultRow, Run, has_known_noise, rounds_under_noise
+from secagg.experiments.seeding import REPRODUCIBLE
+from secagg.system.extras import extra
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Told apart by colour-blind readers (Okabe & Ito 2008)."""
+MARKERS = "osD^vP"
+PALEST = 0.4
+"""Of a method's colour, what the smallest ε keeps."""
+GROUP = 0.8
+"""Share of a group's width that its marks take."""
+SHORT = 32
+"""Letters of a legend's entry of which two fit beside each other."""
+BARS = {"capsize": 2, "elinewidth": 0.8}
+STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "svg.hashsalt": "secagg",
+}
+NO_NOISE = "no noise (ε = ∞)"
+NO_ROUNDS = "no noise (ε = ∞; auto: one sum)"
+CM = 1 / 2.54
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The label of the axis of values, and by what they are multiplied."""
+
+    label: str
+    factor: float = 1.0
+
+
+ACCURACY = Scale("accuracy (%)", 100.0)
+
+
+def plot_accuracy(
+    series: Sequence[ResultRow],
+    paths: Sequence[Path],
+    scale: Scale = ACCURACY,
+    bounds: Mapping[str, Mapping[float, float]] | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Draw the accuracy of each series, with intervals, into files of the formats that their names say.
+
+    Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
+    series instead. `scale` says what the values are. `bounds` are up to two black lines against finite ε, by name.
+    `notes` stand below.
+    """
+    finite = sorted({cell.epsilon for each in series for cell in each.cells if math.isfinite(cell.epsilon)})
+    height = 8.0 if finite else 2.5 + 0.7 * len(series)
+    with _figure(height, paths, [run for row in series for run in row.runs], notes) as figure:
+        axes = figure.add_subplot()
+        if not finite:
+            _draw_by_series(axes, series, scale)
+            return
+        _draw_against_epsilon(axes, series, finite, scale)
+        for (name, line), dashes in zip((bounds or {}).items(), ("-.", ":"), strict=False):
+            shown = [epsilon for epsilon in finite if epsilon in line]
+            axes.plot(shown, [scale.factor * line[each] for each in shown], dashes, color="0", lw=0.9, label=name)
+        entries = sorted(
+            zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS)
+        )
+        figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
+
+
+def plot_groups(
+    rows: Sequence[ResultRow], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]
+) -> None:
+    """Draw the accuracy of every method, with intervals, in groups: the labels of `columns` by their place in the rows.
+
+    A hollow mark made no secure sum; `notes` stand below.
+    """
+    drawn = [row for row in rows if any(cell.accuracy is not None for cell in row.cells)]
+    several = len({row.settings["epsilon"] for row in drawn}) > 1
+    height = 7.0 + 0.45 * math.ceil(len(drawn) / 2)
+    with _figure(height, paths, [run for row in rows for run in row.runs], notes) as figure:
+        axes = figure.add_subplot()
+        axes.grid(visible=False, axis="x")
+        for group in range(0, len(columns), 2):
+            axes.axvspan(group - 0.5, group + 0.5, color="0.965", linewidth=0, zorder=0)
+        for place, (row, look) in enumerate(zip(drawn, _looks(drawn), strict=True)):
+            offset = GROUP * ((place + 0.5) / len(drawn) - 0.5)
+            cells = [row.cells[number] for number in columns]
+            where = [group + offset for group in range(len(cells))]
+            values, errors = _values(cells, ACCURACY), _errors(cells, ACCURACY)
+            label = row.label
+            if several:
+                epsilon = row.settings["epsilon"]
+                label += ", no noise" if math.isinf(epsilon) else f", ε = {epsilon:g}"
+            axes.errorbar(where, values, yerr=errors, label=_label(row, label), **BARS, **look | {"linestyle": "none"})
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_xticks(range(len(columns)), list(columns.values()))
+        axes.tick_params(axis="x", length=0)
+        axes.set_ylabel(ACCURACY.label)
+        figure.legend(loc="outside lower center", ncols=2)
+
+
+def write_curves(runs: Sequence[Run], folder: Path) -> bool:
+    """Write curves.csv, curves.png and curves.svg into a folder, where any run has rounds; return whether one has."""
+    curves = curves_of(runs)
+    if not any(curve.measured for curve in curves):
+        return False
+    (folder / "curves.csv").write_text(csv_of_curves(curves), encoding="utf-8")
+    plot_curves([curve for curve in curves if curve.measured], [folder / "curves.png", folder / "curves.svg"])
+    return True
+
+
+def plot_curves(curves: Sequence[RoundCurve], paths: Sequence[Path]) -> None:
+    """Draw accuracy against rounds, and in a second panel against the ε spent where any is finite, into files.
+
+    The bands are the intervals of the points.
+    """
+    has_noise = any(point.epsilon_spent is not None for curve in curves for point in curve.points)
+    labels = [f"{curve.label} (no protection)" if curve.unprotected else curve.label for curve in curves]
+    columns = 2 if all(len(label) <= SHORT for label in labels) else 1
+    height = 6.5 + (0.45 * -(-len(curves) // columns) if len(curves) > 1 else 0)
+    with _figure(height, paths, [run for curve in curves for run in curve.runs]) as figure:
+        panels = figure.subplots(1, 2 if has_noise else 1, sharey=True, squeeze=False)[0]
+        panels[0].set_xlabel("rounds")
+        panels[0].set_ylabel(ACCURACY.label)
+        looks = looks_of(labels, [each.unprotected for each in curves])
+        for curve, label, look in zip(curves, labels, looks, strict=True):
+            _draw_curve(panels[0], curve, [point.round for point in curve.measured], label, look)
+            spent = [point.epsilon_spent for point in curve.measured if point.epsilon_spent is not None]
+            if spent:
+                _draw_curve(panels[1], curve, spent, label, look)
+        if has_noise:
+            panels[1].set_xlabel("ε spent so far")
+            panels[1].set_xlim(left=0)
+        if len(curves) > 1:
+            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
+@contextmanager
+def _figure(height: float, paths: Sequence[Path], runs: Sequence[Run], notes: Sequence[str] = ()) -> Iterator[Any]:
+    """A figure of this height in cm, to be drawn on, and saved at the end."""
+    with extra("experiments"):
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(12 * CM, height * CM), layout="constrained")
+        yield figure
+        save(figure, paths, known_noise=has_known_noise(runs), notes=notes)
+
+
+def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequence[str] = ()) -> None:
+    """Write a figure into files of the formats that their names say, the same bytes each time.
+
+    Above noise that can be drawn again it says that nobody is protected; `notes` stand below.
+    """
+    if notes:
+        text = "\n".join(fill(note, 88) for note in notes)
+        if figure.legends:  # a label of the figure would lie on the legend below the axes
+            figure.legends[0].set_title(text, prop={"size": 6})
+        else:
+            figure.supxlabel(text, size=6, x=0.02, ha="left")
+    if known_noise:
+        figure.suptitle(REPRODUCIBLE, size=8, color="firebrick")
+    for path in paths:
+        figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def looks_of(
+    labels: Sequence[str], unprotected: Sequence[bool], epsilons: Sequence[float] = ()
+) -> list[dict[str, Any]]:
+    """Colour, marker and line of each row: its label's own, paler for a smaller ε; hollow where unprotected."""
+    names, strengths = list(dict.fromkeys(labels)), sorted(set(epsilons), reverse=True)
+    looks = []
+    for number, (label, bare) in enumerate(zip(labels, unprotected, strict=True)):
+        place = names.index(label)
+        step = strengths.index(epsilons[number]) / max(1, len(strengths) - 1) if epsilons else 0
+        red_green_blue = bytes.fromhex(COLOURS[place % len(COLOURS)].removeprefix("#"))
+        colour = tuple(1 - (1 - (1 - PALEST) * step) * (1 - part / 255) for part in red_green_blue)
+        look = {"color": colour, "markerfacecolor": "white" if bare else colour, "linestyle": ":" if bare else "-"}
+        looks.append(look | {"marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)], "markersize": 3.5})
+    return looks
+
+
+def _looks(rows: Sequence[ResultRow]) -> list[dict[str, Any]]:
+    epsilons = [float(row.settings.get("epsilon", math.inf)) for row in rows]
+    return looks_of([row.label for row in rows], [row.unprotected for row in rows], epsilons)
+
+
+def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequence[float], scale: Scale) -> None:
+    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+        noisy = [cell for cell in each.cells if math.isfinite(cell.epsilon)]
+        # A little to the side, so that intervals at the same ε do not hide each other.
+        where = [cell.epsilon * 1.03 ** (place - (len(series) - 1) / 2) for cell in noisy]
+        height, errors = _values(noisy, scale), _errors(noisy, scale)
+        axes.errorbar(where, height, yerr=errors, label=_label(each, each.label), linewidth=1.2, **BARS, **look)
+        for value in _values(each.cells[len(noisy) :], scale):
+            dashes = _dashes(place, len(series))
+            axes.axhline(value, color=look["color"], linestyle=dashes, linewidth=0.8)
+    if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
+        label = NO_ROUNDS if rounds_under_noise(series) else NO_NOISE
+        axes.plot([], [], color="0.4", linestyle="--", linewidth=0.8, label=label)
+    axes.set_xscale("log")
+    axes.set_xlim(0.8 * epsilons[0], 1.25 * epsilons[-1])
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("privacy budget ε")
+    axes.set_ylabel(scale.label)
+
+
+def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
+    """Dashes that leave room for those of up to two other series: without noise, accuracies often coincide."""
+    shared = min(count, 3)
+    return 4 * (place % shared), (4, 4 * max(1, shared - 1))
+
+
+def _draw_by_series(axes: Any, series: Sequence[ResultRow], scale: Scale) -> None:
+    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+        axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
+    axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
+    axes.set_ylim(len(series) - 0.5, -0.5)
+    axes.set_xlabel(scale.label)
+
+
+def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
+    if all(point.interval is not None for point in curve.measured):
+        low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
+        axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    accuracies = [100 * (point.accuracy or 0.0) for point in curve.measured]
+    axes.plot(places, accuracies, label=label, linewidth=1.2, **{**look, "markersize": 2.5})
+
+
+def _label(row: ResultRow, label: str) -> str:
+    """The label; what made no secure sum says so, as a finite ε, where it keeps one, is a protection too."""
+    if not row.unprotected:
+        return label
+    is_finite = any(math.isfinite(cell.epsilon) for cell in row.cells)
+    return f"{label} ({'ε alone, no secure sum' if is_finite else 'no protection'})"
+
+
+def _values(cells: Sequence[Group], scale: Scale) -> list[float]:
+    """The accuracies, NaN where there is none."""
+    return [math.nan if cell.accuracy is None else scale.factor * cell.accuracy for cell in cells]
+
+
+def _errors(cells: Sequence[Group], scale: Scale) -> list[list[float]]:
+    """Distances from the values down and up to the ends of their intervals."""
+    ends = [(cell.accuracy or 0.0, *(cell.interval or 2 * (cell.accuracy or 0.0,))) for cell in cells]
+    return [
+        [scale.factor * max(0.0, value - low) for value, low, _ in ends],
+        [scale.factor * max(0.0, high - value) for value, _, high in ends],
+    ]

@@ -1,0 +1,129 @@
+"""The data of simulations, sweeps and comparisons, as users give them, with each record's client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.agreement.schema import GUIDE as SCHEMA_GUIDE
+from secagg.agreement.schema import load_schema
+from secagg.data import Dataset, open_dataset
+from secagg.data.memory import dataset_of
+from secagg.data.sources import open_with_test
+from secagg.errors import BadInput
+
+ARRAYS = ("features", "labels", "test_features", "test_labels")
+
+
+def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
+    """The data set itself, that of a name or path (`open_dataset`), or that of four arrays (`dataset_of`).
+
+    Where the grid has a finite ε a bad record is no reason to refuse yet. Raises BadInput, naming `dataset`, for
+    anything else, for arrays without held-out ones as well.
+    """
+    if isinstance(dataset, Dataset):
+        return dataset
+    epsilons = grid.get("epsilon", ())
+    tolerant = isinstance(epsilons, Iterable) and any(each != math.inf for each in epsilons)
+    if isinstance(dataset, str | PathLike):
+        return open_dataset(fspath(dataset), tolerant=tolerant)
+    if isinstance(dataset, tuple | list) and len(dataset) == len(ARRAYS):
+        return dataset_of(*dataset, tolerant=tolerant)
+    many = f" of {len(dataset)}" if isinstance(dataset, tuple | list) else ""
+    raise BadInput(
+        f"dataset is a {type(dataset).__name__}{many}, no data with held-out records",
+        remedy=f"give a data set (open_dataset), a name or path, or arrays: ({', '.join(ARRAYS)})",
+    )
+
+
+def open_simulated(
+    say: Callable[[str], None],
+    name: str,
+    epsilon: float,
+    label: str | None,
+    schema: str | None,
+    image_size: int | None,
+    test: str | None = None,
+) -> Dataset:
+    """Open the data of simulations with this smallest epsilon; with noise a bad record is not refused."""
+    known = load_schema(schema) if schema else None
+    size = (image_size,) if image_size else None
+    how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
+    data = open_with_test(name, test, **how) if test is not None else open_dataset(name, **how)
+    if data.schema is not None and schema is None and label is not None:
+        say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+        say(f"how to write it: {SCHEMA_GUIDE}")
+    for note in data.notes:
+        say(f"note: {note}")
+    return data
+
+
+CLIENT = "client"
+"""The column that says who holds a record."""
+BY_CLIENT = f"column:{CLIENT}"
+REMEDY = "give a number, an id for each record, or for each client an array of its rows"
+
+
+def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:
+    """Features, labels and clients, where features and labels may be lists with an array for each client.
+
+    The clients are then ids. Raises BadInput for lists of different lengths, and where clients are given twice.
+    """
+    if not _are_parts(features):
+        return features, labels, clients
+    if clients is not None:
+        raise BadInput("features are one array for each client already", remedy="leave out clients")
+    if not isinstance(labels, Sequence) or [len(each) for each in labels] != [len(each) for each in features]:
+        raise BadInput("labels do not fit features", remedy="give as many labels for each client as it has records")
+    ids = np.repeat(np.arange(len(features)), [len(each) for each in features])
+    widths = {each.shape[1] for each in features}
+    if len(widths) > 1:
+        raise BadInput(f"features have {sorted(widths)} columns", remedy="give every client's records the same columns")
+    return np.concatenate(features), np.concatenate([np.asarray(each) for each in labels]), ids
+
+
+def ids_of(clients: Any, records: int) -> NDArray[np.str_] | None:
+    """Each record's client (n,) as text that sorts as the clients do; None where clients are a number, or by rule.
+
+    Raises BadInput, naming `clients`, for another number of ids, and for rows that leave a record out or give it twice.
+    """
+    if clients is None or isinstance(clients, Integral | str | float):
+        return None
+    if _are_rows(clients):
+        return _by_rows([np.asarray(each) for each in clients], records)
+    ids = np.asarray(clients)
+    if ids.shape != (records,) or ids.dtype.kind not in "biuUO":
+        raise BadInput(f"clients has shape {ids.shape} for {records} records", remedy=REMEDY)
+    known, places = np.unique(ids.astype(np.str_) if ids.dtype.kind == "O" else ids, return_inverse=True)
+    return _numbered(places, len(known))
+
+
+def _are_parts(features: Any) -> bool:
+    given = features if isinstance(features, list | tuple) else ()
+    return bool(given) and all(isinstance(each, np.ndarray) and each.ndim == 2 for each in given)
+
+
+def _are_rows(clients: Any) -> bool:
+    return isinstance(clients, list | tuple) and all(isinstance(each, np.ndarray | list | tuple) for each in clients)
+
+
+def _by_rows(rows: Sequence[NDArray[Any]], records: int) -> NDArray[np.str_]:
+    given = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+    if given.dtype.kind not in "iu" or not np.array_equal(np.sort(given), np.arange(records)):
+        problem = f"clients hold {len(given)} rows for {records} records"
+        raise BadInput(problem, remedy="give every row from 0 to exactly one client")
+    places = np.empty(records, dtype=np.int64)
+    for place, own in enumerate(rows):
+        places[own] = place
+    return _numbered(places, len(rows))
+
+
+def _numbered(places: NDArray[np.int64], count: int) -> NDArray[np.str_]:
+    width = len(str(count))
+    return np.array([f"{place:0{width}d}" for place in places.tolist()], dtype=np.str_)

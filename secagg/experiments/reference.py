@@ -1,0 +1,105 @@
+"""What the same method would have given without noise, and where that means something with all records in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from methods.gate import without_gate
+from secagg.agreement.plan import Plan, canonical_json
+from secagg.crypto.labels import digest, number
+from secagg.encoding import Integers, sum_digest
+from secagg.features import Progress
+from secagg.plan_facts.records import LocalRecords
+from secagg.privacy import Unit
+from secagg.protection import UNPROTECTED
+from secagg.randomness import OperatingSystem, RandomSource
+from secagg.session.contribution import contribution_of
+from secagg.session.outcome import SumResult, conclude
+from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import Rounds
+from secagg.wire import encode
+
+
+def is_own_reference(setup: RoundSetup, members: tuple[int, ...]) -> bool:
+    """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
+    everybody = members == tuple(setup.context.clients)
+    plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
+    return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.facts.sums))
+
+
+def is_pooled(setup: RoundSetup) -> bool:
+    """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
+
+    Where what a client sends is computed from all of its records together, as an update is, or by a model of its own,
+    pooling them would be another method, and so it would where only cohorts are in the sums: the members' own
+    contributions are summed instead, exactly.
+    """
+    return not setup.plan.cohort and all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.facts.sums)
+
+
+def reference_key(setup: RoundSetup, records: str) -> str:
+    """The digest of all in a plan that decides its reference over pooled records: method, features, grid.
+
+    `records` says which of a data set's they are.
+    """
+    anonymous = replace(
+        _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", max_records=1, colluders=0, dropouts=0,
+        min_clients_in_sum=1, security=128, join_seconds=1, step_seconds=1, round_seconds=1, unit=Unit.RECORD.value,
+    )  # fmt: skip
+    tolerant = setup.plan.has_noise  # bad records are left out, not refused
+    return digest("reference", encode(anonymous), bytes([tolerant]), records.encode()).hex()
+
+
+def pooled_result(
+    setup: RoundSetup,
+    members: Mapping[int, LocalRecords],
+    randomness: RandomSource | None = None,
+    progress: Progress | None = None,
+) -> SumResult:
+    """The last round's result over all members' records, pooled where `is_pooled`; one place needs no class gate.
+
+    Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
+    own, by default the operating system's. Cohorts are those of `setup`, a round's. `progress` takes (rounds done,
+    rounds in all).
+    """
+    source = randomness or OperatingSystem()
+    first = RoundSetup.of(_without_noise(setup), setup.roster).seeded(setup.seed)
+    rounds: Rounds[SumResult] = Rounds(first)
+    sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled(setup) else dict(members)
+    states = dict.fromkeys(sources, b"")
+    for stage in rounds:
+        drawn = {index: sources[index] for index in stage.context.clients} if setup.seed else sources
+        vector, left = _sum(stage, drawn, states, source)
+        states |= left
+        seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
+        result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
+        rounds.ended(result, result.broadcast)
+        if progress is not None:
+            progress(stage.number, stage.rounds)
+    return rounds.last
+
+
+def _without_noise(setup: RoundSetup) -> Plan:
+    return replace(
+        setup.plan,
+        parameters=canonical_json(without_gate(setup.method).parameters),
+        protection=UNPROTECTED,
+        epsilon=math.inf,
+        delta=0.0,
+        adjacency="",
+        noise="",
+        noises=(),
+    )
+
+
+def _sum(
+    stage: RoundSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
+) -> tuple[Integers, dict[int, bytes]]:
+    """The exact sum of a round, and what it leaves to each source."""
+    made = {
+        index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
+    }
+    total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
+    return total, {index: each.state for index, each in made.items()}

@@ -1,0 +1,332 @@
+"""Runs of a sweep, a comparison or a search, and their means over the seeds: `Run`, `Group` and `ResultRow`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, TypedDict
+
+import numpy as np
+from scipy.special import stdtrit
+
+from secagg.heads.evaluation import CONFIDENCE
+from secagg.protection import UNPROTECTED
+
+Interval = tuple[float, float]
+
+
+class DomainResult(TypedDict):
+    """Accuracy on one domain's held-out records; `left_out`: no client had a record of it."""
+
+    accuracy: float
+    correct: int
+    total: int
+    left_out: bool
+
+
+class ByDomain(TypedDict):
+    """Each domain's accuracy, and the means over the domains that clients had and over those left out."""
+
+    domains: dict[str, DomainResult]
+    in_domain: float | None
+    out_of_domain: float | None
+
+
+class RoundResult(TypedDict):
+    """The report of one round (`RoundReport`)."""
+
+    round: int
+    accuracy: float | None
+    accuracy_interval: list[float] | None
+    epsilon_spent: float | None
+    upload_bytes: int
+    personal: dict[str, float]
+
+
+class Tuned(TypedDict):
+    """The settings that a search found, as words, and their mean validation loss."""
+
+    settings: str
+    loss: float
+
+
+class RunResult(TypedDict):
+    """The JSON of one simulation (`SimulationResult`); a baseline has null where only a secure sum has a value.
+
+    `epsilon` is "inf" without noise. `not_private` names the keys whose values ε does not cover.
+    """
+
+    method: str
+    dataset: str
+    clients: int
+    survivors: int
+    partition: str
+    seed: int
+    noise_seed: int | None
+    reproducible_noise: str | None
+    protection: str
+    epsilon: float | str
+    delta: float | None
+    adjacency: str | None
+    unit: str
+    noise: str | None
+    refine: int
+    at_least: int
+    class_gate: int
+    cohort: int
+    covariance: str
+    expand: int
+    leave_out: str | None
+    validate: float
+    accuracy: float | None
+    accuracy_interval: list[float] | None
+    accuracy_reference: float | None
+    metrics: dict[str, Any] | None
+    by_domain: ByDomain | None
+    adaptation: dict[str, Any] | None
+    personal: list[dict[str, Any]] | None
+    tuned: Tuned | None
+    rounds: list[RoundResult]
+    promise: str | None
+    leaves: str | None
+    head_sha256: str | None
+    bad_records: int
+    bad_held_out: int
+    diverged: bool
+    normalisation: str | None
+    radius: float | None
+    levels: int | None
+    aggregate_sha256: str | None
+    ring: int | None
+    vector_length: int | None
+    upload_bytes_per_client: int | None
+    bytes_saved_by_grid: int | None
+    client_seconds: float | None
+    server_seconds: float | None
+    seconds: dict[str, float]
+    classes_left_out: list[str]
+    notes: list[str]
+    not_private: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of a grid that was tried.
+
+    `settings`: the fields of SimulationSettings by name, seed included. `result` is None where the run was refused for
+    the reason `refusal`. `unprotected`: why the protection that was asked for was refused, where these settings are the
+    same with none instead.
+    """
+
+    settings: Mapping[str, Any]
+    result: RunResult | None
+    refusal: str | None = None
+    unprotected: str | None = None
+
+    def settings_without(self, *names: str) -> dict[str, Any]:
+        """The settings but those of these names."""
+        return {name: value for name, value in self.settings.items() if name not in names}
+
+    @property
+    def why_bare(self) -> str | None:
+        """Why the run had no protection although one was asked for; None where it had, or none was."""
+        asked = self.unprotected is not None or self.settings["protection"] != UNPROTECTED
+        if self.result is None or not asked or self.result["protection"] != UNPROTECTED:
+            return None
+        leaves = self.result["leaves"] or "in the clear"
+        return self.unprotected or f"with {self.settings['method']}, what leaves a client is {leaves}"
+
+
+Value = Callable[[RunResult], tuple[float, Interval | None] | None]
+"""Reads a value from 0 to 1 and its own 95 % interval, if it has one, from a result; None where it has no value."""
+
+
+def accuracy_of(result: RunResult) -> tuple[float, Interval | None] | None:
+    """The accuracy and its interval; None where nothing was held out."""
+    accuracy, interval = result["accuracy"], result["accuracy_interval"]
+    return None if accuracy is None or interval is None else (accuracy, (interval[0], interval[1]))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed (and in places, for a mean over these): the mean accuracy and its 95 % interval.
+
+    `by_seed`: the accuracy of each seed that gave one. Several seeds: Student's t interval of the mean, cut to [0, 1];
+    it covers what the seeds move and the noise, not the choice of the test records. One seed: the Clopper–Pearson
+    interval of its test records. None where there is neither.
+    """
+
+    runs: tuple[Run, ...]
+    by_seed: Mapping[int, float]
+    interval: Interval | None
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], value: Value = accuracy_of, places: int = 1) -> Group:
+        """Summarise runs by one value of their results; a seed counts that gives one at each of so many `places`."""
+        found: dict[int, list[tuple[float, Interval | None]]] = {}
+        for run in runs:
+            if run.result and (one := value(run.result)) is not None:
+                found.setdefault(run.settings["seed"], []).append(one)
+        found = {seed: ones for seed, ones in found.items() if len(ones) >= places}
+        by_seed = {seed: fmean(each for each, _ in ones) for seed, ones in found.items()}
+        ones = [one for each in found.values() for one in each]
+        if len(by_seed) > 1:
+            return cls(tuple(runs), by_seed, _within_0_and_1(student_interval(list(by_seed.values()))))
+        return cls(tuple(runs), by_seed, _within_0_and_1(ones[0][1]) if len(ones) == 1 else None)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The mean over the seeds; None without any."""
+        return fmean(self.by_seed.values()) if self.by_seed else None
+
+    @property
+    def epsilon(self) -> float:
+        """The ε of the runs."""
+        return float(self.runs[0].settings["epsilon"])
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds that gave a result."""
+        return len(self.by_seed)
+
+    @property
+    def refused(self) -> int:
+        """The number of runs without a result."""
+        return sum(run.result is None for run in self.runs)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why runs were refused, each reason once."""
+        return tuple(dict.fromkeys(run.refusal for run in self.runs if run.refusal is not None))
+
+    @property
+    def unprotected(self) -> tuple[str, ...]:
+        """Why runs had no protection although one was asked for, each reason once; empty without an accuracy."""
+        return tuple(dict.fromkeys(filter(None, (run.why_bare for run in self.runs)))) if self.by_seed else ()
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training did, with a seed or more."""
+        return any(run.result["diverged"] for run in self.runs if run.result)
+
+    @property
+    def rounds(self) -> int | None:
+        """The rounds of refinement where they are left to the rule; None where they are not."""
+        results = results_of(self.runs)
+        return results[0]["refine"] if results and self.runs[0].settings["refine"] is None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        kind = "student-t over seeds" if self.seeds > 1 else "clopper-pearson"
+        return {
+            "accuracy": self.accuracy,
+            "interval": self.interval and list(self.interval),
+            "interval_kind": self.interval and kind,
+            "seeds": self.seeds,
+        }
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """Runs that share `settings`, in groups: one for each column of a table, or for each ε of a figure."""
+
+    label: str
+    settings: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    cells: tuple[Group, ...]
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether no secure sum ran, with some run or all."""
+        return any(result["protection"] == UNPROTECTED for result in results_of(self.runs))
+
+    def label_with_epsilon(self, several: bool) -> str:
+        """The label, with the ε where there are several."""
+        return self.label + (f", ε {self.settings['epsilon']:g}" if several else "")
+
+
+def student_interval(values: Sequence[float]) -> Interval:
+    """Student's 95 % interval of the mean of n ≥ 2 values; of equal ones the value itself, to the bit."""
+    if min(values) == max(values):
+        return float(values[0]), float(values[0])
+    half = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def grouped(runs: Sequence[Run], key: Callable[[Run], object]) -> list[list[Run]]:
+    """The runs of which `key` gives the same, in their order."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(repr(key(run)), []).append(run)
+    return list(groups.values())
+
+
+def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow, ...]:
+    """A row for each series, which differs in ε and seed alone, with a cell for each ε that has a result, growing.
+
+    With `refused` also series and ε of which every run was refused.
+    """
+    series = grouped(runs, lambda run: run.settings_without("epsilon", "seed"))
+    kept = [group for group in series if refused or results_of(group)]
+    shared = [group[0].settings_without("epsilon", "seed") for group in kept]
+    rows = []
+    for settings, group in zip(shared, kept, strict=True):
+        label = described(settings, varying([peer for peer in shared if peer["method"] == settings["method"]]))
+        by_epsilon = grouped(group, lambda run: float(run.settings["epsilon"]))
+        cells = sorted((Group.of(each) for each in by_epsilon if refused or results_of(each)), key=lambda g: g.epsilon)
+        rows.append(ResultRow(label, settings, tuple(group), tuple(cells)))
+    return tuple(rows)
+
+
+def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
+    """The rounds that the rule gives runs with noise, where it gives those of the same series at ε = ∞ none."""
+    found = set()
+    for each in series:
+        if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):
+            found |= {cell.rounds for cell in each.cells if cell.rounds}
+    return tuple(sorted(found))
+
+
+def results_of(runs: Sequence[Run]) -> list[RunResult]:
+    """The results of the runs that have one."""
+    return [run.result for run in runs if run.result]
+
+
+def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The notes of the runs' reports, each once, in order."""
+    return tuple(dict.fromkeys(note for result in results_of(runs) for note in result["notes"]))
+
+
+def not_private(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The keys of the runs' results that were computed without noise although an ε is finite, each once."""
+    return tuple(dict.fromkeys(name for result in results_of(runs) for name in result["not_private"]))
+
+
+def has_known_noise(runs: Sequence[Run]) -> bool:
+    """Whether the noise of any run can be taken off again with a seed."""
+    return any(result["reproducible_noise"] for result in results_of(runs))
+
+
+def is_baseline(result: RunResult) -> bool:
+    """Whether a result is that of a baseline: there was no sum."""
+    return result["aggregate_sha256"] is None
+
+
+def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names whose values differ among some settings; none where there are none."""
+    first = settings[0] if settings else {}
+    return tuple(name for name in first if any(other[name] != first[name] for other in settings))
+
+
+def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The method and the named settings, for a legend or a message."""
+    unsaid = {"refine": "auto"}
+    values = {name: unsaid.get(name, "default") if settings[name] is None else settings[name] for name in names}
+    values.pop("method", None)
+    return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
+
+
+def _within_0_and_1(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (max(0.0, float(interval[0])), min(1.0, float(interval[1])))

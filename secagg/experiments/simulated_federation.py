@@ -1,0 +1,139 @@
+"""A simulated federation: the plan, throw-away identities, and each client's records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named
+from methods.method import DOMAINS
+from secagg.agreement.roster import Member, Roster
+from secagg.crypto.labels import digest
+from secagg.crypto.signatures import SigningKey
+from secagg.data import Dataset, partition
+from secagg.data.records import DOMAIN
+from secagg.encoding import Grid, Normalisation
+from secagg.encoding.grid import round_up
+from secagg.errors import BadInput
+from secagg.experiments.features import Features
+from secagg.experiments.seeding import Randomness
+from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
+from secagg.features import lengths_of, radius_of
+from secagg.features.local_records import quantised_records
+from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.plan_facts.records import LocalRecords
+from secagg.privacy import Unit
+from secagg.protection import protection_named
+from secagg.session import RoundSetup
+
+
+def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
+    """Each client's training rows. Raises BadInput for a number of clients that the data do not have."""
+    train, clients = dataset.train, settings.clients
+    if dataset.parts is not None:
+        if clients not in (None, len(dataset.parts)):
+            problem = f"{dataset.name} holds {len(dataset.parts)} tables, one client each"
+            raise BadInput(problem, remedy="leave out the number of clients")
+        return tuple(rows for _, rows in dataset.parts)
+    wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
+    return partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
+
+
+FEWEST_STEPS = 1 << 8
+"""Grid steps in the length of the median record below which a grid is said to be too coarse."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedFederation:
+    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
+
+    Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
+    `dropouts` says who drops out of the first sum, and at which step.
+    """
+
+    features: Features
+    setup: RoundSetup
+    keys: Mapping[int, SigningKey] = field(repr=False)
+    members: Mapping[int, LocalRecords] = field(repr=False)
+    rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
+    dropouts: Mapping[int, str]
+    notes: tuple[str, ...]
+    randomness: Randomness
+
+    @classmethod
+    def of(cls, features: Features, settings: SimulationSettings) -> SimulatedFederation:
+        """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
+        rows = dict(enumerate(split(features.dataset, settings), start=1))
+        setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
+        records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
+        members = {member: records.take(own) for member, own in rows.items()}
+        dropouts = _dropouts(settings, len(members))
+        return cls(features, setup, keys, members, rows, dropouts, tuple(notes), settings.randomness)
+
+
+def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
+    """The given radius, the public bound, or the pooled maximum with a note; None where records are normalised."""
+    if settings.radius is not None or normalisation_for(settings) is not Normalisation.NONE:
+        return settings.radius, []
+    bound = features.map.bound(features.dataset.bound)
+    if bound is not None and settings.centre == 0.0:
+        return round_up(bound), []
+    radius = radius_of(features.train, settings.centre)
+    return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public radius"]
+
+
+def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
+    """A note where most records are almost zero on the grid, because a few are far longer."""
+    if grid.is_normalised:
+        return []
+    median = float(np.median(lengths_of(features, grid.centre))) / grid.step
+    if median >= min(FEWEST_STEPS, grid.levels / FEWEST_STEPS):
+        return []
+    small = f"the median record is {median:.3g} of the grid's {grid.levels} steps long and mostly rounded off"
+    return [f"{small}; remove the records that are far longer than others, give a smaller radius, or normalise"]
+
+
+def _set_up(
+    features: Features, settings: SimulationSettings, sizes: Sequence[int]
+) -> tuple[RoundSetup, dict[int, SigningKey], list[str]]:
+    """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
+    names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
+    protection = protection_named(settings.protection)
+    names += protection.second_roles.items()
+    source = settings.randomness.source("identities")
+    keys = {index: SigningKey.generate(source) for index in range(len(names))}
+    roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
+    dataset = features.dataset
+    data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
+    radius, notes = _radius(features, settings)
+    records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
+    if max(sizes) > records:
+        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
+    if settings.max_records is None and settings.unit == Unit.CLIENT:
+        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
+    clients = settings.cohort or len(sizes)
+    dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
+    choices = _with_domains(settings.plan_choices(radius, records, dropouts), dataset)
+    setup = RoundSetup.of(make_plan(data, roster, choices, source), roster)
+    settings.refuse_dropouts(clients, clients - setup.facts.fewest)
+    drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
+    return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
+
+
+def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
+    """The choices; where the method tells domains apart and none are named, those of the training records."""
+    given = choices.method_parameters
+    if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
+        return choices
+    names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
+    return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
+
+
+def _dropouts(settings: SimulationSettings, clients: int) -> dict[int, str]:
+    """The clients that drop out, chosen by the seed, and at which steps, spread over the protocol."""
+    chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
+    steps = protection_named(settings.protection).leaving
+    return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

@@ -1,0 +1,179 @@
+"""From a data source to features, as a plan (or a head made under it) fixes it.
+
+Nothing here is up to the member but the path of the data and of the backbone's file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.agreement.schema import Schema
+from secagg.data import Dataset, Records, open_dataset
+from secagg.data.memory import dataset_of
+from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
+from secagg.data.unlabelled import open_unlabelled
+from secagg.encoding import Grid, Normalisation, inputs_of
+from secagg.errors import BadInput
+from secagg.features import Expansion, FeatureMap, Progress, needs_files, open_backbone
+from secagg.plan_facts.records import FeatureRecipe
+from secagg.system.printable import is_printable
+
+Source = str | Dataset | tuple[Any, Any]
+"""A member's data: what `open_dataset` opens, a data set, or feature vectors (n, d) and their labels (n,)."""
+
+
+def name_of(source: Source) -> str:
+    """What refusals call a member's data."""
+    return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
+
+
+@dataclass(frozen=True)
+class Pipeline(FeatureRecipe):
+    """Opens data and extracts features as a recipe says.
+
+    `runs_files`: whether a program or a model that `backbone` names is opened. No head's own word is enough.
+    """
+
+    runs_files: bool = field(default=True, compare=False)
+
+    @property
+    def positive(self) -> str:
+        """The class that the schema declares as positive; "" where it declares none."""
+        return self.schema.positive if self.schema is not None else ""
+
+    @classmethod
+    def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
+        """The pipeline that a head belongs to. Raises BadInput when the file does not say."""
+        try:
+            schema = metadata["schema"]
+            return cls(
+                metadata["data_kind"],
+                Schema.from_json(schema) if schema else None,
+                _names(json.loads(metadata["classes"])),
+                tuple(json.loads(metadata["input_shape"])),
+                metadata["backbone"],
+                metadata["backbone_digest"],
+                int(metadata["expand"]),
+                _grid(json.loads(metadata["grid"])),
+                runs_files=False,
+            )
+        except (KeyError, ValueError, TypeError, RecursionError):
+            raise BadInput(
+                "the head's file does not say which features it takes", remedy="use one that secagg wrote"
+            ) from None
+
+    def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
+        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does.
+
+        `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
+        """
+        self._refuse_other_kind(source)
+        if tolerant and self.schema is None:
+            raise BadInput(f"{source} is no table, and has no rows to skip", remedy="leave out --skip-bad-rows")
+        found = open_unlabelled(
+            source, schema=self.schema, image_size=self.input_shape, classes=self.classes, tolerant=tolerant
+        )
+        return self._checked(source, found, tolerant=tolerant)
+
+    def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
+        """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
+
+        `tolerant`: a record at fault is not refused but marked with the label −1, and `most`: how many records the plan
+        allows (see `open_dataset` for both).
+        """
+        if not isinstance(source, str):
+            return self._held(source, tolerant=tolerant)
+        self._refuse_other_kind(source)
+        dataset = open_dataset(
+            source,
+            schema=self.schema,
+            split=False,
+            tolerant=tolerant,
+            most=most,
+            image_size=self.input_shape,
+            classes=self.classes,
+        )
+        return self._checked(source, dataset, tolerant=tolerant)
+
+    def _held(self, source: Dataset | tuple[Any, Any], *, tolerant: bool) -> Records:
+        """The records of a data set or of arrays in memory, all of which take part. Raises as `records` does."""
+        if isinstance(source, tuple):
+            source = dataset_of(*source, classes=self.classes, tolerant=tolerant)
+        if source.test is not None:
+            problem = f"{source.name} holds {len(source.test)} records back for tests"
+            raise BadInput(problem, remedy="open it with split=False: all of a member's records take part")
+        records = self._checked(source.name, source, tolerant=tolerant)
+        if (bad := records.labels < 0).any() and not tolerant:
+            raise records.origin.refusal(int(np.argmax(bad)), "it has no class of the plan", "mend or remove it")
+        return records.discard(bad)
+
+    def _checked(self, source: str, dataset: Dataset, *, tolerant: bool) -> Records:
+        """The records, once kind, shape and classes are the plan's."""
+        records = dataset.train
+        if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
+            raise BadInput(
+                f"{source} holds {dataset.kind} of shape {records.inputs.shape[1:]}",
+                remedy=f"the plan asks for {self.data_kind} of shape {self.input_shape}",
+            )
+        records = dataset.under(self.classes).train
+        unknown = np.flatnonzero(records.labels >= len(self.classes))
+        if tolerant:
+            return records.discard(records.labels >= len(self.classes))
+        if len(unknown):
+            index = int(unknown[0])
+            problem = f"the label is none of the plan's {len(self.classes)} classes"
+            raise records.origin.refusal(index, problem, "labels count from 0")
+        return records
+
+    def _refuse_other_kind(self, source: str) -> None:
+        """Raise BadInput for tables or images in folders where the plan takes neither, and the other way round."""
+        given = kind_of(source)
+        other_images = given == IMAGE_FOLDER and self.data_kind != "images"
+        if given is None or ((given == A_TABLE) == (self.schema is not None) and not other_images):
+            return
+        asked = f"{self.data_kind} of shape {self.input_shape}"
+        if self.schema is not None:
+            asked = f"a table of {len(self.schema.columns)} columns and the label {self.schema.label!r}"
+        raise BadInput(f"{source} is {given}", remedy=f"the plan asks for {asked}")
+
+    def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
+        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput.
+
+        So it does where nobody gave the program or the model's folder that a head names: on a head's word nothing is
+        read, run or fetched.
+        """
+        if backbone_path is None and not self.runs_files and needs_files(self.backbone):
+            problem = f"the head was made over {self.backbone}: no program or model is opened on a head's word"
+            raise BadInput(problem, remedy=f"give it with --backbone, if you trust the SHA-256 {self.backbone_digest}")
+        spec = backbone_path or self.backbone
+        backbone = open_backbone(spec, self.input_shape, expected_digest=self.backbone_digest, progress=progress)
+        return FeatureMap(backbone, Expansion(self.expand) if self.expand else None)
+
+    def features(
+        self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
+    ) -> NDArray[np.float64]:
+        """Feature vectors (n, d) of inputs (n, …); row i depends on record i alone."""
+        return self.feature_map(backbone_path, progress).extract(inputs)
+
+    def head_inputs(
+        self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
+    ) -> NDArray[np.float64]:
+        """What a head made under the plan takes (n, d): the features, normalised where the plan says so."""
+        return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
+
+
+def _grid(content: dict[str, Any]) -> Grid:
+    return Grid(**{**content, "normalisation": Normalisation(content["normalisation"])})
+
+
+def _names(content: Any) -> tuple[str, ...]:
+    """Class names as people will read them. Raises ValueError for others."""
+    if not isinstance(content, list) or not all(isinstance(each, str) and is_printable(each) for each in content):
+        raise ValueError("class names are text that can be shown")
+    return tuple(content)

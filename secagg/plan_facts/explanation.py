@@ -1,0 +1,413 @@
+"""A plan in plain words, for the people who decide whether their data goes into it."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import ndtr
+
+from methods.method import domains_of, effort_of
+from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise
+from secagg.encoding import Kind
+from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
+from secagg.plan_facts.plan_rules import group_least
+from secagg.plan_facts.training_noise import training_of
+from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
+from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
+
+_COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
+"""What the entries of a block count."""
+LIKELY = 0.95
+"""A class that everybody has should pass a class gate with this probability."""
+
+
+def explain(facts: PlanFacts) -> list[tuple[str, str]]:
+    """What the plan means: a name and a sentence each."""
+    plan = facts.plan
+    shape = "×".join(map(str, plan.input_shape))
+    expansion = f", then {plan.expand} random features" if plan.expand else ""
+    length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
+    if plan.grid.is_normalised:
+        length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
+    return [
+        ("purpose", plan.purpose or "-"),
+        ("method", f"{plan.method} {plan.parameters}"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(facts)}"),
+        ("classes", _classes(plan)),
+        ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
+        ("what is summed", _sums(facts)),
+        *_groups(facts),
+        *_training(facts),
+        *_gate(facts),
+        ("what leaves a client", f"{_uploads(facts)} bytes whatever its records, and keys and shares"),
+        ("ring", facts.kinds[0].capacity.proof()),
+        *facts.protection.details(facts.kinds[0].context),
+        ("protection", plan.protection),
+        *_cohorts(facts),
+        ("who must agree", facts.protection.explain(facts.kinds[0].context)),
+        *_promise(facts),
+        ("who gets the head", "the server alone" if plan.result == "server" else "the server and all members"),
+        *_rounds(facts),
+        ("waiting", _waiting(facts)),
+        ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
+        ("session", plan.session.hex()),
+        ("plan SHA-256", plan.digest.hex()),
+    ]
+
+
+def _classes(plan: Plan) -> str:
+    """The classes, and of two in a table which is the positive one."""
+    named = f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"
+    schema = plan.table_schema()
+    if schema is None or len(plan.classes) != 2:
+        return named
+    return f"{named}; {positive_class(schema.positive)}"
+
+
+def positive_class(name: str) -> str:
+    """Name the positive class of two, or the lack of one."""
+    declared = f"the positive class is {name}"
+    return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
+
+
+def _cohorts(facts: PlanFacts) -> list[tuple[str, str]]:
+    """Who is in which round, and how often; nothing where all are in every round."""
+    clients, size = len(facts.roster.clients), facts.plan.cohort
+    if not size:
+        return []
+    present = (clients + facts.plan.colluders) // 2 + 1
+    said = (
+        f"{size} of {clients} members are drawn for each of {facts.rounds} rounds, nobody for more than "
+        f"{facts.draws(facts.rounds)}, before the first by nonces that at least {present} members commit to and then "
+        "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
+        f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
+        f"returns with the signatures of {witnesses_of(facts)} of the cohort before, and needs no connection until then"
+    )
+    return [("cohorts", said)]
+
+
+def _groups(facts: PlanFacts) -> list[tuple[str, str]]:
+    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    if facts.groups == 1:
+        return []
+    fewest = min(facts.group_sizes)
+    who = f"{facts.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    if fewest == 1:
+        who = "every client's own part is opened, by itself"
+    least, clients = group_least(facts.plan), len(facts.roster.clients)
+    most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
+    return [("groups", f"{who}: client i of the roster is of group i modulo {facts.groups}{most}")]
+
+
+def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
+    """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
+    if facts.rounds == 1:
+        return []
+    others, needed = facts.cohort_size - 1, witnesses_of(facts)
+    said = "is in no later round"
+    if may_return(facts):
+        said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
+    elif facts.opens_alone:
+        said += f": {needed} other clients would have to sign what opened it, and there are {others}"
+    rows = [("who was away", said), ("kept on disk", _kept(facts))]
+    if not facts.plan.has_noise and facts.record_sums > 1:
+        told = (
+            "a client that drops out of a round, or comes back, changes its sum: the difference of two such sums is "
+            f"nearly that client's part. {facts.protection.sum_trust.capitalize()} can hold the model still by false "
+            "sums; what follows from the model alone it then reads exactly, one client in every round. A policy "
+            "refuses such a plan unless it says refinement_without_noise"
+        )
+        rows.append(("several exact sums", told))
+    return rows
+
+
+def _kept(facts: PlanFacts) -> str:
+    """What all rounds together leave on the disks of the parties, at the most."""
+    sums = sum(kind.spec.times * kind.context.packed_bytes for kind in facts.kinds)
+    uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
+    clients, opening = (
+        len(facts.roster.clients),
+        f"the {KEPT_OPENINGS} newest and those it has returned by" if facts.opens_alone else "all",
+    )
+    return (
+        f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
+        f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
+    )
+
+
+def _waiting(facts: PlanFacts) -> str:
+    """How long the server waits for members, in later rounds too, where there are any in which they stay."""
+    plan = facts.plan
+    said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
+    if facts.rounds > 1 and not facts.protection.speaks_once:
+        said += f", {plan.round_seconds} s for them to compute for a later round and join it"
+    return f"{said}; once more where too few have answered and others are connected"
+
+
+def _stated(facts: PlanFacts) -> str:
+    """How many records there are at the least, where whoever wrote the plan states it."""
+    stated = facts.plan.at_least
+    return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
+
+
+def _uploads(facts: PlanFacts) -> str:
+    """The bytes of every kind of sum, in order."""
+    return ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
+
+
+def _sums(facts: PlanFacts) -> str:
+    """Every sum, in order, its blocks called by their kinds."""
+    said, is_again = [], False
+    for spec in facts.sums:
+        names = (str(block.kind) if block.kind is not Kind.OTHER else block.name for block in spec.blocks)
+        shapes = ("×".join(map(str, block.shape)) for block in spec.blocks)
+        blocks = ", ".join(" ".join(pair) for pair in zip(names, shapes, strict=True))
+        times = f"{spec.times} times " if spec.times > 1 else ""
+        again = ", over the same records" if is_again or spec.times > 1 else ""
+        said.append(f"{times}{blocks}: {sum(block.size for block in spec.blocks)} integers{again}")
+        is_again |= spec.is_about_records
+    return ", then ".join(said)
+
+
+def _training(facts: PlanFacts) -> list[tuple[str, str]]:
+    """What members train, as a policy bounds it; nothing where they train nothing."""
+    effort = effort_of(facts.sums)
+    if not effort.parameters:
+        return []
+    epochs = f"{effort.epochs} epoch{'s' if effort.epochs > 1 else ''} at most"
+    steps = f", in {effort.steps} steps of DP-SGD" if effort.steps else ""
+    return [
+        ("what members train", f"{effort.parameters} parameters, {epochs} in each of {effort.rounds} rounds{steps}")
+    ]
+
+
+def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
+    """Which classes are left out, and how surely; nothing where there is no gate."""
+    plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
+    if not least:
+        return []
+    honest = least - plan.dropouts - plan.colluders
+    domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.traits.cells_per_class
+    by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
+    what = f"classes, {' and '.join(by)}," if by else "classes"
+    said = (
+        f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
+        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
+    )
+    sigma = _census_sigma(facts)
+    if sigma is None:
+        said += (
+            f". This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is proven, "
+            f"and one of them that adds {least - 1} opens the sum of a class that one client alone has"
+        )
+    else:
+        one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
+        said += (
+            f"; under the census's noise one that m clients hold passes with probability "
+            f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do; so the gate is about "
+            "accuracy, and epsilon alone hides a client"
+        )
+    return [("class gate", said)]
+
+
+def doubts_of(facts: PlanFacts) -> list[str]:
+    """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
+    return [*_doubts_of_delta(facts), *_doubts_of_gate(facts), *doubts_of_updates(facts, facts.kinds[0])]
+
+
+def _doubts_of_delta(facts: PlanFacts) -> list[str]:
+    """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
+    plan, clients = facts.plan, len(facts.roster.clients)
+    units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (plan.at_least or plan.max_records, "records")
+    weak = weak_delta(plan.delta, units, name)
+    return [weak] if weak else []
+
+
+def _doubts_of_gate(facts: PlanFacts) -> list[str]:
+    least, clients, sigma = facts.method.traits.class_threshold, facts.cohort_size, _census_sigma(facts)
+    if not least or sigma is None:
+        return []
+    passes = float(ndtr((clients - least) / sigma))
+    if passes >= LIKELY:
+        return []
+    said = (
+        f"a class that all {clients} clients have passes the class gate with probability {passes:.2g} only, such is "
+        "the census's noise; a census that leaves fewer than two classes ends the plan, and is charged for itself: "
+        "take more clients, a larger epsilon, a lower gate or none"
+    )
+    return [said]
+
+
+def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
+    """Noise that is longer than any sum of updates of this kind leaves nothing to learn from."""
+    return [
+        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
+        "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
+        "model"
+        for name, ratio in noise_to_signal(facts, kind).items()
+        if ratio > 1
+    ]
+
+
+def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
+    """Of each block of updates in such a sum: the length of the noise over that of the longest sum there can be.
+
+    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
+    for sums without noise, and for those whose bound is about records, whose number no plan knows.
+    """
+    clients, spec, noise = facts.cohort_size, kind.spec, kind.opened_noise(facts.cohort_size)
+    if noise is None or spec.per is not Unit.CLIENT:
+        return {}
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).blocks}
+    return {
+        block.name: math.sqrt(block.size) * noise[block.name].of_record.sigma / (clients * lengths[block.name])
+        for block in spec.blocks
+        if block.kind is Kind.UPDATE
+    }
+
+
+def noise_in_records(facts: PlanFacts) -> dict[str, float]:
+    """Where members train with noise: how many records, all in one direction, weigh as much as the noise is long.
+
+    Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
+    of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
+    """
+    training = training_of(facts.sums)
+    if training is None or not facts.plan.has_training_noise:
+        return {}
+    found = {TRAINING: math.sqrt(training.size) * facts.plan.training_sigma / training.levels}
+    first = facts.kinds[0]
+    noise, spec = first.opened_noise(len(facts.roster.clients)), first.spec
+    if noise is None or not spec.has(Kind.CLASS_SUMS):
+        return found
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks}
+    return found | {
+        block.name: math.sqrt(block.size / block.shape[0]) * noise[block.name].of_record.sigma / lengths[block.name]
+        for block in spec.blocks
+        if block.kind is Kind.CLASS_SUMS
+    }
+
+
+def _of_rounds(facts: PlanFacts) -> list[tuple[str, str]]:
+    """How the noise compares with updates, or with records where members train with noise; nothing for others."""
+    told = [
+        f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
+        for name, ratio in noise_to_signal(facts, facts.kinds[0]).items()
+    ]
+    stated = facts.plan.at_least / len(facts.plan.classes)
+    for name, records in noise_in_records(facts).items():
+        what = "a step of training" if name == TRAINING else f"{name} of a class"
+        ratio = f", {records / stated:.3g} times those stated" if stated and name != TRAINING else ""
+        told.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
+    return [("noise of a round", "; ".join(told))] if told else []
+
+
+def _census_sigma(facts: PlanFacts) -> float | None:
+    """σ of a gated plan's noise on each count of its census; None without noise or gate."""
+    noise = facts.kinds[0].opened_noise(facts.cohort_size)
+    census = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.CENSUS]
+    if noise is None or not census:
+        return None
+    return noise[census[0]].of_record.sigma
+
+
+def _against(facts: PlanFacts) -> str:
+    """Against whom the promise holds."""
+    plan, protection, claim = facts.plan, facts.protection, facts.sum_claim
+    openers = facts.openers
+    several = len(openers) > 1
+    opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
+    if plan.noise == NoiseFrom.MEMBER:
+        return "everybody: what leaves a member is private before anyone adds it up, under any protection"
+    if plan.noise == NoiseFrom.AGGREGATOR and several:
+        return f"everybody, and {opener}: each adds all the noise before anyone sees the sum"
+    if plan.noise == NoiseFrom.AGGREGATOR:
+        return "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
+    if not protection.hides_vectors:
+        return "everybody, though the server sees every vector: each client's own share of the noise is enough"
+    if claim is not None and not claim.holds_against_members:
+        lone = f"each knows its own share: against one, epsilon is {shown(claim.against_member)}"
+        return f"{opener} and everybody who sees what it publishes, but not the members ({lone})"
+    members = f"any {plan.colluders}" if plan.colluders else "any one"
+    return f"{opener}, {members} of the members, and everybody who sees what they publish"
+
+
+def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
+    """Who is protected, against whom, how much, by which noise, and what breaks it."""
+    claim, plan = facts.claim, facts.plan
+    if claim is None:
+        return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
+    noise = "; ".join(f"{each.block}: {_deviation(each, facts)}" for each in plan.noises)
+    fewer = facts.bytes_saved_by_grid
+    saved = f": {fewer} bytes fewer than a plan without noise has" if fewer else ""
+    return [
+        ("promise", claim.sentence()),
+        *_delta(facts),
+        ("against", _against(facts)),
+        ("noise of one party", f"{noise}. {_enough(claim)}"),
+        *_of_rounds(facts),
+        ("what breaks it", _breaks(facts)),
+        (
+            "a bad record",
+            "counts as zero, by a rule that looks at it alone; each member sees how many it has",
+        ),
+        ("grid", f"{plan.levels} steps in a record's length{saved}"),
+    ]
+
+
+def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
+    """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps.
+
+    Of members' training in lengths of the longest gradient that a record may have.
+    """
+    training = training_of(facts.sums)
+    further = {block.name: block.l2 for block in training.further} if training is not None else {}
+    if noise.block in further:
+        return f"σ {noise.sigma / further[noise.block]:.6g} of what one record adds, in each round"
+    if training is not None and noise.block == TRAINING:
+        return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
+    kind = next(block.kind for sums in facts.sums for block in sums.blocks if block.name == noise.block)
+    if kind in _COUNTED:
+        return f"σ {noise.sigma / noise.multiplier:.6g} {_COUNTED[kind]}"
+    steps = "grid steps" if kind is not Kind.SECOND_MOMENT else "grid steps squared"
+    beside = f", {noise.off_diagonal:.6g} off the diagonal" if noise.off_diagonal else ""
+    return f"σ {noise.sigma:.6g} {steps}{beside}"
+
+
+def _enough(claim: Claim) -> str:
+    """Whose noise the promise needs."""
+    if isinstance(claim, TrainingClaim):
+        return "Each member's own is what hides its records."
+    first = claim.releases.first
+    if claim.each_alone:
+        return "Each client's own is what hides it."
+    return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
+
+
+def _delta(facts: PlanFacts) -> list[tuple[str, str]]:
+    """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
+    plan, clients = facts.plan, len(facts.roster.clients)
+    units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")
+    if plan.delta * units < 1:
+        return []
+    said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"
+    return [("delta", f"{said}: {OUTRIGHT}")]
+
+
+def _breaks(facts: PlanFacts) -> str:
+    """In plain words; the rest is in threat_models/README.md."""
+    broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
+    openers = facts.openers
+    if facts.plan.noise == NoiseFrom.MEMBER:
+        broken = "a member whose training leaves its noise out or tells it to others, for its own records"
+    elif facts.sum_claim is not None and facts.sum_claim.each_alone:
+        broken = "a member that leaves its noise out or tells it to others, for its own records"
+    elif facts.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
+        broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
+    elif facts.plan.noise == NoiseFrom.AGGREGATOR:
+        broken = "an aggregator that leaves its noise out or keeps the exact sum"
+    if facts.sum_claim is not None and facts.plan.has_training_noise:
+        broken += "; and a member whose training leaves its noise out, for its own records"
+    several = "; another plan over the same data adds to it, which each member's ledger counts"
+    unit = "; a client's records as a whole, or people with many records, are protected far less"
+    return broken + several + (unit if facts.plan.unit == Unit.RECORD else "")

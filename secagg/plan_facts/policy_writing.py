@@ -1,0 +1,65 @@
+"""The policy of a member who trusts one plan's roster and code: by the plan's own wishes, to tighten, or by limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from methods import method_of
+from secagg.agreement.plan import NoiseFrom, Plan
+from secagg.agreement.policy import Policy
+from secagg.plan_facts.records import admit_program
+from secagg.protection import USUAL, protection_named
+from secagg.system.plugins import is_planned
+
+
+def policy_accepting(plan: Plan, data_name: str) -> Policy:
+    """The defaults, but for what they must concede to accept this plan. Raises BadInput for an unknown protection.
+
+    That is its roster, backbone, program, method and cost, a protection that keeps one party from seeing any vector,
+    and noise from those who open the sum where they are several, of whom one honest one is enough. Everything else is
+    for a person to concede.
+    """
+    protection = protection_named(plan.protection)
+    by_openers = plan.noise == NoiseFrom.AGGREGATOR and protection.fewest_seconds > 1
+    return Policy(
+        data_name=data_name,
+        roster=plan.roster.hex(),
+        backbones=(plan.backbone_digest.hex(),),
+        programs=_programs(plan),
+        methods=(plan.method,),
+        protections=(protection.name,) if protection.hides_vectors else (USUAL,),
+        noise_from=(NoiseFrom.CLIENT.value, NoiseFrom.AGGREGATOR.value) if by_openers else (NoiseFrom.CLIENT.value,),
+        training=plan.has_training_noise,
+        max_epsilon=plan.epsilon,
+        max_epsilon_total=plan.epsilon,
+    )
+
+
+def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Policy:
+    """A policy of these limits, which may refuse the plan: of it comes only what it is about, its roster and code.
+
+    Code that the limits list stays as it is; other code of the plan is then refused.
+    """
+    facts = {"backbones": (plan.backbone_digest.hex(),), "programs": _programs(plan)}
+    return Policy(**{**facts, **limits, "roster": plan.roster.hex(), "data_name": data_name})
+
+
+def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
+    """Let a plan's method be run, and the program that it trains be parsed from a file.
+
+    Raises PlanRefused for code of others that the policy does not list: before any of it runs.
+    """
+    if is_planned(plan.method):
+        policy.require_method(plan.method)
+    policy.require_listed(method_of(plan).traits.programs)
+    if file is not None:
+        admit_program(file)
+
+
+def _programs(plan: Plan) -> tuple[str, ...]:
+    """The programs that a plan trains; what code of others trains is known only to who runs it."""
+    if is_planned(plan.method):
+        return ()
+    return method_of(plan).traits.programs

@@ -1,0 +1,22 @@
+"""How long parties wait for each other, from the plan alone."""
+
+from __future__ import annotations
+
+from secagg.agreement.plan import Plan
+
+_MOST_STEPS = 6
+LEAST_PATIENCE = 60.0
+"""Seconds within which a server that stopped is expected to run again."""
+
+
+def patience(plan: Plan) -> float:
+    """For how many seconds a party goes on asking another one that is away or makes no sense."""
+    return max(LEAST_PATIENCE, float(plan.step_seconds))
+
+
+def longest_round(plan: Plan) -> float:
+    """Seconds after which any round is over, whoever was late: most protections have fewer than so many steps.
+
+    Each of them may be extended once, to twice its time.
+    """
+    return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)

@@ -1,0 +1,207 @@
+"""One round of a plan, as every party derives it from the plan, the roster and what opened the round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from methods import Method
+from methods.round import Round
+from secagg.agreement.plan import Plan
+from secagg.agreement.roster import SERVER_INDEX, Roster
+from secagg.crypto.labels import digest
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.plan_facts.facts import PlanFacts, SumFacts
+from secagg.plan_facts.plan_rules import identities_of
+from secagg.protection import Protection, SessionContext
+from secagg.protection.draw import DRAW, Draw, check_draw, cohorts
+from secagg.protection.messages import Return, RoundOpening
+
+
+@dataclass(frozen=True)
+class RoundSetup:
+    """One round of a plan, equal for all parties because plan, roster and broadcasts are.
+
+    `known_round` is what it sums, None where the broadcasts of the rounds between are not at hand. `opening` led to it,
+    None to the plan's first. `shown` is None but to a client that returned in this round: it was shown that in place of
+    the rounds before.
+
+    In a plan with cohorts the first round, number 0, is the draw; `seed` is empty until then, and `draw` the proof of
+    it, None where a simulation has chosen the seed. In a round `context` is that of its cohort. The last round opens an
+    end, of no steps, to clients that were not in it (`is_end`).
+    """
+
+    facts: PlanFacts
+    context: SessionContext
+    known_round: Round | None
+    opening: RoundOpening | None = None
+    shown: Return | None = None
+    seed: bytes = b""
+    draw: Draw | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, roster: Roster) -> RoundSetup:
+        """The plan's first round, or its draw. Raises BadInput as `PlanFacts.of` does."""
+        facts = PlanFacts.of(plan, roster)
+        context = replace(facts.kinds[0].context, identities=identities_of(roster, roster.clients))
+        return cls(facts, context, facts.first_round)
+
+    def drawn(self, draw: Draw) -> RoundSetup:
+        """The first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
+        if not self.is_draw:
+            raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
+        return self.seeded(check_draw(self.context, draw), draw)
+
+    def seeded(self, seed: bytes, draw: Draw | None = None) -> RoundSetup:
+        """The same for a seed, whoever has chosen it; that of a plan without cohorts is as it was."""
+        if not self.plan.cohort:
+            return self
+        seeded = replace(self, seed=seed, draw=draw)
+        return replace(seeded, context=seeded.context_at(1, digest("cohorts", self.plan.digest, seed)))
+
+    def following(self, opening: RoundOpening, broadcast: bytes = b"") -> RoundSetup:
+        """The next round, bound to this one's sum and to the broadcast that opens it.
+
+        Who was told something else signs for another session, and no sum with the others comes about. What it sums is
+        known with the `broadcast`, if what this one sums is, or the broadcast tells all.
+        Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it, or is not what opens it.
+        """
+        if (opening.number, opening.previous) != (self.number + 1, self.context.round_digest):
+            raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
+        return self._opened(opening, broadcast)
+
+    def at(self, opening: RoundOpening, broadcast: bytes = b"", shown: Return | None = None) -> RoundSetup:
+        """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
+
+        `shown` is what a client that returns in it was shown, whoever may have signed that. Raises MalformedMessage or
+        ProtocolViolation for a round that the plan does not have, or that cannot be.
+        """
+        opened = self.following if opening.number == self.number + 1 else self._opened
+        return replace(opened(opening, broadcast), shown=shown)
+
+    def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
+        if self.is_draw:
+            raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
+        if opening.number > self.rounds + bool(self.seed):
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+        context = self.context_at(opening.number, opening.round_digest)
+        return RoundSetup(
+            self.facts, context, self._round_of(opening, broadcast), opening, seed=self.seed, draw=self.draw
+        )
+
+    def context_at(self, number: int, round_digest: bytes) -> SessionContext:
+        """The facts of a round, which its digest binds to all before it."""
+        session_id = digest("session of a round", self.plan.session, round_digest)
+        identities = identities_of(self.roster, self.cohort(number))
+        kind = self.facts.kinds[self.facts.kind_of(number)]
+        return replace(kind.context, round_digest=round_digest, session_id=session_id, identities=identities)
+
+    def _round_of(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
+        """What the round sums that an opening begins; None where that does not follow from what is at hand."""
+        if not broadcast:
+            return None
+        if not opening.broadcast.names(broadcast):
+            raise ProtocolViolation(SERVER_INDEX, f"what opens round {opening.number} is not what it is said to be")
+        if opening.number > self.rounds:
+            return None
+        if self.known_round is not None and opening.number == self.number + 1:
+            return self.known_round.decode_broadcast(broadcast, self.plan.grid)
+        begun = self.facts.first_round
+        return begun.later(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the round is of."""
+        return self.facts.plan
+
+    @property
+    def roster(self) -> Roster:
+        """The plan's roster."""
+        return self.facts.roster
+
+    @property
+    def method(self) -> Method:
+        """The plan's method."""
+        return self.facts.method
+
+    @property
+    def protection(self) -> Protection:
+        """The plan's protection."""
+        return self.facts.protection
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the plan has in all."""
+        return self.facts.rounds
+
+    @property
+    def sum(self) -> SumFacts:
+        """The kind of sum of this round; of the first at the draw, of the last at the end."""
+        return self.facts.kinds[self.facts.kind_of(self.number)]
+
+    @property
+    def round(self) -> Round:
+        """What this round sums. Raises BadInput where that is not known."""
+        if self.known_round is None:
+            raise BadInput(
+                f"what round {self.number} sums follows from the rounds before it",
+                remedy="give their transcripts too, or leave each in its folder beside this one's",
+            )
+        return self.known_round
+
+    @property
+    def number(self) -> int:
+        """Which of the plan's rounds this is, from 1; 0 for the draw before them."""
+        return self.opening.number if self.opening is not None else int(not self.is_draw)
+
+    @property
+    def is_draw(self) -> bool:
+        """Whether this is the draw of the cohorts, not a round."""
+        return bool(self.plan.cohort) and not self.seed
+
+    @property
+    def is_end(self) -> bool:
+        """Whether this is what the last round opens to clients that were not in it: the result."""
+        return self.number > self.rounds
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no round follows this one."""
+        return self.number == self.rounds
+
+    @property
+    def protocol(self) -> Protection:
+        """What the parties of this round do: the draw, or what the plan's protection has them do."""
+        return DRAW if self.is_draw else self.protection
+
+    @property
+    def shows_sum(self) -> bool:
+        """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
+        return not self.is_last or self.method.traits.shows_last_sum
+
+    def cohort(self, number: int) -> tuple[int, ...]:
+        """The clients of a round: those drawn, or all, as in the draw and at the end."""
+        clients, size = self.roster.clients, self.plan.cohort
+        if not size or not 1 <= number <= self.rounds:
+            return clients
+        return cohorts(self.seed, len(clients), size, self.rounds)[number - 1]
+
+    @property
+    def join_seconds(self) -> int:
+        """How long parties may take to come: at first in their own time; in later rounds too where they may leave.
+
+        Where they stay, they take so long to compute before they join.
+        """
+        waits = self.is_draw or (self.number == 1 and not self.seed) or self.protection.speaks_once
+        return self.plan.join_seconds if waits else self.plan.round_seconds
+
+    @property
+    def remedy(self) -> str:
+        """Advise what to do after an aborted session, with the times that may have been too short."""
+        plan = self.plan
+        joining = f"--join-seconds {plan.join_seconds}"
+        if self.join_seconds != plan.join_seconds:
+            joining = f"--round-seconds {plan.round_seconds}"
+        return (
+            "to try again, make a new plan, with new kits, policies and approvals; "
+            f"if members were only late, with more time than {joining} and --step-seconds {plan.step_seconds}"
+        )
