@@ -259,7 +259,7 @@ class Forged(Cheat):
         if body.step != tag_of(Survivors):
             return None
         frame = decode(Frame, self._old[member, body.step])
-        moved = replace(decode(FrameBody, frame.body), plan=body.round_digest)
+        moved = replace(decode(FrameBody, frame.body), round_digest=body.round_digest)
         self.deceived.add(member)
         return encode(replace(frame, body=encode(moved)))
 
