@@ -10,7 +10,7 @@ from pathlib import Path
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.plan_facts.timing import longest_round
-from secagg.protection.draw import Draw, Drawn
+from secagg.protection.draw import SHOWN_DRAW, Draw
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
@@ -84,7 +84,7 @@ async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable
     deadline = clock() + longest_round(drawing.plan)
     while clock() < deadline:
         try:
-            if data := await server.fetch(drawing.plan.digest, tag_of(Drawn), 0.0):
+            if data := await server.fetch(drawing.plan.digest, SHOWN_DRAW, 0.0):
                 return drawing.drawn(decode(Draw, data))
         except (MalformedMessage, ProtocolViolation) as error:
             problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)

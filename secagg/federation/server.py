@@ -13,7 +13,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.plan_facts.facts import may_return
 from secagg.plan_facts.timing import patience
-from secagg.protection.draw import Drawn
+from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening, session_folder
@@ -121,7 +121,7 @@ class FederationServer:
         self._note_call(member)
         if step == tag_of(Return):
             return self._show_return(member, round_digest)
-        if step == tag_of(Drawn):
+        if step == SHOWN_DRAW:
             return self._show_draw(member, round_digest)
         frame = await self._find(round_digest).fetch(member, round_digest, step, patience)
         self._note_call(member)  # it may have waited since the step before

@@ -31,6 +31,8 @@ from secagg.protection.messages import Digest, Outcome, Return, UploadHeader
 from secagg.wire import message
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
+SHOWN_DRAW = "Drawn"
+"""The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
