@@ -31,8 +31,6 @@ from secagg.protection.messages import Digest, Outcome, Return, UploadHeader
 from secagg.wire import message
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
-SHOWN_DRAW = "Drawn"
-"""The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
@@ -184,6 +182,10 @@ class Drawn:
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Raise MalformedMessage: a draw has no sum."""
         raise MalformedMessage("Draw", "a draw opens nothing")
+
+
+SHOWN_DRAW = Drawn.__name__
+"""The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 
 
 def check_draw(context: SessionContext, draw: Draw) -> bytes:
