@@ -184,9 +184,9 @@ class _Trial:
         batches = self._batches(every) if in_pairs else [every]
         singles = [self._flat(np.array([row])) for row in every]
         sums = [self._flat(rows) for rows in batches]
-        parts = {Unit.RECORD: singles, Unit.SILO: [*singles, *sums]}
+        parts = {Unit.RECORD: singles, Unit.CLIENT: [*singles, *sums]}
         self._check_bounds(parts[self.kind.per])
-        self._check_census(parts[Unit.SILO])
+        self._check_census(parts[Unit.CLIENT])
         if self.kind.is_additive:
             self._check_additive(singles, batches, sums)
         if self.kind.is_additive and in_pairs:

@@ -113,7 +113,7 @@ class Gated(SimpleMethod):
             blocks=(Block("census", self._shape(classes), bound=1, kind=Kind.CENSUS),),
             sensitivities=tuple(CensusSensitivity(unit, each, cells) for unit in Unit for each in Adjacency),
             shares="equal",
-            per=Unit.SILO,
+            per=Unit.CLIENT,
             budget=CENSUS_SHARE,
             is_additive=False,
         )

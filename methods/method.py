@@ -12,7 +12,7 @@ from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, parse_safetensors
 from secagg.heads.linear import WeightKind
-from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_client, of_record
 
 DOMAINS = "domains"
 """Name of the parameter that lists the domains of a method which tells them apart, joined by "+"."""
@@ -68,7 +68,7 @@ class ZeroSums:
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
 
-    `per` says of whom the blocks' bounds speak: of one record, or of a client's whole contribution (Unit.SILO).
+    `per` says of whom the blocks' bounds speak: of one record, or of a client's whole contribution (Unit.CLIENT).
     `sensitivities` are stated for the units and adjacencies that the method knows; `sensitivity` derives the others.
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
@@ -108,7 +108,7 @@ class SumSpec:
         """Return how far one unit moves the sum, a client having at most `max_records` records.
 
         As stated; otherwise by the lengths stated for the unit under another adjacency, block by block; otherwise a
-        client as far as its records do one after the other (`of_silo`), and a record as far as replacing all of its
+        client as far as its records do one after the other (`of_client`), and a record as far as replacing all of its
         client's contribution (`of_record`). Raises BadInput for a sum that states none.
         """
         if not self.sensitivities:
@@ -121,7 +121,7 @@ class SumSpec:
         blockwise = BlockwiseSensitivity(known.unit, adjacency, known.blocks)
         if same:
             return blockwise
-        return of_silo(blockwise, max_records) if unit is Unit.SILO else of_record(blockwise)
+        return of_client(blockwise, max_records) if unit is Unit.CLIENT else of_record(blockwise)
 
     @property
     def is_about_records(self) -> bool:
@@ -172,7 +172,7 @@ def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Se
         BlockSensitivity(block.name, lengths[block.name], block.size, scalable=block.kind is Kind.COUNTS)
         for block in blocks
     )
-    return tuple(BlockwiseSensitivity(Unit.SILO, each, parts) for each in Adjacency)
+    return tuple(BlockwiseSensitivity(Unit.CLIENT, each, parts) for each in Adjacency)
 
 
 @dataclass(frozen=True)

@@ -291,7 +291,7 @@ class LocalProjection(SimpleMethod, ABC):
         if not self.cap:
             return (spec,)
         moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})
-        return (replace(spec, sensitivities=moved, per=Unit.SILO, refusal=""),)
+        return (replace(spec, sensitivities=moved, per=Unit.CLIENT, refusal=""),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The first round over records of this dimension."""

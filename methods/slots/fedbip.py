@@ -68,7 +68,7 @@ class ConceptSums:
             blocks=blocks,
             sensitivities=clipped(blocks, lengths),
             shares="equal",
-            per=Unit.SILO,
+            per=Unit.CLIENT,
             budget=budget,
             is_additive=False,
             effort=Effort(epochs=self.training.epochs, parameters=sum(rows.values()) * self.width),

@@ -170,7 +170,9 @@ class ClientUpdate(ABC):
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        spec = SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
+        spec = SumSpec(
+            tuple(blocks), moved, shares, per=Unit.CLIENT, times=rounds, is_additive=False, effort=self.effort
+        )
         return spec if self.private is None else _noised_in_steps(spec, self.private, self.effort.parameters)
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:

@@ -72,7 +72,10 @@ class PlannedNoise:
 @message("Plan")
 @dataclass(frozen=True)
 class Plan:
-    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
+    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto.
+
+    Raises BadInput for an unknown choice.
+    """
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
@@ -94,7 +97,7 @@ class Plan:
     protection: Annotated[str, Text(1, 40)]
     colluders: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     dropouts: Annotated[int, Range(0, MAX_CLIENTS - 1)]
-    minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
+    min_clients_in_sum: Annotated[int, Range(1, MAX_CLIENTS)]
     epsilon: Annotated[float, Range(SMALLEST_EPSILON, math.inf)]
     delta: Annotated[float, Range(0.0, 0.5)]
     adjacency: Annotated[Adjacency | Literal[""], Text(0, 20)]

@@ -23,8 +23,7 @@ def data_set(data_name: str) -> str:
     """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
 
     However it is spelt: compatible characters are one (NFKC, case folding, NFKC again: Unicode, section 3.13), spaces
-    too, and what shows nothing does not count. "" where nothing is left, as no policy calls its data today
-    (`check_data_name`), while ledgers may hold rows that older ones wrote.
+    too, and what shows nothing does not count. "" where nothing is left: `check_data_name` refuses such a name.
     """
     shown = "".join(each for each in data_name if is_printable(each) or each.isspace())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
@@ -85,7 +84,7 @@ MEANING = {
     "rests on the word of every client and of the server or helpers",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
-    "minimum_cohort": "fewest clients whose sum may be opened",
+    "min_clients_in_sum": "fewest clients whose sum may be opened",
     "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
     "minimum_colluders": "fewest colluding clients that the plan must withstand",
     "max_upload_mib": "largest vector that may leave, in MiB",
@@ -96,7 +95,7 @@ MEANING = {
     "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
     "max_epsilon_total": "most that all plans about the data may cost together",
     "max_delta": "largest delta, of one plan and of the total",
-    "units": "whom epsilon may protect: a record, or a silo with all of its records",
+    "units": "whom epsilon may protect: a record, or a client with all of its records",
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
@@ -136,7 +135,7 @@ class Policy:
     methods: tuple[str, ...] = ("fedcgs",)
     protections: tuple[str, ...] = ("masked",)
     results: tuple[str, ...] = ("server", "members")
-    minimum_cohort: int = 3
+    min_clients_in_sum: int = 3
     minimum_honest: int = 2
     minimum_colluders: int = 1
     max_upload_mib: int = 256
@@ -147,7 +146,7 @@ class Policy:
     max_epsilon: float = 1.0
     max_epsilon_total: float = 1.0
     max_delta: float = 1e-5
-    units: tuple[str, ...] = ("record", "silo")
+    units: tuple[str, ...] = ("record", "client")
     adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False
@@ -188,8 +187,8 @@ class Policy:
             f"methods: {plan.method}": plan.method in self.methods,
             f"protections: {plan.protection}": plan.protection in self.protections,
             f"results: the head would go to {plan.result}": plan.result in self.results,
-            f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened, fewer than "
-            f"{self.minimum_cohort}": survivors >= self.minimum_cohort,
+            f"min_clients_in_sum: the sum of {survivors} of {clients} clients could be opened, fewer than "
+            f"{self.min_clients_in_sum}": survivors >= self.min_clients_in_sum,
             f"minimum_honest: {honest} honest clients could be alone in the sum, fewer than "
             f"{self.minimum_honest}": honest >= self.minimum_honest,
             f"minimum_colluders: the plan withstands {plan.colluders}, fewer than "

@@ -159,7 +159,7 @@ def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> 
     """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
-    own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
+    own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.round_digest), folders[-1])
     if outcome.head:
         write_card(folders[-1], card_of(setup, outcome.head_sha256.hex(), outcome.members))
     vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))

@@ -233,7 +233,7 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
         policy = replace(
             policy_accepting(plan, f"digits of {name}"),
             protections=(plan.protection,),  # "none" too: these are public records
-            minimum_cohort=min(3, len(rows)),
+            min_clients_in_sum=min(3, len(rows)),
             minimum_colluders=plan.colluders,
             refinement_without_noise=True,
         )

@@ -10,8 +10,7 @@ import typer
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.transport.joining import Joined, join
-from secagg.transport.kit import Opened, read_kit
+from secagg.transport.kit import Joined, Opened, join, read_kit
 
 _FOLDERS = "--state {home}/state --tls {home}/tls"
 _COMMANDS = {

@@ -17,8 +17,8 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.ledger.spending import Cost, Release, in_force, settles, total_epsilon
-from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
+from secagg.ledger.spending import Cost, Release, counted_rows, settles, total_epsilon
+from secagg.privacy import Adjacency, GaussianCost, TrainingCost, Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
@@ -59,7 +59,7 @@ def show(
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals(in_force([entry.release for entry in own]), delta)
+        totals = _totals(counted_rows([entry.release for entry in own]), delta)
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
         if (asked := budgets.pop(name, None)) is not None:
@@ -133,7 +133,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _costs(release: Release) -> list[dict[str, Any]]:
-    """Each cost, for its unit and adjacency: parameters of the mechanism, or ρ at every order."""
+    """Each cost, for its unit and adjacency: parameters of the mechanism."""
     return [{"unit": each.unit, "adjacency": each.adjacency} | _parameters(each.cost) for each in release.spent]
 
 
@@ -143,8 +143,6 @@ def _parameters(cost: Cost) -> dict[str, Any]:
             return {"squared_mu": squared_mu, "gap": gap}
         case TrainingCost(steps, squared_mu, gap):
             return asdict(steps) | {"squared_mu": squared_mu, "gap": gap}
-        case RdpCurve(values):
-            return {"curve": values}
 
 
 def _number(epsilon: float) -> float | str:

@@ -73,7 +73,7 @@ ValidateOption = typer.Option("--validate", hidden=True, callback=_refuse_valida
 
 
 @app.command("new")
-@with_settings("pipeline", minimum_cohort=3)
+@with_settings("pipeline", min_clients_in_sum=3)
 def new(
     context: typer.Context,
     roster: RosterOption,

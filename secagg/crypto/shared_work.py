@@ -38,7 +38,7 @@ def shared_work() -> Iterator[None]:
 
 
 def once(key: Hashable, compute: Callable[[], T]) -> T:
-    """Return the result of `compute`, which must depend on the key alone. What it raises is raised, and not remembered."""
+    """Return the result of `compute`, which must depend on the key alone. Its errors are raised, and not remembered."""
     done = _DONE.get()
     if done is None:
         return compute()

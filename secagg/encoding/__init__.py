@@ -1,11 +1,9 @@
 """Records as integers on a public grid, their exact sums, and blocks of them as residues of a ring that cannot wrap."""
 
-from secagg.encoding.capacity import LARGEST_RING, Capacity
 from secagg.encoding.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest
-from secagg.encoding.moments import accumulate, cell_sums, full_matrix
-from secagg.encoding.plausibility import sanity_failures
-from secagg.encoding.ring import Residues, Ring
+from secagg.encoding.moments import accumulate, cell_sums, full_matrix, sanity_failures
+from secagg.encoding.ring import LARGEST_RING, Capacity, Residues, Ring
 
 __all__ = [
     "LARGEST_RING",

@@ -63,7 +63,7 @@ class Checkpoint:
         setup = first
         for opening, broadcast in self.openings:
             if opening.number == setup.number + 1:
-                setup = setup.following(replace(opening, previous=setup.context.plan), broadcast)
+                setup = setup.following(replace(opening, previous=setup.context.round_digest), broadcast)
             else:
                 setup = setup.at(opening, broadcast)
         return setup

@@ -85,7 +85,7 @@ def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> f
     keys = {member.name: SigningKey.generate(OperatingSystem()) for member in members}
     few = Roster.of(roster.consortium, [replace(member, identity=keys[member.name].public) for member in members])
     gate = min(choices.class_gate, measured)
-    fewer = replace(choices, colluders=0, dropouts=0, minimum_cohort=1, class_gate=gate, cohort=0)
+    fewer = replace(choices, colluders=0, dropouts=0, min_clients_in_sum=1, class_gate=gate, cohort=0)
     setup = RoundSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
     vector = np.zeros(setup.sum.layout.length, dtype=np.int64)
     identities = {index: keys[member.name] for index, member in enumerate(few.members)}

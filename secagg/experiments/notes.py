@@ -78,7 +78,7 @@ def _of_delta(run: SimulationResult, records: int) -> list[str]:
     settings = run.settings
     if math.isinf(settings.epsilon) or settings.delta is None:
         return []
-    units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
+    units, name = (run.clients, "clients") if settings.unit == Unit.CLIENT else (records, "records")
     return list(filter(None, [weak_delta(settings.delta, units, name)]))
 
 

@@ -24,7 +24,7 @@ from secagg.protection import Delivery, LocalParty, Protection, SessionContext, 
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import RoundSetup, opening_noise_of
-from secagg.wire import decode, encode
+from secagg.wire import decode, encode, tag_of
 
 MOST_HELD = 64 << 20
 """Bytes of uploads that are kept in memory: files cost more than packing and adding up short vectors."""
@@ -141,7 +141,7 @@ class InMemorySession:
             if self._drops_out_at(index, type(message)):
                 self.leave(index)
         said, self.outbox = self.outbox, {}
-        with self.measured.server(self.server.awaits.__name__):
+        with self.measured.server(tag_of(self.server.awaits)):
             for index, message in sorted(said.items()):
                 if index in self.server.expected and index not in without:
                     self.deliver(index, message)
@@ -157,7 +157,7 @@ class InMemorySession:
 
     def close(self) -> None:
         """The server ends its step, and adds up where the sum is to be declared."""
-        with self.measured.server(self.server.awaits.__name__):
+        with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):
                 for member in following.vectors:
@@ -207,7 +207,7 @@ class InMemorySession:
         return index in self.context.identities
 
     def _drops_out_at(self, index: int, step: type) -> bool:
-        return self.dropouts.get(index) == step.__name__
+        return self.dropouts.get(index) == tag_of(step)
 
     def _charge(self, index: int, size: int) -> None:
         if self._is_client(index):
@@ -254,7 +254,7 @@ class InMemorySession:
         """A second party takes a client's part and gives its receipt; False where the client vanishes then."""
         me, data = self.parties[part.receiver], encode(message)
         self._charge(member, len(data) + part.size)
-        with self.measured.server(type(message).__name__):
+        with self.measured.server(tag_of(type(message))):
             taking = self.states[part.receiver]
             taking = taking.accept(self.context, me, decode(type(message), data), self._part(member, part))
             receipt = taking.receipt(self.context, me, member)

@@ -112,7 +112,7 @@ def _set_up(
     records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
     if max(sizes) > records:
         raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
-    if settings.max_records is None and settings.unit == Unit.SILO:
+    if settings.max_records is None and settings.unit == Unit.CLIENT:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     clients = settings.cohort or len(sizes)
     dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))

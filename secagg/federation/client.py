@@ -91,7 +91,7 @@ class FederationClient:
                 return rounds.done
             if rounds.done:
                 erase_state(session_folder(self.state, rounds.done[-1][0]))
-            private = recall_state(session_folder(self.state, setup), setup.context.plan)
+            private = recall_state(session_folder(self.state, setup), setup.context.round_digest)
             rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, rounds.done)
         return rounds.done
@@ -152,7 +152,7 @@ class FederationClient:
 
     def _count_uploads(self, sessions: Sequence[RoundSetup]) -> int:
         """In how many of them a vector may have left."""
-        return sum(self.ledger.has_uploaded(each.context.plan) for each in sessions)
+        return sum(self.ledger.has_uploaded(each.context.round_digest) for each in sessions)
 
     def _settle(self, seen: Sequence[RoundSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
@@ -161,9 +161,9 @@ class FederationClient:
         Return whether the ledger says so now.
         """
         *before, ended = seen
-        if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.plan):
+        if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.round_digest):
             return False
-        sums = len(before) + self.ledger.has_uploaded(ended.context.plan)
+        sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)
         came_to = release_until(self.setup.facts, self.policy.data_name, sums)
         if came_to is not None:
             self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
@@ -188,11 +188,11 @@ class FederationClient:
 
     def _journal(self, setup: RoundSetup) -> Journal:
         """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
-        folder, context = session_folder(self.state, setup), setup.context.plan
+        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
         note_plan(self.state, setup.plan)
         journal = Journal(folder / FILE_NAME)
         try:
-            if journal.was_empty and self.ledger.has_uploaded(context):
+            if journal.was_empty and self.ledger.has_uploaded(round_digest):
                 raise BadInput(
                     f"a vector for this session may have left already, but its folder {folder} is gone",
                     remedy="taking part again would release the data once more: bring the folder back, or stay out",
@@ -241,10 +241,10 @@ class _RoundContributor:
 
     def before_upload(self) -> None:
         """Write down what the round leaves to this member, charge the ledger, and note both."""
-        client, context = self.client, self.setup.context.plan
-        keep_state(self.folder, self._prepared.state, context, client.me.randomness)
+        client, round_digest = self.client, self.setup.context.round_digest
+        keep_state(self.folder, self._prepared.state, round_digest, client.me.randomness)
         entry = client.ledger.record(client.release, client.policy.budget, datetime.datetime.now(datetime.UTC))
-        client.ledger.begin_upload(context)
+        client.ledger.begin_upload(round_digest)
         self.journal.append("ledger", entry.digest)
 
     @cached_property

@@ -211,7 +211,7 @@ class Client:
             self.records = read_records(agreed, source, backbone, progress)
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
         self._link = Link(self.credentials, server, patience(self.setup.plan))
-        known = ledger.has_uploaded(self.setup.context.plan)
+        known = ledger.has_uploaded(self.setup.context.round_digest)
         meet = partial(
             _meet, self._link, partial(greet, self.credentials, server, wait), None if known else agreed.digest
         )

@@ -19,6 +19,7 @@ from secagg.session.attachments import drop_openings, read_opening, session_fold
 from secagg.session.rounds import opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
+from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
@@ -68,7 +69,7 @@ class FederationSecond:
             session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
-                self._uploads[setup.context.plan] = uploads
+                self._uploads[setup.context.round_digest] = uploads
                 session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
                 await self.greet()
@@ -79,22 +80,22 @@ class FederationSecond:
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a client's share to the session that its frame names."""
-        session = peek(frame).plan
-        if session not in self._uploads:
+        round_digest = peek(frame).round_digest
+        if round_digest not in self._uploads:
             raise NotNow("this aggregator does not take uploads of this session yet")
-        return await self._uploads[session].upload(member, frame, parts)
+        return await self._uploads[round_digest].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """An aggregator takes uploads alone. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """An aggregator has nothing to read. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
-        if step == Return.__name__ and may_return(self.setup.facts) and member in self.setup.context.clients:
+        if step == tag_of(Return) and may_return(self.setup.facts) and member in self.setup.context.clients:
             self._rounds.knock(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

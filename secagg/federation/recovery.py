@@ -109,7 +109,7 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
     rows = [_enter(ledger, release) for release in releases]
     for setup in filter(None, setups.values()):
-        ledger.begin_upload(setup.context.plan)
+        ledger.begin_upload(setup.context.round_digest)
     return rows, proven is not None
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.plan_facts.timing import longest_round
-from secagg.protection.draw import Draw, Drawn
+from secagg.protection.draw import SHOWN_DRAW, Draw
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
 from secagg.session.receive_signed import Hearing
 from secagg.session.rejoin import follow_return
 from secagg.session.transcripts import next_return
-from secagg.wire import decode
+from secagg.wire import decode, tag_of
 
 KNOCK_SECONDS = 0.5
 HEARD_SECONDS = 2.0
@@ -84,7 +84,7 @@ async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable
     deadline = clock() + longest_round(drawing.plan)
     while clock() < deadline:
         try:
-            if data := await server.fetch(drawing.plan.digest, Drawn.__name__, 0.0):
+            if data := await server.fetch(drawing.plan.digest, SHOWN_DRAW, 0.0):
                 return drawing.drawn(decode(Draw, data))
         except (MalformedMessage, ProtocolViolation) as error:
             problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)
@@ -99,8 +99,8 @@ async def _knock(first: RoundSetup, server: Connection, others: Iterable[Connect
     for other in others:
         with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
             async with asyncio.timeout(HEARD_SECONDS):
-                await other.fetch(first.plan.digest, Return.__name__, 0.0)
-    return await server.fetch(first.plan.digest, Return.__name__, 0.0)
+                await other.fetch(first.plan.digest, tag_of(Return), 0.0)
+    return await server.fetch(first.plan.digest, tag_of(Return), 0.0)
 
 
 def _say_once(said: str, before: str, progress: Callable[[str], None]) -> str:

@@ -13,7 +13,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.plan_facts.facts import may_return
 from secagg.plan_facts.timing import patience
-from secagg.protection.draw import Drawn
+from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening, session_folder
@@ -22,7 +22,7 @@ from secagg.session.rejoin import show_end
 from secagg.session.rounds import end_after, opening_after
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
-from secagg.wire import encode
+from secagg.wire import encode, tag_of
 
 
 @dataclass(frozen=True)
@@ -109,32 +109,32 @@ class FederationServer:
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Hand a frame to the session that it names."""
         self._note_call(member)
-        return await self._find(peek(frame).plan).submit(member, frame)
+        return await self._find(peek(frame).round_digest).submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a vector to the session that its frame names."""
         self._note_call(member)
-        return await self._find(peek(frame).plan).upload(member, frame, parts)
+        return await self._find(peek(frame).round_digest).upload(member, frame, parts)
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
         self._note_call(member)
-        if step == Return.__name__:
-            return self._show_return(member, plan)
-        if step == Drawn.__name__:
-            return self._show_draw(member, plan)
-        frame = await self._find(plan).fetch(member, plan, step, patience)
+        if step == tag_of(Return):
+            return self._show_return(member, round_digest)
+        if step == SHOWN_DRAW:
+            return self._show_draw(member, round_digest)
+        frame = await self._find(round_digest).fetch(member, round_digest, step, patience)
         self._note_call(member)  # it may have waited since the step before
         return frame
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
         last = self.stages[-1]
         end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
-        if end is not None and plan == end.context and digest == end.broadcast.digest:
+        if end is not None and round_digest == end.round_digest and digest == end.broadcast.digest:
             self._reading.add(member)
             return last.folder / HEAD_FILE
-        return self._find(plan).read(member, digest)
+        return self._find(round_digest).read(member, digest)
 
     def close(self) -> None:
         """Close the transcripts."""
@@ -149,18 +149,18 @@ class FederationServer:
         """Note that a member is connected, in the session that is open now."""
         self.stages[-1].session.note_call(member)
 
-    def _find(self, plan: bytes) -> ServerSession:
-        if not plan:
+    def _find(self, round_digest: bytes) -> ServerSession:
+        if not round_digest:
             raise MalformedMessage("request", "it names no session")
-        if plan not in self._stages:
-            raise OtherPlan(self.stages[-1].setup.plan.digest, plan)
-        return self._stages[plan].session
+        if round_digest not in self._stages:
+            raise OtherPlan(self.stages[-1].setup.plan.digest, round_digest)
+        return self._stages[round_digest].session
 
-    def _show_return(self, member: int, plan: bytes) -> bytes | None:
+    def _show_return(self, member: int, round_digest: bytes) -> bytes | None:
         """What a client that was away needs to join the round that is open; it is waited for from now on."""
         first = self.stages[0].setup
-        if plan != first.context.plan:
-            raise OtherPlan(first.plan.digest, plan)
+        if round_digest != first.context.round_digest:
+            raise OtherPlan(first.plan.digest, round_digest)
         if not may_return(first.facts) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
         self._rounds.knock(member)
@@ -175,11 +175,11 @@ class FederationServer:
                 self._handed.set()
         return None if shown is None else encode(shown)
 
-    def _show_draw(self, member: int, plan: bytes) -> bytes | None:
+    def _show_draw(self, member: int, round_digest: bytes) -> bytes | None:
         """What a client needs to know of the draw that came too late for it; None as long as there is none."""
         stage = self.stages[0]
-        if plan != stage.setup.context.plan:
-            raise OtherPlan(stage.setup.plan.digest, plan)
+        if round_digest != stage.setup.context.round_digest:
+            raise OtherPlan(stage.setup.plan.digest, round_digest)
         if not stage.setup.is_draw or member not in stage.setup.context.clients:
             raise ProtocolViolation(member, "asks for a draw that is none of its own")
         return None if stage.session.draw is None else encode(stage.session.draw)
@@ -214,5 +214,5 @@ class FederationServer:
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
         session = ServerSession(setup, self._identity, folder, journal, self._rounds.gone)
         drop_openings(self._state, self._rounds.done)
-        stage = self._stages[setup.context.plan] = Stage(setup, folder, session)
+        stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
         return stage

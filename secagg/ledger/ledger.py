@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from secagg.agreement.policy import Budget
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
@@ -30,17 +28,17 @@ from secagg.ledger.spending import (
     Release,
     Spent,
     account_of,
-    came_to,
     refuse_overspending,
+    settled_by,
     settles,
 )
-from secagg.privacy import Adjacency, GaussianCost, RdpCurve, SampledSteps, TrainingCost, Unit
+from secagg.privacy import Adjacency, GaussianCost, SampledSteps, TrainingCost, Unit
 from secagg.system.files import open_private
 
 FILE_NAME = "ledger.sqlite"
 SCHEMA_VERSION = 6
-CARRIED_OVER = (3, 4, 5)
-"""The older versions whose ledgers are read too."""
+APPLICATION_ID = int.from_bytes(b"sagg", "big")
+"""SQLite's mark of the program whose file it is."""
 
 
 def _append_only(table: str, columns: str) -> tuple[str, ...]:
@@ -71,17 +69,17 @@ _SCHEMA = (
     *_UPLOADS,
     *_TIMES,
     f"PRAGMA user_version = {SCHEMA_VERSION}",
+    f"PRAGMA application_id = {APPLICATION_ID}",
 )
 START = bytes(32)
 """The head of an empty chain."""
-GAUSSIAN, TRAINING, CURVE = "gaussian", "training", "curve"
+GAUSSIAN, TRAINING = "gaussian", "training"
 COSTS: Mapping[str, Callable[[bytes], Cost]] = {
     GAUSSIAN: lambda content: GaussianCost(*struct.unpack("<2d", content)),
     TRAINING: lambda content: _training(*struct.unpack("<2dQ2d", content)),
-    CURVE: lambda content: RdpCurve(tuple(np.frombuffer(content, "<f8").tolist())),
 }
-"""How a cost of each kind is read: μ² and gap of Gaussian sums; rate, multiplier and number of steps of training, μ² of
-further releases and gap; ρ at every order, of rows before version 5.
+"""Read a cost of each kind: μ² and gap of Gaussian sums; rate, multiplier and number of steps of training, μ² of
+further releases and gap.
 
 Another mechanism is another kind, with its own parameters as content; the schema stays.
 """
@@ -92,7 +90,7 @@ class Entry:
     """One row: its number, counted from 1 over the whole ledger, and the head of the chain after it, 32 bytes.
 
     `at` is when it was written (UTC, to the second), by this machine's clock and for people alone: no head covers it.
-    None for rows of schema 5 and before, and those that were recovered.
+    None for rows that were recovered.
     """
 
     number: int
@@ -110,8 +108,8 @@ class Ledger:
     """The releases of all data sets of one client.
 
     Data names are paths: what was spent on `heart` counts for `heart/v2` and the other way round, under every spelling
-    (`policy.data_set`), also one that only an older ledger took. Every method verifies its whole chain first. A
-    ledger that was put back to an older copy in one piece cannot tell; the heads in the transcripts can.
+    (`secagg.agreement.policy.data_set`). Every method verifies its whole chain first. A full rollback is not detectable
+    from the ledger alone, only by comparing its head with those in the transcripts.
     """
 
     def __init__(self, folder: Path, *, create: bool = True) -> None:
@@ -126,42 +124,21 @@ class Ledger:
         if create:
             self._create()
         # Two that begin to read cannot both go on to write: who may have to, says so first.
-        writes = create or self._version() in CARRIED_OVER
-        with self._connection("BEGIN IMMEDIATE" if writes else "BEGIN", "rwc" if create else "rw") as connection:
-            version = _version(connection)
+        with self._connection("BEGIN IMMEDIATE" if create else "BEGIN", "rwc" if create else "rw") as connection:
+            version = _pragma(connection, "user_version")
             if create and not version and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _SCHEMA:
                     connection.execute(statement)
-            elif version in CARRIED_OVER:
-                self._carry_over(connection, version)
             elif version != SCHEMA_VERSION:
                 raise BadInput(
                     f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
                     remedy="use the program that wrote it; moving the file away forgets what was released",
                 )
-
-    def _version(self) -> int:
-        with self._connection("BEGIN") as connection:
-            return _version(connection)
-
-    def _carry_over(self, connection: sqlite3.Connection, version: int) -> None:
-        """Give every curve its kind, and chain the uploads of version 3, which had them unchained; heads stay.
-
-        Before version 6 nobody noted when a row was written.
-        """
-        for statement in (*_TIMES, *(_COSTS if version < 5 else ())):
-            connection.execute(statement)
-        if version < 5:
-            curves = "SELECT number, unit, adjacency, ?, curve FROM curves ORDER BY rowid"
-            connection.execute(f"INSERT INTO costs {curves}", (CURVE,))
-            connection.execute("DROP TABLE curves")
-        if version == 3:
-            contexts = [context for (context,) in connection.execute("SELECT context FROM uploads ORDER BY rowid")]
-            for statement in ("DROP TABLE uploads", *_UPLOADS):
-                connection.execute(statement)
-            for context in contexts:
-                self._add_upload(connection, context)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif (found := _pragma(connection, "application_id")) != APPLICATION_ID:
+                raise BadInput(
+                    f"{self._path} is not a ledger of this program (application_id {found}, not {APPLICATION_ID})",
+                    remedy="use the program that wrote it; moving the file away forgets what was released",
+                )
 
     def _create(self) -> None:
         """Make the file, for its owner alone; sqlite gives its own files the same mode."""
@@ -198,7 +175,7 @@ class Ledger:
         with self._connection("BEGIN IMMEDIATE") as connection:
             entries = self._entries(connection)
             refuse_overspending([entry.release for entry in entries], release, budget)
-            if came_to([entry.release for entry in entries], release) is not None:
+            if settled_by([entry.release for entry in entries], release) is not None:
                 raise BadInput("this plan has ended, and was charged for what it opened: nothing more of it can leave")
             for entry in entries:
                 if entry.release == release:
@@ -219,17 +196,17 @@ class Ledger:
                 raise BadInput("the ledger has no such plan to settle")
             return _append(connection, entries, part, at)
 
-    def begin_upload(self, context: bytes) -> None:
-        """Write that a vector of the session with this context digest may have left; again changes nothing."""
+    def begin_upload(self, round_digest: bytes) -> None:
+        """Write that a vector of the round with this digest may have left; again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
-            self._add_upload(connection, context)
+            self._add_upload(connection, round_digest)
 
-    def has_uploaded(self, context: bytes) -> bool:
-        """Whether a vector of the session may have left: another one would be another release."""
-        return context in self.uploads()
+    def has_uploaded(self, round_digest: bytes) -> bool:
+        """Whether a vector of the round may have left: another one would be another release."""
+        return round_digest in self.uploads()
 
     def uploads(self) -> tuple[bytes, ...]:
-        """The context digest of every session of which a vector may have left, in order.
+        """The digest of every round of which a vector may have left, in order.
 
         Raises BadInput when a row was changed or is missing.
         """
@@ -237,24 +214,24 @@ class Ledger:
             return tuple(self._uploads(connection))
 
     def _uploads(self, connection: sqlite3.Connection) -> dict[bytes, bytes]:
-        """By context the head of the chain after it, in order."""
+        """By round digest the head of the chain after it, in order."""
         heads: dict[bytes, bytes] = {}
         head = START
         for row in connection.execute("SELECT number, head, context FROM uploads ORDER BY number"):
-            number, context = len(heads) + 1, row[2]
-            head = _upload_head(head, number, context) if isinstance(context, bytes) else b""
+            number, round_digest = len(heads) + 1, row[2]
+            head = _upload_head(head, number, round_digest) if isinstance(round_digest, bytes) else b""
             if row[:2] != (number, head):
                 raise self._broken(number, "uploads")
-            heads[context] = head
+            heads[round_digest] = head
         if len(heads) != _written(connection, "uploads"):
             raise self._broken(len(heads) + 1, "uploads")
         return heads
 
-    def _add_upload(self, connection: sqlite3.Connection, context: bytes) -> None:
+    def _add_upload(self, connection: sqlite3.Connection, round_digest: bytes) -> None:
         heads = self._uploads(connection)
-        if context not in heads:
+        if round_digest not in heads:
             number, previous = len(heads) + 1, next(reversed(heads.values()), START)
-            row = (number, _upload_head(previous, number, context), context)
+            row = (number, _upload_head(previous, number, round_digest), round_digest)
             connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
@@ -310,24 +287,20 @@ class Ledger:
 
 
 def head_after(head: bytes, number: int, release: Release) -> bytes:
-    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1.
-
-    A curve's kind is left out, as versions without kinds had it; no other kind's name is as long as a curve.
-    """
+    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     row = [release.session, release.plan, *(text.encode() for text in texts)]
     for unit, adjacency, kind, content in map(_columns, release.spent):
-        row += [unit.encode(), adjacency.encode(), *([] if kind == CURVE else [kind.encode()]), content]
+        row += [unit.encode(), adjacency.encode(), kind.encode(), content]
     return digest("ledger", head, number.to_bytes(8, "big"), *row)
 
 
-def _upload_head(previous: bytes, number: int, context: bytes) -> bytes:
-    return digest("ledger upload", previous, number.to_bytes(8, "big"), context)
+def _upload_head(previous: bytes, number: int, round_digest: bytes) -> bytes:
+    return digest("ledger upload", previous, number.to_bytes(8, "big"), round_digest)
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    """The version of the schema; 0: there is none yet."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _written(connection: sqlite3.Connection, table: str) -> int:
@@ -363,8 +336,6 @@ def _columns(spent: Spent) -> tuple[str, str, str, bytes]:
         case TrainingCost(SampledSteps(rate, multiplier, steps), squared_mu, gap):
             content = struct.pack("<2dQ2d", rate, multiplier, steps, squared_mu, gap)
             return spent.unit, spent.adjacency, TRAINING, content
-        case RdpCurve(values):
-            return spent.unit, spent.adjacency, CURVE, np.array(values, dtype="<f8").tobytes()
 
 
 def _training(rate: float, multiplier: float, steps: int, squared_mu: float, gap: float) -> TrainingCost:

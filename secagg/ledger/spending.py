@@ -9,7 +9,7 @@ budget must hold as a *filter*: a test, fixed in advance, that stops before the 
   bounded in advance by `LARGEST_GAP`, and the theorem of `secagg.privacy.shares` holds with that.
 - Training inside a member (`TrainingCost`) is no Gaussian release. All is then composed by Rényi at one order, fixed
   with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS
-  2021). It fits fewer Gaussian plans. Rows of ledgers before schema version 5 have curves, and are composed so too.
+  2021). It fits fewer Gaussian plans.
 
 Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened
 choose it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise
@@ -46,7 +46,7 @@ from secagg.privacy.rdp import best_order
 Neighbours = Adjacency | Literal[""]
 """Which data sets ε is about; empty in a plan without noise."""
 Pair = tuple[Unit, Neighbours]
-Cost = GaussianCost | TrainingCost | RdpCurve
+Cost = GaussianCost | TrainingCost
 LARGEST_GAP = 2.0**-40
 """The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
 
@@ -116,8 +116,8 @@ def settles(row: Release, whole: Release) -> bool:
     return row != whole and len(gaussian) == len(costs) == len(row.spent) and fits
 
 
-def in_force(releases: Sequence[Release]) -> list[Release]:
-    """The rows that count: of a plan that was settled the later one."""
+def counted_rows(releases: Sequence[Release]) -> list[Release]:
+    """Return the rows that count: of a settled plan only the later one."""
     counted: list[Release] = []
     for release in releases:
         whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
@@ -128,8 +128,8 @@ def in_force(releases: Sequence[Release]) -> list[Release]:
     return counted
 
 
-def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
-    """The row that settled a plan charged `whole`; None where it was not."""
+def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
+    """Return the row that settled a plan charged `whole`; None where it was not."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
@@ -147,8 +147,7 @@ def total_cost(
     all_gaussian = [cost for cost in known if isinstance(cost, GaussianCost)]
     if gaussian and len(all_gaussian) == len(known):
         return functools.reduce(operator.add, all_gaussian)
-    curves = (cost if isinstance(cost, RdpCurve) else cost.curve() for cost in known)
-    return functools.reduce(operator.add, curves)
+    return functools.reduce(operator.add, (cost.curve() for cost in known))
 
 
 def total_epsilon(
@@ -179,8 +178,8 @@ def total_epsilon(
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """Those about one data set; a row of an older ledger whose name names none counts for every one."""
-    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
+    """The releases about one data set."""
+    return [release for release in releases if data_set(release.data_name) == data_set(data_name)]
 
 
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
@@ -189,9 +188,9 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     One that was settled adds nothing. Raises BadInput when its session is among `releases` with another plan, name or
     cost.
     """
-    together = in_force(same_data(releases, release.data_name))
+    together = counted_rows(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
-    if known and known != [release] and known != [came_to(releases, release)]:
+    if known and known != [release] and known != [settled_by(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
         _refuse_training(release, budget)
@@ -208,7 +207,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """The state of a budget for one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
+    """The state of a budget for one data set: every figure is an ε at `delta`, for one unit and adjacency.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
@@ -232,10 +231,10 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
     range.
     """
-    counted = in_force(same_data(releases, data_name))
+    counted = counted_rows(same_data(releases, data_name))
     others = [each for each in counted if release is None or each.session != release.session]
     if release is not None:
-        release = came_to(releases, release) or release
+        release = settled_by(releases, release) or release
     together = others if release is None else [*others, release]
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]

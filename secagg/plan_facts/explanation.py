@@ -218,7 +218,7 @@ def doubts_of(facts: PlanFacts) -> list[str]:
 def _doubts_of_delta(facts: PlanFacts) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
     plan, clients = facts.plan, len(facts.roster.clients)
-    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least or plan.max_records, "records")
+    units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (plan.at_least or plan.max_records, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 
@@ -256,9 +256,9 @@ def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
     clients, spec, noise = facts.cohort_size, kind.spec, kind.opened_noise(facts.cohort_size)
-    if noise is None or spec.per is not Unit.SILO:
+    if noise is None or spec.per is not Unit.CLIENT:
         return {}
-    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).blocks}
     return {
         block.name: math.sqrt(block.size) * noise[block.name].of_record.sigma / (clients * lengths[block.name])
         for block in spec.blocks
@@ -387,7 +387,7 @@ def _enough(claim: Claim) -> str:
 def _delta(facts: PlanFacts) -> list[tuple[str, str]]:
     """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
     plan, clients = facts.plan, len(facts.roster.clients)
-    units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
+    units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
         return []
     said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"

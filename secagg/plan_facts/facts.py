@@ -58,7 +58,7 @@ class SumFacts:
         layout, noise = layout_of(spec, calibration), 0
         if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
             noise = calibration.largest
-        records = 1 if spec.per is Unit.SILO else plan.max_records
+        records = 1 if spec.per is Unit.CLIENT else plan.max_records
         capacity = Capacity(len(context.clients), records, layout.bound, noise)
         placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)

@@ -97,8 +97,8 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
     seconds = roster.with_role(protection.second_role)
     return protection.context(
         SessionContext(
-            plan=plan.digest,
-            session=plan.session,
+            round_digest=plan.digest,
+            session_id=plan.session,
             roster=plan.roster,
             identities=identities_of(roster, clients),
             names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
@@ -106,7 +106,7 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
             length=0,
             colluders=plan.colluders,
             dropouts=plan.dropouts,
-            minimum_cohort=plan.minimum_cohort,
+            min_clients_in_sum=plan.min_clients_in_sum,
             server=roster.identity(SERVER_INDEX),
             seconds={index: roster.identity(index) for index in seconds},
             security=plan.security,

@@ -105,7 +105,7 @@ class Choices:
     adjacency: Adjacency | None = option(
         None, "Neighbouring data sets: one unit added or removed, or replaced; needed when epsilon is finite."
     )
-    unit: Unit = option(Unit.RECORD, "Whom epsilon protects: one record, or one silo with all of its.")
+    unit: Unit = option(Unit.RECORD, "Whom epsilon protects: one record, or one client with all of its.")
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
@@ -179,7 +179,7 @@ class PlanChoices(Choices):
     dropouts: int | None = option(
         None, "Clients that may drop out; default: a tenth, rounded up, if so many can.", minimum=0
     )
-    minimum_cohort: int = option(1, "Fewest clients whose sum may be opened.", minimum=1)
+    min_clients_in_sum: int = option(1, "Fewest clients whose sum may be opened.", minimum=1)
     join_seconds: int = option(600, "Seconds that the server waits for members to join.", minimum=1)
     step_seconds: int = option(60, "Seconds that the server waits at every later step.", minimum=1)
     round_seconds: int | None = option(
@@ -250,7 +250,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if choices.class_gate else 1),
+        min_clients_in_sum=max(choices.min_clients_in_sum, clients - dropouts if choices.class_gate else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -284,7 +284,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     """
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
-    survivors = max(plan.minimum_cohort, (plan.cohort or len(roster.clients)) - plan.dropouts)
+    survivors = max(plan.min_clients_in_sum, (plan.cohort or len(roster.clients)) - plan.dropouts)
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
         promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
@@ -295,7 +295,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     return replace(
         plan,
         levels=levels,
-        minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
+        min_clients_in_sum=survivors if choices.noise is NoiseFrom.CLIENT else plan.min_clients_in_sum,
         epsilon=float(choices.epsilon),
         delta=float(choices.delta),
         adjacency=choices.adjacency,
@@ -367,13 +367,13 @@ def usual_colluders(clients: int) -> int:
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum of clients allows.
     """
     colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
     usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
-    return colluders, max(0, min(usual, clients - choices.minimum_cohort))
+    return colluders, max(0, min(usual, clients - choices.min_clients_in_sum))
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
@@ -402,7 +402,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
     plan = replace(plan, parameters=canonical_json(method.parameters))
     if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
         return plan
-    return replace(plan, minimum_cohort=max(plan.minimum_cohort, clients - plan.dropouts))
+    return replace(plan, min_clients_in_sum=max(plan.min_clients_in_sum, clients - plan.dropouts))
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
@@ -430,9 +430,9 @@ def refuse_drowned_scores(facts: PlanFacts) -> None:
     clients, spec = len(facts.roster.clients), facts.kinds[0].spec
     noise = facts.kinds[0].opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
-    if noise is None or spec.per is not Unit.SILO or not scores:
+    if noise is None or spec.per is not Unit.CLIENT or not scores:
         return
-    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).blocks}
     losses = scores[0]
     needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
     if clients < needed:

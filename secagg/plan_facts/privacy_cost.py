@@ -13,7 +13,7 @@ from secagg.privacy import Adjacency, PrivacyClaim, Releases, TrainingClaim, Uni
 def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
     """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
 
-    A silo's promise protects each of its records too; a record's says nothing useful of a silo. Training on sampled
+    A client's promise protects each of its records too; a record's says nothing useful of a client. Training on sampled
     records has a cost for one kind of neighbours alone: then one row covers it and the sums.
     """
     claim = facts.claim

@@ -11,7 +11,7 @@ from secagg.privacy.calibration import (
 )
 from secagg.privacy.claim import Claim, PrivacyClaim, TrainingClaim
 from secagg.privacy.rdp import RdpCurve
-from secagg.privacy.releases import Part, Releases, calibrate_releases, of_record, of_silo
+from secagg.privacy.releases import Part, Releases, calibrate_releases, of_client, of_record
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
 from secagg.privacy.sensitivity import (
     Adjacency,
@@ -51,8 +51,8 @@ __all__ = [
     "calibrate_releases",
     "discrete_gaussian",
     "multiplier_for",
+    "of_client",
     "of_record",
-    "of_silo",
     "read_shares",
     "rounded_gaussian",
 ]

@@ -21,9 +21,9 @@ OUTRIGHT = "whoever publishes one of them outright, chosen at random, keeps such
 NEIGHBOURS = {
     (Unit.RECORD, Adjacency.ADD_REMOVE): "whether any one record was among the data or not",
     (Unit.RECORD, Adjacency.REPLACE_ONE): "whether any one record was as it is or any other in its place",
-    (Unit.SILO, Adjacency.ADD_REMOVE): "whether any one client's records were among the data or not",
+    (Unit.CLIENT, Adjacency.ADD_REMOVE): "whether any one client's records were among the data or not",
     (
-        Unit.SILO,
+        Unit.CLIENT,
         Adjacency.REPLACE_ONE,
     ): "whether any one client's records were as they are or any others in their place",
 }

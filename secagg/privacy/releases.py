@@ -108,15 +108,15 @@ def _renoise(calibration: Calibration, sensitivity: Sensitivity) -> Calibration:
     return replace(calibration, sensitivity=sensitivity, blocks=noises)
 
 
-def of_silo(sensitivity: Sensitivity, records: int) -> Sensitivity:
+def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
     """Return the sensitivity for one client's whole contribution of at most `records` records, from one record's.
 
     Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
     """
     if records < 1:
-        raise BadInput(f"a silo of {records} records", remedy="give 1 or more")
+        raise BadInput(f"a client of {records} records", remedy="give 1 or more")
     blocks = tuple(replace(block, l2=records * block.l2) for block in sensitivity.blocks)
-    return BlockwiseSensitivity(Unit.SILO, sensitivity.adjacency, blocks)
+    return BlockwiseSensitivity(Unit.CLIENT, sensitivity.adjacency, blocks)
 
 
 def of_record(sensitivity: Sensitivity) -> Sensitivity:

@@ -23,7 +23,7 @@ class Adjacency(Choice):
     """Which two data sets are neighbours."""
 
     ADD_REMOVE = "add-remove"
-    """One unit is there or contributes zero (dp_accounting: ADD_OR_REMOVE_ONE; for a silo, its data are zeroed out)."""
+    """One unit is there or contributes zero (dp_accounting: ADD_OR_REMOVE_ONE; a client has its data zeroed out)."""
     REPLACE_ONE = "replace-one"
     """One unit is exchanged for another (dp_accounting: REPLACE_ONE)."""
 
@@ -33,7 +33,7 @@ class Unit(Choice):
 
     RECORD = "record"
     """One labelled record."""
-    SILO = "silo"
+    CLIENT = "client"
     """All records of one client: its whole contribution, clipped; its noise stays."""
 
 
@@ -125,7 +125,7 @@ class CensusSensitivity:
         return (BlockSensitivity("census", length, self.classes, scalable=True),)
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return w for a record added or removed, 2w for one replaced, C·w for a silo."""
+        """Return w for a record added or removed, 2w for one replaced, C·w for a client."""
         entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
         return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
 

@@ -23,10 +23,9 @@ from scipy.special import gammaln, logsumexp, xlog1py
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import check_delta, mu_of
-from secagg.privacy.losses import delta_of_steps, epsilon_of_steps
+from secagg.privacy.losses import Steps, delta_of_steps, epsilon_of_steps
 from secagg.privacy.rdp import ALPHA, UP, RdpCurve
 from secagg.privacy.shares import GaussianCost
-from secagg.privacy.step_loss import Steps
 
 SMALLEST_RATE = 1e-9
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 0.01, 1e6

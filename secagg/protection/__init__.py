@@ -25,7 +25,7 @@ __all__ = [
 PROTECTIONS: dict[str, Protection] = {
     each.PROTECTION.name: each.PROTECTION for each in (masking, sharing, encryption, none)
 }
-"""Every protection by its name; a further one is its folder and a place in this line."""
+"""Every protection by its name. CONTRIBUTING.md lists all places of a new one."""
 USUAL = masking.PROTECTION.name
 """The protection of a plan that names none."""
 UNPROTECTED = none.PROTECTION.name

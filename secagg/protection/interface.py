@@ -21,16 +21,20 @@ from secagg.randomness import RandomSource
 
 @dataclass(frozen=True)
 class SessionContext:
-    """The public facts of one session that every party derives from the same plan and roster.
+    """The public facts of one round that every party derives from the same plan and roster.
 
+    `round_digest` (32 bytes) is what every frame, signature and key of the round is bound to: the plan's digest in the
+    first round, the hash of the plan and of all that was opened before in a later one (`RoundOpening.round_digest`),
+    and of the draw's seed too where clients are sampled. `session_id` (32 bytes) is the plan's `session` in the first
+    round and derived from it in later ones; `roster` is the roster's digest.
     `identities` maps each client's index (1…n) to its Ed25519 public key, `names` every party's index to its name.
     `server` is the server's public key, `seconds` maps the index of every second party (aggregators, or the key holder:
     n + 1, …) to its own; both are empty where a protection has no use for them. `largest` is the plan's capacity: the
     largest absolute value of an entry of the sum, noise included; `security` the bits that encryption must have.
     """
 
-    plan: bytes
-    session: bytes
+    round_digest: bytes
+    session_id: bytes
     roster: bytes
     identities: Mapping[int, bytes]
     names: Mapping[int, str]
@@ -38,7 +42,7 @@ class SessionContext:
     length: int
     colluders: int
     dropouts: int
-    minimum_cohort: int
+    min_clients_in_sum: int
     server: bytes = b""
     seconds: Mapping[int, bytes] = field(default_factory=dict)
     largest: int = 0

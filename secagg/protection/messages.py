@@ -93,10 +93,10 @@ class Outcome:
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """The history that opens round `number` of a plan: the sum of the round before, and what the server told of this one.
+    """The opening of round `number` of a plan: the sum of the round before, and the broadcast that the server sent.
 
-    `previous` is the context of the session before (the plan's digest before the second round, `context` before later
-    ones), and so binds all that led to it.
+    `previous` is the round digest of the round before (the plan's digest before the second round), and so binds all
+    that led to it.
     """
 
     number: Annotated[int, Range(2, 65_536)]
@@ -105,8 +105,8 @@ class RoundOpening:
     broadcast: Attachment
 
     @property
-    def context(self) -> bytes:
-        """The digest that stands for plan and history in the session that this opens (`SessionContext.plan`)."""
+    def round_digest(self) -> bytes:
+        """The digest that stands for plan and history in the round that this opens (`SessionContext.round_digest`)."""
         told = self.broadcast.length.to_bytes(8, "big"), self.broadcast.digest
         return digest("round", number(self.number), self.previous, self.aggregate_sha256, *told)
 
@@ -115,7 +115,7 @@ class RoundOpening:
 
         It names the plan (by digest) too: who did not follow the rounds between cannot tell whose `previous` is.
         """
-        return digest("opens", plan, self.context)
+        return digest("opens", plan, self.round_digest)
 
 
 @message("Acknowledgement")

@@ -19,8 +19,8 @@ _ABSENT = bytes(32)
 
 
 def fewest(context: SessionContext) -> int:
-    """All clients but the tolerated dropouts, and never fewer than the minimum cohort."""
-    return max(context.minimum_cohort, len(context.clients) - context.dropouts)
+    """All clients but the tolerated dropouts, and never fewer than the minimum of clients."""
+    return max(context.min_clients_in_sum, len(context.clients) - context.dropouts)
 
 
 def explain(context: SessionContext) -> str:

@@ -1,7 +1,6 @@
 """A protection as a value: its state machines, and every fact that plans, parties and people need.
 
-Whoever asks about a protection asks this value, never its name: a further one is a folder with such a value, and its
-place in the registry (`secagg.protection.PROTECTIONS`).
+All other code asks this value and never the protection's name. What a new one needs is listed in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.protection.interface import Delivery, LocalParty, ServerState, SessionContext, Transition
+from secagg.wire import tag_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Handover:
-    """The way clients hand parts of their uploads to second parties, past the server: a signed upload for a signed receipt.
+    """The way clients hand parts of their uploads to second parties, past the server, against signed receipts.
 
     Once a second party has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
@@ -47,56 +47,72 @@ class Handover:
 
 @dataclass(frozen=True)
 class Protection:
-    """What a plan and its parties need to know of a protection.
-
-    `name` stands in plans and policies. `fewest` is the smallest number of clients whose sum can be opened (BadInput
-    when the plan's clients, colluders and dropouts do not go together); `explain` says why, for people.
-    `begin_server` is the server's first step. `steps` are the messages that a client may vanish before, first to last;
-    a receipt stands for the upload's other parts, once the receiver of the first has given one. `context` adds what the
-    protection itself derives from the session's facts. Where members of the role `second_role` take part, at least
-    `fewest_seconds`, `second` is what they do. `deliveries` says which bytes of an upload go to whom, `handover` how
-    they go to whoever is not the server.
-    `proves` is what a server's transcript proves of the published sum, and on whose word the rest stands, for people.
-    From the first message of the class `reveals` on somebody may know the sum, published or not; `revealed` says why.
-    `hides_vectors`: nobody sees one client's vector alone, so that the shares of noise of all that are in a sum protect
-    each of them. `speaks_once`: a client uploads and may be gone; it comes back for the outcome or not.
-    `check_machine` raises BadInput, with what to install, on a machine that cannot do a member's part.
-
-    For people who choose: `trust` is what must hold for a vector to stay secret, `sum_trust` who beside the clients
-    can add to an opened sum unseen, so that a class gate rests on their word, `visits` when a client is there,
-    `absence` what becomes of one that leaves; `details` are further rows about a plan. `grows_with_clients`: the work
-    of a client does. `most_dropouts` bounds, for clients and colluders, how many may vanish: all but two honest
-    ones, unless said otherwise.
-    """
+    """Everything that plans and parties need to know of a protection: its state machines, its facts and its words."""
 
     name: str
+    """Its name in plans and policies."""
     fewest: Callable[[Any], int]
+    """The smallest number of clients whose sum can be opened. Raises BadInput where the plan's clients, colluders and
+    dropouts do not go together."""
     explain: Callable[[Any], str]
+    """Why `fewest` is what it is, for people."""
+
+    # The state machines.
     client: Script
+    """A client's part."""
     begin_server: Callable[[Any], ServerState]
-    proves: str
-    reveals: type
-    revealed: str
+    """The server's first step."""
     steps: tuple[type, ...]
+    """Messages a client may vanish before, first to last. A receipt stands for the upload's other parts, once the
+    receiver of the first has given one."""
+    reveals: type
+    """From the first message of this class on somebody may know the sum, published or not."""
+    revealed: str
+    """Why somebody may know it, for people."""
+
+    # For people.
+    proves: str
+    """What a server's transcript proves of the published sum, and on whose word the rest stands."""
     trust: str
+    """What must hold for a vector to stay secret."""
     sum_trust: str
+    """Who beside the clients can add to an opened sum unseen: a class gate rests on their word."""
     visits: str
+    """When a client has to be there."""
     absence: str
-    context: Callable[[SessionContext], SessionContext] = lambda context: context
+    """What becomes of a client that leaves."""
+    details: Callable[[Any], list[tuple[str, str]]] = lambda context: []
+    """Further rows about a plan: (heading, text)."""
+
+    # The helpers, where it has any, and the bytes that they get.
     second_role: str = ""
+    """The role of its helpers in the roster; empty without any."""
     fewest_seconds: int = 0
+    """How many helpers it needs at least."""
     second: Script | None = None
+    """A helper's part."""
     deliveries: Callable[[Any], tuple[Delivery, ...]] = lambda context: (
         Delivery(SERVER_INDEX, 0, context.upload_bytes),
     )
+    """Which bytes of an upload go to whom."""
     handover: Handover | None = None
-    details: Callable[[Any], list[tuple[str, str]]] = lambda context: []
+    """How bytes of an upload go to a helper, past the server."""
+
+    # Its facts.
+    context: Callable[[SessionContext], SessionContext] = lambda context: context
+    """Adds what the protection itself derives from the session's facts."""
     most_dropouts: Callable[[int, int], int] = lambda clients, colluders: max(0, clients - colluders - 2)
+    """How many of so many clients, with so many colluders, may vanish: all but two honest ones, unless set."""
     check_machine: Callable[[], None] = lambda: None
+    """Raises BadInput, with the remedy, on a machine that lacks what a member's part needs."""
     hides_vectors: bool = True
+    """Nobody sees one client's vector alone, so that the noise shares of all clients in a sum protect each of them."""
     speaks_once: bool = False
+    """A client uploads and may leave; whether it comes back for the outcome is its own affair."""
     encrypts: bool = False
+    """A key holder decrypts the exact sum, so that aggregators cannot add the noise."""
     grows_with_clients: bool = False
+    """A client's work grows with the number of clients."""
 
     @property
     def second_roles(self) -> dict[str, str]:
@@ -106,7 +122,7 @@ class Protection:
     @property
     def leaving(self) -> tuple[str, ...]:
         """The names of `steps`."""
-        return tuple(step.__name__ for step in self.steps)
+        return tuple(tag_of(step) for step in self.steps)
 
     def usual_dropouts(self, clients: int, colluders: int) -> int:
         """The dropouts to tolerate where a plan states none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.

@@ -23,6 +23,7 @@ from secagg.session.deadline import LOOK_SECONDS, Deadline
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import Staging, read_vector
 from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.aggregator")
 
@@ -59,8 +60,8 @@ class AggregatorWork:
             if record.kind != "sent":
                 continue
             body = peek(record.content)
-            self._is_closed |= body.step == self._handover.closed_by.__name__
-            if body.step == self._handover.receipt.__name__:
+            self._is_closed |= body.step == tag_of(self._handover.closed_by)
+            if body.step == tag_of(self._handover.receipt):
                 self._receipts[body.receiver] = record.content
 
     async def work(self, state: Any) -> Transition:
@@ -78,7 +79,7 @@ class AggregatorWork:
         Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
         have not begun, SessionAborted once they are closed.
         """
-        body = open_frame(frame, self._setup.roster, self._context.plan, member, self._me.member)
+        body = open_frame(frame, self._setup.roster, self._context.round_digest, member, self._me.member)
         upload = payload_of(body, self._handover.upload)
         name, head = self._setup.roster.name(member), chain(body.head, "sent", frame)
         if (known := self._receipts.get(member)) and peek(known).seen == head:
@@ -109,7 +110,7 @@ class AggregatorWork:
 
     def _answer(self, member: int, frame: bytes, receipt: Any) -> bytes:
         seen = chain(peek(frame).head, "sent", frame)
-        body = make_body(self._context.plan, self._me.member, member, self._journal.head, seen, receipt)
+        body = make_body(self._context.round_digest, self._me.member, member, self._journal.head, seen, receipt)
         answer = sign_frame(self._me.identity, body)
         self._journal.append("sent", answer)
         return answer
@@ -121,7 +122,7 @@ class AggregatorWork:
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
         clock = asyncio.get_running_loop().time
-        deadline = Deadline(self._folder, type(state).__name__, self._setup.join_seconds, slack, clock)
+        deadline = Deadline(self._folder, tag_of(type(state)), self._setup.join_seconds, slack, clock)
         while not self._complete.is_set():
             left = deadline.left(self._staging.longest_wait)
             if left <= 0:
@@ -164,5 +165,5 @@ class AggregatorWork:
     def _uploads(self) -> Iterator[tuple[FrameBody, Any, bytes]]:
         """The transcript's frames with uploads, and what they hold."""
         for record in self._journal.records():
-            if record.kind == "received" and (body := peek(record.content)).step == self._handover.upload.__name__:
+            if record.kind == "received" and (body := peek(record.content)).step == tag_of(self._handover.upload):
                 yield body, payload_of(body, self._handover.upload), record.content

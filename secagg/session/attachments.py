@@ -41,9 +41,9 @@ def read_kept(path: Path, attachment: Attachment) -> bytes | None:
     return content if attachment.names(content) else None
 
 
-def folder_name(context: bytes) -> str:
-    """Return what the folder of the session with this context digest is called."""
-    return context.hex()[:16]
+def folder_name(round_digest: bytes) -> str:
+    """Return the name of a round's folder."""
+    return round_digest.hex()[:16]
 
 
 def read_opening(state: Path, opening: RoundOpening | None) -> bytes:
@@ -55,7 +55,7 @@ def read_opening(state: Path, opening: RoundOpening | None) -> bytes:
 
 def opening_file(state: Path, opening: RoundOpening) -> Path:
     """Where a party keeps what opens a round."""
-    return state / folder_name(opening.context) / OPENING_FILE
+    return state / folder_name(opening.round_digest) / OPENING_FILE
 
 
 def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
@@ -84,7 +84,7 @@ def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
 async def read_attached(
     hearing: Hearing, connection: Connection, session: bytes, attachment: Attachment, path: Path
 ) -> None:
-    """Have what the server has named for a session (its context digest) in a file; asks for no byte that is there.
+    """Have what the server has named for a session (its round digest) in a file; asks for no byte that is there.
 
     Bytes that are not the named ones are the server's doing, or of whoever carries them: all is asked again, for as
     long as anything is. Raises ServerAway then, BadInput when the disk refuses.
@@ -113,7 +113,7 @@ async def read_opening_of(hearing: Hearing, connection: Connection, opening: Rou
     """Have what opens a round in its folder, from the server. Raises what `read_attached` raises."""
     file = opening_file(state, opening)
     private_folder(file.parent)
-    await read_attached(hearing, connection, opening.context, opening.broadcast, file)
+    await read_attached(hearing, connection, opening.round_digest, opening.broadcast, file)
 
 
 async def _read_on(connection: Connection, session: bytes, attachment: Attachment, part: Path) -> bool:
@@ -138,7 +138,7 @@ async def _read_on(connection: Connection, session: bytes, attachment: Attachmen
 
 def session_folder(state: Path, setup: RoundSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
-    folder = state / folder_name(setup.context.plan)
+    folder = state / folder_name(setup.context.round_digest)
     try:
         private_folder(folder)
     except OSError as error:

@@ -46,6 +46,7 @@ from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
 from secagg.system.files import write_synced
 from secagg.transcript import Journal, payload_of, peek
+from secagg.wire import tag_of
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
@@ -171,16 +172,16 @@ class MemberSession:
         Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
         ImpossibleSum.
         """
-        setup, session = self._setup, self._context.plan
+        setup, round_digest = self._setup, self._context.round_digest
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._hearing, server, session, outcome.release[0], self._folder / SUM_FILE)
+            await read_attached(self._hearing, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._hearing, server, session, outcome.head[0], self._folder / HEAD_FILE)
+            await read_attached(self._hearing, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
             await read_opening_of(self._hearing, server, opening, state)
@@ -267,7 +268,7 @@ class MemberSession:
             if not isinstance(state, ReceiptState):
                 raise
             with contextlib.suppress(SecaggError):
-                if await connections[SERVER_INDEX].fetch(self._context.plan, Outcome.__name__, 0.0):
+                if await connections[SERVER_INDEX].fetch(self._context.round_digest, tag_of(Outcome), 0.0):
                     return
             raise
 
@@ -296,15 +297,15 @@ class MemberSession:
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
-        if (heard := self._transcript.heard) is not None and heard.step == expected.__name__:
+        if (heard := self._transcript.heard) is not None and heard.step == tag_of(expected):
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
-        self._progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
+        self._progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
         plan = self._setup.plan
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
 
         async def ask() -> bytes:
-            data = await connection.fetch(self._context.plan, expected.__name__, seconds)
+            data = await connection.fetch(self._context.round_digest, tag_of(expected), seconds)
             if not data:
                 raise _NothingYet
             return data
@@ -313,9 +314,9 @@ class MemberSession:
             data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
         except _NothingYet:
             if waits:
-                raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
+                raise NotNow(f"the server did not finish the step {tag_of(expected)} in {seconds:.0f} s") from None
             return None
-        if body.step != Abort.__name__:
+        if body.step != tag_of(Abort):
             payload_of(body, expected)
         self._transcript.received(data)
         return payload_of(body, expected)
@@ -325,7 +326,7 @@ class MemberSession:
         if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
-            data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
+            data = await connection.fetch(self._context.round_digest, tag_of(state.evidence), 0.0)
             evidence = payload_of(self._transcript.open_servers(data), state.evidence)
             self._transcript.received(data)
             if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):

@@ -22,6 +22,7 @@ from secagg.transcript import (
     peek,
     sign_frame,
 )
+from secagg.wire import tag_of
 
 
 class MemberTranscript:
@@ -35,7 +36,7 @@ class MemberTranscript:
         self._setup = setup
         self._me = me
         self._journal = journal
-        self._announcement = announcement.__name__
+        self._announcement = tag_of(announcement)
         self._server_head = NOT_SEEN
         self.heard: FrameBody | None = None
         self.receipts: set[int] = set()
@@ -74,14 +75,14 @@ class MemberTranscript:
     def payloads(self, expected: type) -> list[Any]:
         """All messages of a class that were received."""
         frames = [peek(record.content) for record in self._journal.records() if record.kind == "received"]
-        return [payload_of(each, expected) for each in frames if each.step == expected.__name__]
+        return [payload_of(each, expected) for each in frames if each.step == tag_of(expected)]
 
     def sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
         """One frame for each receiver, as the journal will hold them: one after the other."""
         frames, head = [], self._journal.head
         for receiver in receivers:
             seen = self._server_head if receiver == SERVER_INDEX else NOT_SEEN
-            body = make_body(self._setup.context.plan, self._me.member, receiver, head, seen, payload)
+            body = make_body(self._setup.context.round_digest, self._me.member, receiver, head, seen, payload)
             frames.append(sign_frame(self._me.identity, body))
             head = chain(head, "sent", frames[-1])
         return tuple(frames)
@@ -92,7 +93,7 @@ class MemberTranscript:
 
     def open_servers(self, frame: bytes) -> FrameBody:
         """A frame of the server for this party and session. Raises MalformedMessage or ProtocolViolation."""
-        return open_frame(frame, self._setup.roster, self._setup.context.plan, SERVER_INDEX, self._me.member)
+        return open_frame(frame, self._setup.roster, self._setup.context.round_digest, SERVER_INDEX, self._me.member)
 
     def _take(self, kind: str, content: bytes) -> None:
         if kind == "aborted":
@@ -100,7 +101,7 @@ class MemberTranscript:
         if kind == "sent":
             self.has_sent = True
             self.has_announced |= self.announces(peek(content))
-            if peek(content).step == Acknowledgement.__name__:
+            if peek(content).step == tag_of(Acknowledgement):
                 self.acknowledgement = content
         elif kind == "received" and (sender := peek(content).sender) != SERVER_INDEX:
             self.receipts.add(sender)
@@ -110,10 +111,10 @@ class MemberTranscript:
     def _take_servers(self, body: FrameBody, frame: bytes) -> None:
         self.heard = body
         self._server_head = chain(body.head, "sent", frame)
-        if body.step == Outcome.__name__:
+        if body.step == tag_of(Outcome):
             self.outcome = payload_of(body, Outcome)
-        elif body.step == Receipt.__name__:
+        elif body.step == tag_of(Receipt):
             self.is_countersigned = True
-        elif body.step == Abort.__name__:
+        elif body.step == tag_of(Abort):
             reason = payload_of(body, Abort).reason
             raise SessionAborted(reason) if body.receiver == EVERYONE else LeftBehind(reason)

@@ -107,7 +107,7 @@ def personal_models(
 
 def _opened(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
     noise = setup.sum.opened_noise(len(members))
-    seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
+    seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
     return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 

@@ -22,7 +22,7 @@ from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.system.files import sync_folder
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, peek
-from secagg.wire import decode
+from secagg.wire import decode, tag_of
 
 
 def session_folders(state: Path) -> tuple[Path, ...]:
@@ -103,5 +103,5 @@ def _opens_alone(plan: Plan) -> bool:
 def _is_end(record: Record) -> bool:
     """Whether a record ends its session: no vector is read after it."""
     return record.kind == "aborted" or (
-        record.kind in ("sent", "received") and peek(record.content).step == Outcome.__name__
+        record.kind in ("sent", "received") and peek(record.content).step == tag_of(Outcome)
     )

@@ -11,6 +11,7 @@ from typing import Protocol
 from secagg.errors import MalformedMessage, ProtocolViolation, ServerAway
 from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FrameBody, open_frame
+from secagg.wire import tag_of
 
 _AGAIN_SECONDS = 0.5
 
@@ -31,11 +32,13 @@ class Connection(Protocol):
         """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
         ...
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
         ...
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Have `take` take the bytes start … length − 1 of what has this digest, in order and each once."""
         ...
 
@@ -56,12 +59,12 @@ class Hearing:
         Whatever else `ask` brings (damage, another's frame, one of another session or step) may be the doing of whoever
         carries the bytes, so it is asked again. Raises ServerAway when that is all for `patience` seconds.
         """
-        clock, steps = asyncio.get_running_loop().time, [each.__name__ for each in expected]
+        clock, steps = asyncio.get_running_loop().time, [tag_of(each) for each in expected]
         name, failing_since = self.setup.roster.name(sender), None
         while True:
             answer = await ask()
             try:
-                body = open_frame(answer, self.setup.roster, self.setup.context.plan, sender, self.receiver)
+                body = open_frame(answer, self.setup.roster, self.setup.context.round_digest, sender, self.receiver)
                 if body.step in steps:
                     return answer, body
                 problem = f"sends a {body.step} while {steps[0]} is awaited"

@@ -65,7 +65,7 @@ class RoundSetup:
         known with the `broadcast`, if what this one sums is, or the broadcast tells all.
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it, or is not what opens it.
         """
-        if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
+        if (opening.number, opening.previous) != (self.number + 1, self.context.round_digest):
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
         return self._opened(opening, broadcast)
 
@@ -83,17 +83,17 @@ class RoundSetup:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
         if opening.number > self.rounds + bool(self.seed):
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
-        context = self.context_at(opening.number, opening.context)
+        context = self.context_at(opening.number, opening.round_digest)
         return RoundSetup(
             self.facts, context, self._round_of(opening, broadcast), opening, seed=self.seed, draw=self.draw
         )
 
-    def context_at(self, number: int, bound: bytes) -> SessionContext:
-        """The facts of a round's session, which `bound` binds to all before it."""
-        session = digest("session of a round", self.plan.session, bound)
+    def context_at(self, number: int, round_digest: bytes) -> SessionContext:
+        """The facts of a round, which its digest binds to all before it."""
+        session_id = digest("session of a round", self.plan.session, round_digest)
         identities = identities_of(self.roster, self.cohort(number))
         kind = self.facts.kinds[self.facts.kind_of(number)]
-        return replace(kind.context, plan=bound, session=session, identities=identities)
+        return replace(kind.context, round_digest=round_digest, session_id=session_id, identities=identities)
 
     def _round_of(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
         """What the round sums that an opening begins; None where that does not follow from what is at hand."""

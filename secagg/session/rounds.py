@@ -90,7 +90,7 @@ def opening_after(setup: RoundSetup, how: Ended) -> RoundOpening | None:
     """What an end tells of the next round; None after the last."""
     if how.opens is None:
         return None
-    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.opens)
+    return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
 
 
 def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> RoundSetup | None:
@@ -115,7 +115,7 @@ def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
     """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
-    return RoundOpening(setup.number + 1, setup.context.plan, outcome.aggregate_sha256, outcome.head[0])
+    return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])
 
 
 NOTHING = bytes(32)

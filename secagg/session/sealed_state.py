@@ -16,7 +16,7 @@ from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
 from secagg.randomness import RandomSource
 from secagg.system.files import sync_folder, write_synced
-from secagg.wire import MAX_FRAME_BYTES, Items, Length, decode, encode, message
+from secagg.wire import MAX_FRAME_BYTES, Items, Length, decode, encode, message, tag_of
 
 _NUMBER_BYTES = 8
 
@@ -40,7 +40,7 @@ class Memory:
 
     def __init__(self, folder: Path, states: tuple[type, ...], randomness: RandomSource) -> None:
         self._folder = folder
-        self._states = {state.__name__: state for state in states}
+        self._states = {tag_of(state): state for state in states}
         self._randomness = randomness
         self._state_file = folder / "session.state"
 
@@ -60,7 +60,7 @@ class Memory:
 
     def keep(self, state: Any, frames: tuple[bytes, ...]) -> None:
         """Replace what is remembered, in one step that a crash cannot split. Raises BadInput when the disk refuses."""
-        remembered = encode(Remembered(type(state).__name__, encode(state), frames))
+        remembered = encode(Remembered(tag_of(type(state)), encode(state), frames))
         try:
             number = 1 + max((int(path.stem.removeprefix("session-")) for path in self._key_files()), default=0)
             key, prefix = self._randomness.bytes(32), number.to_bytes(_NUMBER_BYTES, "big")

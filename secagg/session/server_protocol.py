@@ -17,6 +17,7 @@ from secagg.protection.messages import Abort, Acknowledgement, Announcement, Out
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
+from secagg.wire import tag_of
 
 
 class ServerProtocol:
@@ -43,7 +44,7 @@ class ServerProtocol:
     @property
     def awaits(self) -> str:
         """Name of the message that the clients owe now; "Acknowledgement" after the last step."""
-        return Acknowledgement.__name__ if self._step is None else self._step.awaits.__name__
+        return tag_of(Acknowledgement) if self._step is None else tag_of(self._step.awaits)
 
     @property
     def vectors(self) -> VectorState | None:
@@ -81,8 +82,8 @@ class ServerProtocol:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """Names of those who may still answer the present step: neither heard nor gone."""
-        expected = self._step.expected if self._step is not None else self.recipients.get(Outcome.__name__, ())
-        heard = {member for member, step in self._taken if step in (self.awaits, Abort.__name__)}
+        expected = self._step.expected if self._step is not None else self.recipients.get(tag_of(Outcome), ())
+        heard = {member for member, step in self._taken if step in (self.awaits, tag_of(Abort))}
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     @property
@@ -104,7 +105,7 @@ class ServerProtocol:
 
     def open(self, member: int, frame: bytes) -> FrameBody:
         """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
-        body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)
+        body = open_frame(frame, self._setup.roster, self._setup.context.round_digest, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
             raise ProtocolViolation(member, "has seen another transcript than this server's")
         return body
@@ -123,14 +124,14 @@ class ServerProtocol:
             return False
         if body.step in self._past:
             return False
-        if body.step not in (self.awaits, Abort.__name__):
+        if body.step not in (self.awaits, tag_of(Abort)):
             raise ProtocolViolation(member, f"sent {body.step} while {self.awaits} is awaited")
         return True
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
         step = self._step
-        if body.step == Abort.__name__:
+        if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
         elif step is None:
             self._check_acknowledgement(member, payload_of(body, Acknowledgement))
@@ -155,9 +156,9 @@ class ServerProtocol:
         elif record.kind == "sent":
             body = peek(record.content)
             self.sent(chain(body.head, "sent", record.content))
-            if body.step == Outcome.__name__:
+            if body.step == tag_of(Outcome):
                 self.conclude(payload_of(body, Outcome))
-            elif self.sum_to_declare is not None and body.step == self.sum_to_declare.requests.__name__:
+            elif self.sum_to_declare is not None and body.step == tag_of(self.sum_to_declare.requests):
                 self.declare(payload_of(body, self.sum_to_declare.requests))
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ class ServerProtocol:
     def revealed(self) -> str:
         """Why somebody may know the sum by now, published or not; empty before."""
         protection = self._setup.protocol
-        step = protection.reveals.__name__
+        step = tag_of(protection.reveals)
         is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
         return protection.revealed if is_revealed else ""
 
@@ -199,7 +200,7 @@ class ServerProtocol:
     def declare(self, request: Any) -> None:
         """The sum is made: it is shown to the party that can open it. Raises ProtocolViolation for another sum's."""
         if self.sum_to_declare is None:
-            raise MalformedMessage(type(request).__name__, "there is no sum to declare")
+            raise MalformedMessage(tag_of(type(request)), "there is no sum to declare")
         self._step, messages = self.sum_to_declare.requested(request)
         self.sum_to_declare = None
         self._owe(messages)
@@ -213,7 +214,7 @@ class ServerProtocol:
     def _owe(self, messages: Mapping[int, Any]) -> None:
         """Messages of one class are due, and those to whom they are due may ask for them."""
         if messages:
-            step = type(next(iter(messages.values()))).__name__
+            step = tag_of(type(next(iter(messages.values()))))
             self.due[step] = messages
             self.recipients[step] = frozenset(messages)
 
@@ -222,6 +223,6 @@ class ServerProtocol:
         self._own_heads.add(head)
 
     def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
-        told = self.recipients.get(Outcome.__name__, frozenset())
+        told = self.recipients.get(tag_of(Outcome), frozenset())
         if member not in told or payload != self._acknowledgement:
             raise ProtocolViolation(member, "acknowledges another outcome")

@@ -41,6 +41,7 @@ from secagg.transcript import (
     peek,
     sign_frame,
 )
+from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
@@ -196,7 +197,7 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
-            if body.step != Acknowledgement.__name__:
+            if body.step != tag_of(Acknowledgement):
                 return b""
             return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
 
@@ -220,10 +221,10 @@ class ServerSession:
                 self._record(member, frame, body)
         return b""
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
-        if plan != self._setup.context.plan:
-            raise OtherPlan(self._setup.plan.digest, plan)
+        if round_digest != self._setup.context.round_digest:
+            raise OtherPlan(self._setup.plan.digest, round_digest)
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed
@@ -247,7 +248,7 @@ class ServerSession:
         """
         opening, outcome = self._setup.opening, self._protocol.outcome
         files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
-        if outcome is not None and member in self._protocol.recipients.get(Outcome.__name__, ()):
+        if outcome is not None and member in self._protocol.recipients.get(tag_of(Outcome), ()):
             files |= {each.digest: HEAD_FILE for each in outcome.head}
             files |= {each.digest: SUM_FILE for each in outcome.release}
         if digest not in files:
@@ -270,12 +271,12 @@ class ServerSession:
         """Write down a frame that the protocol has taken."""
         self._write("received", frame)
         name = self._setup.roster.name(member)
-        if body.step == Abort.__name__:
+        if body.step == tag_of(Abort):
             _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
         else:
             _log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
         upload = self._protocol.uploads.get(member)
-        if body.step == UploadHeader.__name__ and isinstance(upload, UploadHeader) and (accused := upload.complaints):
+        if body.step == tag_of(UploadHeader) and isinstance(upload, UploadHeader) and (accused := upload.complaints):
             bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
             _log.warning("%s says that these dealt it bad shares: %s", name, bad)
         self._wake()
@@ -428,7 +429,7 @@ class Outbox:
         protocol: ServerProtocol,
         write: Callable[[str, bytes], None],
     ) -> None:
-        self._plan = setup.context.plan
+        self._round_digest = setup.context.round_digest
         self._identity = identity
         self._journal = journal
         self._protocol = protocol
@@ -437,7 +438,7 @@ class Outbox:
 
     def said(self, message: type, receiver: int) -> bytes | None:
         """The frame with such a message that is addressed to `receiver`."""
-        return self._frames.get(message.__name__, {}).get(receiver)
+        return self._frames.get(tag_of(message), {}).get(receiver)
 
     def frame_for(self, member: int, step: str) -> bytes | None:
         """The frame of a step for a member: its own, or the one for everyone."""
@@ -458,7 +459,7 @@ class Outbox:
     def send(self, receiver: int, message: Any) -> bytes:
         """Sign and record one frame."""
         seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
-        body = make_body(self._plan, SERVER_INDEX, receiver, self._journal.head, seen, message)
+        body = make_body(self._round_digest, SERVER_INDEX, receiver, self._journal.head, seen, message)
         frame = sign_frame(self._identity, body)
         self._write("sent", frame)
         self._protocol.sent(chain(body.head, "sent", frame))

@@ -27,7 +27,7 @@ from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
 from secagg.session.outcome_check import Files
 from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
-from secagg.wire import decode, encode
+from secagg.wire import decode, encode, tag_of
 
 T = TypeVar("T")
 Follow = Callable[[RoundSetup, RoundOpening], RoundSetup]
@@ -102,7 +102,7 @@ class Openings:
             before = _opening_of(self._place(state, at.previous))
             if at.number == 2:
                 known = first
-            elif before is None or before.context != at.previous:
+            elif before is None or before.round_digest != at.previous:
                 known, missing = first.at(opening), []
             else:
                 at = before
@@ -110,14 +110,14 @@ class Openings:
             break
         for each in reversed(missing):
             told = self._broadcast(state, known, each)
-            known = self._sessions[plan, each.context] = known.following(each, told)
+            known = self._sessions[plan, each.round_digest] = known.following(each, told)
             if known.facts.opens_alone:
                 self._sessions.pop((plan, each.previous), None)
         return known
 
     def _known(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup | None:
         """A session that was followed before, or whose opening tells all and is there."""
-        known = self._sessions.get((first.plan.digest, opening.context))
+        known = self._sessions.get((first.plan.digest, opening.round_digest))
         if known is None and first.facts.opens_alone:
             told = self._kept(state, opening)
             known = first.at(opening, told) if told else None
@@ -135,11 +135,11 @@ class Openings:
         return b""
 
     def _kept(self, state: Path, opening: RoundOpening) -> bytes:
-        return read_kept(self._place(state, opening.context).parent / OPENING_FILE, opening.broadcast) or b""
+        return read_kept(self._place(state, opening.round_digest).parent / OPENING_FILE, opening.broadcast) or b""
 
-    def _place(self, state: Path, context: bytes) -> Path:
+    def _place(self, state: Path, round_digest: bytes) -> Path:
         """The transcript of a session, wherever it is."""
-        return self._given.get(context, state / folder_name(context) / FILE_NAME)
+        return self._given.get(round_digest, state / folder_name(round_digest) / FILE_NAME)
 
 
 def outcome_of(records: Iterable[Record]) -> Outcome | None:
@@ -147,7 +147,7 @@ def outcome_of(records: Iterable[Record]) -> Outcome | None:
     for record in records:
         if record.kind in ("sent", "received"):
             body = peek(record.content)
-            if body.sender == SERVER_INDEX and body.step == Outcome.__name__:
+            if body.sender == SERVER_INDEX and body.step == tag_of(Outcome):
                 found: Outcome = payload_of(body, Outcome)
                 return found
     return None
@@ -163,7 +163,7 @@ def _context_of(path: Path) -> bytes | None:
     """The context of a transcript's session; None for a file that is no transcript."""
     opening = _opening_of(path)
     if opening is not None:
-        return opening.context
+        return opening.round_digest
     plans = [record.content for record in _beginning(path) if record.kind == "plan"]
     return hashlib.sha256(plans[0]).digest() if plans else None
 

@@ -1,4 +1,4 @@
-"""A party's transcript of what it received and sent: signed frames in a hash chain, written as they happen, verified offline."""
+"""A party's transcript: signed frames, received and sent, in a hash chain, written as they happen, verified offline."""
 
 from secagg.transcript.chain import START, Record, chain
 from secagg.transcript.frames import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
-from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message
+from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message, tag_of
 
 EVERYONE = 0
 NOT_SEEN = bytes(32)
@@ -26,9 +26,9 @@ class Frame:
 @message("FrameBody")
 @dataclass(frozen=True)
 class FrameBody:
-    """Who says what to whom in which session. `step` is the name of the payload's message class."""
+    """One party's message to another in one round. `step` is the tag of the payload's message."""
 
-    plan: Annotated[bytes, Length(32)]
+    round_digest: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]
     receiver: Annotated[int, Range(0, MAX_INDEX)]
     step: Annotated[str, Text(1, 20)]
@@ -43,12 +43,12 @@ def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
     return encode(Frame(content, identity.sign("frame", content)))
 
 
-def make_body(plan: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
+def make_body(round_digest: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
     """A frame body around a payload message."""
-    return FrameBody(plan, sender, receiver, type(payload).__name__, head, seen, encode(payload))
+    return FrameBody(round_digest, sender, receiver, tag_of(type(payload)), head, seen, encode(payload))
 
 
-def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: int) -> FrameBody:
+def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, receiver: int) -> FrameBody:
     """Check who signed a frame, for which session, and for whom.
 
     Raises MalformedMessage for bytes that are no frame, ProtocolViolation (culprit: the claimed sender, or
@@ -62,7 +62,7 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
         raise ProtocolViolation(sender, f"the frame {body.step} is not signed by its identity")
     if body.sender != sender:
         raise ProtocolViolation(sender, "signed a frame in another member's name")
-    if body.plan != plan:
+    if body.round_digest != round_digest:
         raise ProtocolViolation(sender, f"the frame {body.step} belongs to another session or plan")
     allowed = (receiver, EVERYONE) if sender == SERVER_INDEX else (receiver,)
     if body.receiver not in allowed:
@@ -72,8 +72,8 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
 
 def payload_of(body: FrameBody, expected: type[Any]) -> Any:
     """The payload, which must be of the expected message class. Raises MalformedMessage."""
-    if body.step != expected.__name__:
-        raise MalformedMessage(body.step, f"{expected.__name__} is awaited at this step")
+    if body.step != tag_of(expected):
+        raise MalformedMessage(body.step, f"{tag_of(expected)} is awaited at this step")
     return decode(expected, body.payload)
 
 

@@ -78,12 +78,12 @@ class Link:
         )
         return reply.frame
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame of `step`; nothing when it is not there within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             patience = round(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
-            request = rpc.FetchRequest(plan=plan, step=step, patience=patience)
+            request = rpc.FetchRequest(round_digest=round_digest, step=step, patience=patience)
             asked = time.monotonic()
             frame = await self._persist(partial(self._receive, request))
             if frame or time.monotonic() >= deadline:
@@ -91,7 +91,9 @@ class Link:
             if time.monotonic() < asked + RETRY_SECONDS:
                 await asyncio.sleep(RETRY_SECONDS)  # a peer that does not keep the call open is not asked all the time
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Have `take` take the bytes start … length − 1 of what the session has named by this digest, in order.
 
         A broken connection costs no byte that has come before: it is read on from there.
@@ -101,7 +103,9 @@ class Link:
         async def read_on(stub: Any) -> None:
             nonlocal position
             begun = position
-            call = stub.Read(rpc.ReadRequest(plan=plan, digest=digest, start=position), timeout=UPLOAD_SECONDS)
+            call = stub.Read(
+                rpc.ReadRequest(round_digest=round_digest, digest=digest, start=position), timeout=UPLOAD_SECONDS
+            )
             try:
                 async for part in call:
                     data = _next_part(_readable(part), digest, position, length)
@@ -124,7 +128,7 @@ class Link:
         For the beginning, when nothing has been sent yet. Whatever else goes wrong is left to the calls that follow.
         """
         try:
-            await self._receive(rpc.FetchRequest(plan=plan), rpc.SessionStub(await self._open()))
+            await self._receive(rpc.FetchRequest(round_digest=plan), rpc.SessionStub(await self._open()))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 said = _words_of(error)

@@ -52,11 +52,11 @@ class Coordinator(Protocol):
         """Take a frame that announces bytes, and the bytes; return the frame that answers it, or nothing."""
         ...
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of that step for that member; None when it is not there after `patience` seconds."""
         ...
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """The file with this digest, which a session has named to that member."""
         ...
 
@@ -125,7 +125,7 @@ class Endpoint:
     async def _fetch(self, member: int, requests: AsyncIterator[rpc.FetchRequest]) -> bytes | None:
         request = await _only(requests, SILENT_SECONDS)
         patience = min(POLL_SECONDS, float(request.patience))
-        return await self._coordinator.fetch(member, request.plan, request.step, patience)
+        return await self._coordinator.fetch(member, request.round_digest, request.step, patience)
 
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
         """An attachment that a session has named, in parts, from the byte on that the caller asks for."""
@@ -137,7 +137,7 @@ class Endpoint:
 
     async def _named(self, member: int, requests: AsyncIterator[rpc.ReadRequest]) -> tuple[rpc.ReadRequest, Path]:
         request = await _only(requests, SILENT_SECONDS)
-        path = await self._coordinator.read(member, request.plan, request.digest)
+        path = await self._coordinator.read(member, request.round_digest, request.digest)
         if request.start >= path.stat().st_size:
             raise MalformedMessage("ReadRequest", f"it begins at byte {request.start}, where there is none")
         return request, path
@@ -152,7 +152,7 @@ class Endpoint:
             raise
 
     def _member_behind(self, auth: Mapping[str, Sequence[bytes]]) -> int:
-        """The party whose key opened the connection. Raises BadInput below TLS 1.3, and for a key that is no caller's."""
+        """The party whose key opened the connection. Raises BadInput below TLS 1.3, and for a stranger's key."""
         if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
             raise BadInput("TLS 1.3 is required", remedy="call with a client that has TLS 1.3")
         names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]

@@ -16,6 +16,7 @@ from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
+from secagg.wire import tag_of
 
 
 class MemberVerifier:
@@ -104,7 +105,7 @@ class MemberVerifier:
         body = self._open(record, peeked.sender, peeked.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         receivers: AbstractSet[int] = {SERVER_INDEX, *self._setup.context.identities}
-        if body.step == self._script.announcement.__name__ and self.role == "client":
+        if body.step == tag_of(self._script.announcement) and self.role == "client":
             receivers = self._setup.protocol.receivers(self._setup.context)
             self._said["uploaded"] = body.step
         require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
@@ -122,7 +123,7 @@ class MemberVerifier:
         handover = self._setup.protocol.handover
         if handover is None:
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step} but by the server")
-        if body.step == handover.upload.__name__:
+        if body.step == tag_of(handover.upload):
             self._check_upload(record, body, handover)
         else:
             self._check_receipt(record, body, handover)
@@ -130,19 +131,19 @@ class MemberVerifier:
     def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
         """A frame with its signature checked; whoever signed it is among the signers."""
         setup = self._setup
-        body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
+        body = open_frame(record.content, setup.roster, setup.context.round_digest, sender, receiver)
         self.signers.add(body.sender)
-        if body.step == Abort.__name__:
+        if body.step == tag_of(Abort):
             self._announced.append(payload_of(body, Abort).reason)
-        self._has_revealed |= body.step == setup.protocol.reveals.__name__
+        self._has_revealed |= body.step == tag_of(setup.protocol.reveals)
         return body
 
     def _check_servers(self, record: Record, body: FrameBody) -> None:
         self._server_heads.add(chain(body.head, "sent", record.content))
-        own = self._own_heads if body.step == Abort.__name__ else self._own_heads[-1:]  # it says what came too late
+        own = self._own_heads if body.step == tag_of(Abort) else self._own_heads[-1:]  # it says what came too late
         require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
-        self._is_countersigned = body.step == Receipt.__name__ and body.seen in own
-        if body.step == Outcome.__name__:
+        self._is_countersigned = body.step == tag_of(Receipt) and body.seen in own
+        if body.step == tag_of(Outcome):
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
             require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")

@@ -18,7 +18,7 @@ from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
-from secagg.wire import encode
+from secagg.wire import encode, tag_of
 
 
 class ServerVerifier:
@@ -79,7 +79,7 @@ class ServerVerifier:
         self.signers.add(sender)
         require(self._protocol.is_wanted(sender, record.content, body), record, "a frame that was not awaited")
         self._protocol.take(sender, record.content, body)
-        if body.step == Acknowledgement.__name__ and body.seen == self._final_head:
+        if body.step == tag_of(Acknowledgement) and body.seen == self._final_head:
             self._countersigned.append(self._setup.roster.name(sender))
 
     def _reason_to_abort(self) -> str | None:
@@ -98,20 +98,20 @@ class ServerVerifier:
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
-        open_frame(record.content, self._setup.roster, self._setup.context.plan, SERVER_INDEX, body.receiver)
+        open_frame(record.content, self._setup.roster, self._setup.context.round_digest, SERVER_INDEX, body.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         self.signers.add(SERVER_INDEX)
         head = chain(body.head, "sent", record.content)
         self._protocol.sent(head)
         declared = self._protocol.sum_to_declare
-        if declared is not None and body.step == declared.requests.__name__:
+        if declared is not None and body.step == tag_of(declared.requests):
             self._check_request(record, declared, payload_of(body, declared.requests))
-        if body.step == Outcome.__name__:
+        if body.step == tag_of(Outcome):
             self._check_outcome(record, payload_of(body, Outcome))
             self._final_head = head
-        elif body.step == Receipt.__name__:
+        elif body.step == tag_of(Receipt):
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
-        elif body.step == Abort.__name__:
+        elif body.step == tag_of(Abort):
             self._check_end(record, body)
         else:
             self._check_due(record, body)

@@ -17,6 +17,7 @@ from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
+from secagg.wire import tag_of
 
 _RESULT = {
     "members": "clients in the sum",
@@ -123,7 +124,7 @@ def _is_same_author(one: Verified, other: Verified) -> bool:
 
 def _conflict_between(one: Verified, other: Verified) -> str:
     """State how two outcomes of a round contradict each other; name the server where it signed both in one session."""
-    if one.setup.context.plan != other.setup.context.plan:
+    if one.setup.context.round_digest != other.setup.context.round_digest:
         return f"round {one.number} follows from other rounds than in {other.path}"
     told, there = one.outcome, other.outcome
     if told is None or there is None or told == there:
@@ -151,7 +152,7 @@ def _shown(outcome: Outcome, name: str, roster: Roster) -> str:
 def _outcome_record(one: Verified) -> int:
     """The index of the record that holds the server's signed outcome."""
     frames = (record for record in one.records if record.kind in ("received", "sent"))
-    return next(record.index for record in frames if peek(record.content).step == Outcome.__name__)
+    return next(record.index for record in frames if peek(record.content).step == tag_of(Outcome))
 
 
 def _place_before(one: Verified) -> tuple[bytes, int]:
@@ -171,6 +172,6 @@ def _contradiction(later: Verified, before: Verified) -> str:
         return f"of round {before.number} it tells {told}"
     if expected is None or opening.broadcast != expected.broadcast:
         return f"round {before.number} ended with another broadcast, says {before.path}"
-    if opening.previous != before.setup.context.plan:
+    if opening.previous != before.setup.context.round_digest:
         return f"round {before.number} followed from other rounds, says {before.path}"
     return ""

@@ -1,7 +1,7 @@
 """Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
 
 from secagg.wire.bounds import MAX_FRAME_BYTES, Choice, Items, Length, Range, Text, require_in_range
-from secagg.wire.codec import decode, encode, message, read_choices
+from secagg.wire.codec import decode, encode, message, read_choices, tag_of
 from secagg.wire.text import from_json, plain, plain_fields, read_json, to_json
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "read_choices",
     "read_json",
     "require_in_range",
+    "tag_of",
     "to_json",
 ]

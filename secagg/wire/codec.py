@@ -8,25 +8,22 @@ Decoding refuses unknown fields, fields outside their bounds and every encoding 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from secagg.errors import MalformedMessage, OtherVersion
+from secagg.wire import generated
 from secagg.wire.bounds import Choice, Items, Length, Range, Text
-from secagg.wire.generated import (
-    cohorts_pb2,
-    encryption_pb2,
-    plan_pb2,
-    session_pb2,
-    sharing_pb2,
-    state_pb2,
-    transcript_pb2,
-)
 
-_MODULES = (cohorts_pb2, encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2)
+for _module in pkgutil.iter_modules(generated.__path__):  # each puts its messages into the pool
+    if _module.name.endswith("_pb2"):
+        importlib.import_module(f"{generated.__name__}.{_module.name}")
 VERSION = "version"
 """Name of the field that tells the versions of a format apart."""
 _PLAIN = (bool, int, float, str, bytes)
@@ -47,25 +44,36 @@ class Field:
 
 _FIELDS: dict[type, tuple[Field, ...]] = {}
 _PROTOS: dict[type, type[Message]] = {}
+_TAGS: dict[type, str] = {}
 
 
-def message(proto_name: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<proto_name>`.
+def message(tag: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<tag>`.
 
-    Raises TypeError when a field has no bound or the two do not have the same fields.
+    The tag stands for the class on the wire (`tag_of`), so that renaming a class changes no byte.
+    Raises TypeError when no .proto has the message, a field has no bound, or the two do not have the same fields.
     """
 
     def register(cls: type[T]) -> type[T]:
-        proto = next(getattr(module, proto_name) for module in _MODULES if hasattr(module, proto_name))
+        proto = _proto_named(tag)
         declared = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if declared != [field.name for field in proto.DESCRIPTOR.fields]:
-            raise TypeError(f"{cls.__name__} and secagg.v1.{proto_name} do not have the same fields")
+            raise TypeError(f"{cls.__name__} and secagg.v1.{tag} do not have the same fields")
         hints = get_type_hints(cls, include_extras=True)
         _FIELDS[cls] = tuple(_field(name, hints[name]) for name in declared)
         _PROTOS[cls] = proto
+        _TAGS[cls] = tag
         return cls
 
     return register
+
+
+def _proto_named(name: str) -> type[Message]:
+    try:
+        descriptor = descriptor_pool.Default().FindMessageTypeByName(f"secagg.v1.{name}")
+    except KeyError:
+        raise TypeError(f"no .proto in protos/secagg/v1 has the message {name}: add it, then run make protos") from None
+    return message_factory.GetMessageClass(descriptor)
 
 
 def _field(name: str, hint: Any) -> Field:
@@ -91,6 +99,11 @@ def _field(name: str, hint: Any) -> Field:
             raise TypeError(f"field {name} needs a bound")
         return Field(name, bound, None, False, hint)
     return Field(name, None, hint, False, None)
+
+
+def tag_of(cls: type) -> str:
+    """The name of a registered message class on the wire: that of its protobuf message."""
+    return _TAGS[cls]
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:

@@ -9,7 +9,7 @@ import pytest
 from secagg.agreement.policy import Budget
 from secagg.errors import BadInput, PlanRefused
 from secagg.ledger import Ledger
-from secagg.ledger.spending import Release, Spent, account_of, in_force, refuse_overspending, settles, total_epsilon
+from secagg.ledger.spending import Release, Spent, account_of, counted_rows, refuse_overspending, settles, total_epsilon
 from secagg.privacy import GaussianCost
 from secagg.privacy.gaussian import epsilon_of, mu_of
 
@@ -122,7 +122,7 @@ def test_settled_plan_costs_what_it_settlement(tmp_path: Path) -> None:
         ledger.check(next_one, budget)
     settled = ledger.settle(whole, settlement(whole, 0.1))
     assert ledger.settle(whole, settlement(whole, 0.1)) == settled
-    assert in_force([entry.release for entry in ledger.entries()]) == [settled.release]
+    assert counted_rows([entry.release for entry in ledger.entries()]) == [settled.release]
     ledger.check(whole, budget)
     with pytest.raises(BadInput, match="nothing more of it can leave"):
         ledger.record(whole, budget)

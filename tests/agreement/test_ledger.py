@@ -1,12 +1,10 @@
 """The ledger: what was released stays released, once, under one plan, and no budget is overdrawn."""
 
-import datetime
 import math
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import fields, replace
@@ -22,7 +20,7 @@ from secagg.agreement.policy import Budget
 from secagg.errors import BadInput, PlanRefused
 from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import LARGEST_GAP, Cost, Release, Spent, same_data, total_cost, total_epsilon
-from secagg.privacy import GaussianCost, RdpCurve
+from secagg.privacy import GaussianCost
 from secagg.privacy.gaussian import epsilon_of, mu_of
 from tests.architecture.source import ROOT
 
@@ -144,7 +142,7 @@ def test_costs_add_by_unit_and_adjacency(tmp_path: Path) -> None:
         assert cost.squared_mu >= factor * (0.25**2 + 0.1**2)
 
 
-@pytest.mark.parametrize("promise", [("silo", "add-remove"), ("silo", "replace-one"), ("record", "other")])
+@pytest.mark.parametrize("promise", [("client", "add-remove"), ("client", "replace-one"), ("record", "other")])
 def test_what_has_no_cost_was_spent_entirely(tmp_path: Path, promise: tuple[str, str]) -> None:
     """A unit or adjacency for which a release was not accounted is spent entirely."""
     ledger = Ledger(tmp_path)
@@ -315,7 +313,7 @@ def test_delta_out_of_range_is_refused(tmp_path: Path, delta: float) -> None:
         {"delta": 1.0},
         {"spent": ()},
         {"adjacency": ""},
-        {"unit": "silo"},
+        {"unit": "client"},
         {"spent": (*finite().spent, finite().spent[0])},
     ],
 )
@@ -335,11 +333,11 @@ def entry_digests(folder: Path, *releases: Release) -> list[bytes]:
 def test_digest_covers_every_field(tmp_path: Path, field: str) -> None:
     """Rows that differ in one field have different digests, 32 bytes each."""
     others: dict[str, Any] = {
-        "data_name": "mine/v2", "session": bytes(32), "plan": bytes(32), "unit": "silo", "adjacency": "replace-one",
+        "data_name": "mine/v2", "session": bytes(32), "plan": bytes(32), "unit": "client", "adjacency": "replace-one",
         "epsilon": 5.0, "delta": 1e-6, "spent": finite(mu=0.2).spent,
     }  # fmt: skip
-    silo = Spent("silo", "add-remove", GaussianCost(1.0))
-    release = replace(finite(), spent=(*finite().spent, silo))
+    client = Spent("client", "add-remove", GaussianCost(1.0))
+    release = replace(finite(), spent=(*finite().spent, client))
     (one,) = entry_digests(tmp_path / "one", release)
     (other,) = entry_digests(tmp_path / "other", replace(release, **{field: others[field]}))
     assert one != other
@@ -393,8 +391,8 @@ def test_tables_are_append_only(tmp_path: Path, table: str, change: str) -> None
         (3, "UPDATE costs SET content = zeroblob(16) WHERE number = 3"),
         (3, "UPDATE costs SET content = CAST(content || x'00' AS BLOB) WHERE number = 3"),
         (3, "UPDATE costs SET content = 1 WHERE number = 3"),
-        (1, "UPDATE costs SET kind = 'curve' WHERE number = 1"),
-        (1, "UPDATE costs SET kind = 'curve', content = zeroblob(5128) WHERE number = 1"),
+        (1, "UPDATE costs SET kind = 'training' WHERE number = 1"),
+        (1, "UPDATE costs SET kind = 'training', content = zeroblob(40) WHERE number = 1"),
         (1, "UPDATE costs SET adjacency = 'other' WHERE number = 1 AND adjacency = 'replace-one'"),
         (1, "UPDATE costs SET number = 2 WHERE number = 1 AND adjacency = 'replace-one'"),
         (3, "DELETE FROM costs WHERE number = 3 AND adjacency = 'replace-one'"),
@@ -459,127 +457,25 @@ def test_other_versions_are_refused(tmp_path: Path, statement: str, create: bool
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-@pytest.fixture(params=[3, 4])
-def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A ledger that version 3 or 4 wrote: μ 0.25 and 0.1 on heart, however that was spelt then, and an exact sum."""
-    statements = Path(__file__).with_name(f"ledger_version_{request.param}.sql").read_text(encoding="utf-8")
-    connection = sqlite3.connect(tmp_path / FILE_NAME)
-    connection.executescript(statements)
-    connection.close()
-    return tmp_path
-
-
-def old_curve(*parts: float) -> RdpCurve:
-    """What older versions wrote for Gaussian releases: ρ(α) = α·Σμ²/2, to the last digits."""
-    return GaussianCost(math.fsum(mu * mu for mu in parts)).curve()
-
-
 @pytest.mark.parametrize("create", [True, False])
-def test_older_ledger_is_carried_over(older: Path, create: bool) -> None:
-    """Every row, head and upload of an older ledger stays; a row of today follows in the same chain."""
-    heads = [head for (head,) in database(older, "SELECT head FROM releases")]
-    ledger = Ledger(older, create=create)
-    assert [entry.head for entry in ledger.entries()] == heads
-    assert ledger.uploads() == tuple(bytes([context]) * 32 for context in (1, 2, 9))
-    assert Ledger(older).record(finite(7), ANYTHING).number == 4
-    assert [entry.head for entry in Ledger(older).entries()[:3]] == heads
-    unlocked(older, "DELETE FROM uploads WHERE number = 2")
-    with pytest.raises(BadInput, match="row 2 of the uploads"):
-        Ledger(older).uploads()
-
-
-def test_ledger_of_version_5_is_carried_over(tmp_path: Path) -> None:
-    """Its rows, heads, costs and uploads stay; nobody knows when they were written, but of a row of today."""
+def test_ledger_of_an_older_version_is_refused(tmp_path: Path, create: bool) -> None:
+    """A ledger that schema version 5 wrote is named with its version, and left as it is."""
     statements = Path(__file__).with_name("ledger_version_5.sql").read_text(encoding="utf-8")
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
         connection.executescript(statements)
-    heads = [head for (head,) in database(tmp_path, "SELECT head FROM releases")]
-    before = Ledger(tmp_path, create=False).entries()
-    assert [entry.head for entry in before] == heads
-    assert Ledger(tmp_path).uploads() == tuple(bytes([context]) * 32 for context in (1, 2, 9))
-    assert total_epsilon([entry.release for entry in before[:2]], "record", "add-remove", 1e-5) == pytest.approx(
-        epsilon_of(math.hypot(0.25, 0.1), 1e-5), rel=1e-9
-    )
-    now = datetime.datetime(2026, 3, 4, 5, 6, 7, tzinfo=datetime.UTC)
-    Ledger(tmp_path).record(finite(7), ANYTHING, now)
-    assert [entry.at for entry in Ledger(tmp_path).entries()] == [None, None, None, now]
-    unlocked(tmp_path, "UPDATE times SET at = 'yesterday'")
-    with pytest.raises(BadInput, match="row 4 of the times"):
-        Ledger(tmp_path).entries()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(BadInput, match="schema version 5, this program reads 6"):
+        Ledger(tmp_path, create=create)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-OPENER = """
-import sys
-from pathlib import Path
-from secagg.ledger import Ledger
-print("opening", flush=True)
-print(len(Ledger(Path(sys.argv[1]), create=sys.argv[2] == "create").entries()), flush=True)
-"""
-
-
-@pytest.mark.parametrize("second", ["create", "read"])
-def test_older_ledger_is_carried_over_once_by_all(older: Path, second: str) -> None:
-    """Of processes that open an older ledger at once, to read it alone too, each has every row, whoever is first."""
-    writer = sqlite3.connect(older / FILE_NAME, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")
-    commands = [[sys.executable, "-c", OPENER, str(older), how] for how in ("read", second, "read")]
-    running = [subprocess.Popen(each, cwd=ROOT, stdout=subprocess.PIPE, text=True) for each in commands]
-    for process in running:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "opening\n"
-    time.sleep(0.5)  # who is not to wait for the writer has been refused by then
-    writer.execute("COMMIT")
-    writer.close()
-    assert [process.communicate()[0] for process in running] == ["3\n"] * 3
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE costs SET content = zeroblob(length(content)) WHERE number = 1",
-        "UPDATE costs SET kind = 'gaussian', content = x'000000000000b03f0000000000000000' WHERE number = 1",
-    ],
-)
-def test_edited_row_of_an_older_ledger_is_found(older: Path, statement: str) -> None:
-    """A curve that was changed, or exchanged for a cost of today, does not fit the head that stood there before."""
-    Ledger(older)
-    unlocked(older, statement)
-    with pytest.raises(BadInput, match=r"row 1 of the ledger .* was changed or is missing"):
-        Ledger(older).entries()
-
-
-def test_curves_of_older_rows_still_count(older: Path) -> None:
-    """An older row stays the curve that it was; with a row of today it is composed by Rényi, never below Σμ²."""
-    ledger = Ledger(older)
-    cost = cost_of(ledger, "heart", *PROMISE)
-    assert isinstance(cost, RdpCurve)
-    assert cost.values == pytest.approx(old_curve(0.25, 0.1).values, rel=1e-12)
-    ledger.record(finite(8, 0.2, data_name="heart"), ANYTHING)
-    mixed = cost_of(ledger, "heart", *PROMISE)
-    assert isinstance(mixed, RdpCurve)
-    assert mixed.values == pytest.approx(old_curve(0.25, 0.1, 0.2).values, rel=1e-12)
-    assert mixed.epsilon(DELTA) > epsilon_of(math.sqrt(0.25**2 + 0.1**2 + 0.2**2), DELTA)
-    with pytest.raises(PlanRefused, match=r"heart has spent .* in 3 other"):
-        ledger.record(finite(9, data_name="heart"), allowed(mixed.epsilon(DELTA)))
-
-
-def test_mixtures_are_composed_at_the_order_of_the_budget(older: Path) -> None:
-    """With an older row a budget ends where the order that was fixed with it says, near the best order's end."""
-    ledger, budget = Ledger(older), 2.0
-    rows = same_data([entry.release for entry in ledger.entries()], "heart")
-    fits = mu_of(budget, DELTA)
-    while True:
-        release = finite(8, fits, data_name="heart", epsilon=budget)
-        in_hindsight = total_epsilon([*rows, release], *PROMISE, DELTA)
-        fixed = total_epsilon([*rows, release], *PROMISE, DELTA, within=allowed(budget))
-        assert fixed >= in_hindsight
-        if fixed <= budget:
-            break
-        with pytest.raises(PlanRefused, match="more than 2"):
-            ledger.check(release, allowed(budget))
-        fits *= 0.999
-    ledger.record(release, allowed(budget))
-    assert in_hindsight > 0.99 * budget
+@pytest.mark.parametrize("create", [True, False])
+def test_database_of_another_program_is_refused(tmp_path: Path, create: bool) -> None:
+    """A file of the same schema version without the ledger's application_id is refused with both marks."""
+    Ledger(tmp_path)
+    database(tmp_path, "PRAGMA application_id = 0")
+    with pytest.raises(BadInput, match=r"is not a ledger of this program \(application_id 0, not 1935763303\)"):
+        Ledger(tmp_path, create=create)
 
 
 def test_unknown_kinds_of_cost_are_refused_by_name(tmp_path: Path) -> None:
@@ -625,25 +521,6 @@ def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> Non
         ledger.record(finite(99, math.sqrt(most - used + 1e-9 * most)), allowed(budget))
     ledger.record(finite(99, math.sqrt((most - used) * (1 - 1e-6))), allowed(budget))
     assert GaussianCost(used).curve().epsilon(DELTA) > budget
-
-
-def test_names_of_older_rows_are_those_of_today(older: Path) -> None:
-    """Rows that an older ledger keeps under names of their own are spent on the data set that they all name."""
-    ledger = Ledger(older)
-    for name in ("heart", "HEART", "heart/v9", "\uff48eart"):
-        assert len(same_data([entry.release for entry in ledger.entries()], name)) == 2
-    (exact,) = [entry.release.data_name for entry in ledger.entries() if not entry.release.spent]
-    assert cost_of(ledger, exact, *PROMISE) is None
-    assert same_data([entry.release for entry in ledger.entries()], "other") == []
-
-
-def test_row_that_names_no_data_set_counts_for_all(tmp_path: Path) -> None:
-    """A row under a name of which nothing is left, as older policies took, is charged to every data set."""
-    ledger = Ledger(tmp_path)
-    ledger.record(finite(1, data_name="."), ANYTHING)
-    assert cost_of(ledger, "heart", *PROMISE) == finite().cost(*PROMISE)
-    with pytest.raises(PlanRefused):
-        ledger.record(finite(2, data_name="heart"), allowed(finite().epsilon))
 
 
 def test_uploads_are_remembered_once(tmp_path: Path) -> None:
@@ -703,12 +580,12 @@ def test_all_adjacencies_of_what_was_promised_are_composed(tmp_path: Path) -> No
 
 
 def test_all_units_of_what_was_promised_are_composed(tmp_path: Path) -> None:
-    """A promise to whole silos binds a later plan that promises something to records alone."""
-    silo = Spent("silo", "add-remove", GaussianCost(0.3**2))
-    first = finite(1, unit="silo", epsilon=1.0, spent=(*spent(0.05, 4), silo))
+    """A promise to whole clients binds a later plan that promises something to records alone."""
+    client = Spent("client", "add-remove", GaussianCost(0.3**2))
+    first = finite(1, unit="client", epsilon=1.0, spent=(*spent(0.05, 4), client))
     ledger = Ledger(tmp_path)
     ledger.record(first, allowed(1.0))
-    with pytest.raises(PlanRefused, match="silo level"):
+    with pytest.raises(PlanRefused, match="client level"):
         ledger.record(finite(2, mu=0.05), allowed(1.0))
 
 

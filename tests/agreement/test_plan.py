@@ -101,7 +101,7 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"levels": 1 << 25},
         {"dimension": 0},
         {"max_records": 0},
-        {"minimum_cohort": 0},
+        {"min_clients_in_sum": 0},
         {"colluders": -1},
         {"dropouts": 5000},
         {"epsilon": 1.0},
@@ -243,7 +243,7 @@ def test_epsilon_needs_delta_and_adjacency(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"epsilon": 0.99}, {"delta": 9e-6}, {"adjacency": "replace-one"}, {"unit": "silo"}], ids=str
+    "change", [{"epsilon": 0.99}, {"delta": 9e-6}, {"adjacency": "replace-one"}, {"unit": "client"}], ids=str
 )
 def test_noise_that_does_not_keep_the_promise_is_refused(change: dict[str, Any]) -> None:
     """Every member recomputes epsilon from the plan's noise: a stronger promise than that is not begun."""
@@ -264,7 +264,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         {"purpose": "else"},
         {"max_records": 7},
         {"dropouts": 0},
-        {"minimum_cohort": 2},
+        {"min_clients_in_sum": 2},
         {"radius": 2.0},
         {"session": bytes(32)},
         {"join_seconds": 5},
@@ -293,7 +293,7 @@ def test_plan_for_another_roster_is_refused() -> None:
     [
         {"dropouts": 2},
         {"colluders": 3},
-        {"minimum_cohort": 5},
+        {"min_clients_in_sum": 5},
         {"protection": "magic"},
         {"method": "magic"},
         {"levels": 1 << 24, "max_records": 1 << 31},
@@ -330,7 +330,7 @@ def test_new_plan_tolerates_a_tenth_of_the_clients(clients: int, dropouts: int) 
 
 def test_minimum_cohort_limits_the_dropouts() -> None:
     """No more may vanish than the smallest cohort leaves room for."""
-    assert small_plan(small_roster(10), minimum_cohort=10).dropouts == 0
+    assert small_plan(small_roster(10), min_clients_in_sum=10).dropouts == 0
 
 
 def test_method_parameters_are_those_of_the_json() -> None:

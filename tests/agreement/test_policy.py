@@ -67,13 +67,13 @@ def test_fitting_policy_accepts() -> None:
         ("methods", {"methods": ("other",)}),
         ("protections", {"protections": ("shared",)}),
         ("results", {"results": ("server",)}),
-        ("minimum_cohort", {"minimum_cohort": 4}),
+        ("min_clients_in_sum", {"min_clients_in_sum": 4}),
         ("minimum_honest", {"minimum_honest": 4}),
         ("minimum_colluders", {"minimum_colluders": 3}),
         ("max_upload_mib", {"max_upload_mib": 4}),
         ("max_epsilon", {"max_epsilon": 8.0}),
         ("max_epsilon_total", {"max_epsilon_total": 8.0}),
-        ("units", {"units": ("silo",)}),
+        ("units", {"units": ("client",)}),
         ("units", {"units": ()}),
     ],
 )
@@ -86,7 +86,7 @@ def test_each_line_refuses(line: str, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "border", "step"),
     [
-        ("minimum_cohort", FEWEST, 1),
+        ("min_clients_in_sum", FEWEST, 1),
         ("minimum_honest", FEWEST - PLAN.colluders, 1),
         ("minimum_colluders", PLAN.colluders, 1),
         ("max_upload_mib", -(-UPLOAD_BYTES >> 20), -1),
@@ -150,12 +150,12 @@ def test_own_projections_are_bounded() -> None:
 
 def test_all_violations_are_listed_at_once() -> None:
     """A plan that breaks every line is refused with every line, in one message."""
-    policy = policy_for(PLAN, roster="00", backbones=(), methods=(), protections=(), results=(), minimum_cohort=9,
+    policy = policy_for(PLAN, roster="00", backbones=(), methods=(), protections=(), results=(), min_clients_in_sum=9,
                         minimum_honest=9, minimum_colluders=9, max_upload_mib=1, max_epsilon=0.0,
                         max_epsilon_total=0.0, units=())  # fmt: skip
     violations = refused(policy)
     names = [violation.split(":")[0] for violation in violations]
-    assert names == ["roster", "backbones", "methods", "protections", "results", "minimum_cohort", "minimum_honest",
+    assert names == ["roster", "backbones", "methods", "protections", "results", "min_clients_in_sum", "minimum_honest",
                      "minimum_colluders", "max_upload_mib", "max_epsilon", "max_epsilon_total", "units"]  # fmt: skip
     with pytest.raises(PlanRefused) as refusal:
         policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
@@ -184,7 +184,7 @@ def test_default_refuses_a_small_cohort(clients: int) -> None:
     roster = small_roster(clients)
     plan = small_plan(roster, colluders=0, dropouts=clients - 2)
     (violation,) = refused(policy_for(plan, minimum_colluders=0), plan, fewest(plan, roster))
-    assert violation.startswith("minimum_cohort: ")
+    assert violation.startswith("min_clients_in_sum: ")
 
 
 def test_colluders_count_against_the_honest() -> None:
@@ -202,7 +202,7 @@ def test_colluders_count_against_the_honest() -> None:
         ("max_epsilon", NoisyPlan(epsilon=1.5), {"max_epsilon_total": 2.0}),
         ("max_epsilon_total", NoisyPlan(), {"max_epsilon_total": 0.25}),
         ("max_delta", NoisyPlan(delta=1e-4), {}),
-        ("units", NoisyPlan(unit="silo"), {"units": ("record",)}),
+        ("units", NoisyPlan(unit="client"), {"units": ("record",)}),
         ("adjacencies", NoisyPlan(), {"adjacencies": ("add-remove",)}),
         ("adjacencies", NoisyPlan(adjacency="add-remove"), {"adjacencies": ("replace-one",)}),
     ],
@@ -299,7 +299,7 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
     policies = (
         policy_for(PLAN, data_name='a "b" \\ ü'),
         policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True, training=True),
-        policy_for(PLAN, max_epsilon_total=4.5, units=("silo",), adjacencies=(), refinement_without_noise=True),
+        policy_for(PLAN, max_epsilon_total=4.5, units=("client",), adjacencies=(), refinement_without_noise=True),
     )
     for policy in policies:
         path.write_text(policy.to_toml(), encoding="utf-8")
@@ -394,7 +394,7 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
     """A file with only what must be there accepts nothing without noise, unprotected, or small."""
     (tmp_path / "policy.toml").write_text(HEADER)
     policy = read_policy(tmp_path / "policy.toml")
-    assert (policy.protections, policy.minimum_cohort, policy.minimum_honest) == (("masked",), 3, 2)
+    assert (policy.protections, policy.min_clients_in_sum, policy.minimum_honest) == (("masked",), 3, 2)
     assert (policy.max_epsilon, policy.max_epsilon_total) == (1.0, 1.0)
     assert not policy.repeat_sessions
     assert not policy.refinement_without_noise
@@ -415,10 +415,10 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
         (HEADER + "max_epsilon_total = nan\n", "max_epsilon_total"),
         (HEADER + "units = 'record'\n", "units"),
         (HEADER + "refinement_without_noise = 1\n", "refinement_without_noise"),
-        (HEADER + "minimum_cohort = 2.5\n", "minimum_cohort"),
-        (HEADER + "minimum_cohort = true\n", "minimum_cohort"),
-        (HEADER + "minimum_cohort = -3\n", "minimum_cohort"),
-        (HEADER + "minimum_cohort = []\n", "minimum_cohort"),
+        (HEADER + "min_clients_in_sum = 2.5\n", "min_clients_in_sum"),
+        (HEADER + "min_clients_in_sum = true\n", "min_clients_in_sum"),
+        (HEADER + "min_clients_in_sum = -3\n", "min_clients_in_sum"),
+        (HEADER + "min_clients_in_sum = []\n", "min_clients_in_sum"),
         (HEADER + "repeat_sessions = 1\n", "repeat_sessions"),
         (HEADER + 'protections = "none"\n', "protections"),
         (HEADER + "methods = [1]\n", "methods"),

@@ -60,9 +60,9 @@ def test_edited_row_is_found(tmp_path: Path, statement: str) -> None:
         Ledger(tmp_path).entries()
 
 
-@pytest.mark.parametrize("pair", [("record", "replace-one"), ("silo", "add-remove")])
+@pytest.mark.parametrize("pair", [("record", "replace-one"), ("client", "add-remove")])
 def test_sampling_is_accounted_for_one_record_more_or_less_alone(pair: tuple[str, str]) -> None:
-    """A cost of training for replaced records, or for whole silos, cannot be stated."""
+    """A cost of training for replaced records, or for whole clients, cannot be stated."""
     with pytest.raises(BadInput, match="no cost for"):
         Spent(*pair, COST)
 

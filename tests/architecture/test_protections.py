@@ -1,8 +1,10 @@
 """What is known of a protection is known to the protection: nobody else asks for its name, and a new one just works."""
 
 import ast
+import inspect
+import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -16,7 +18,7 @@ from secagg.experiments.simulation import simulate_dataset
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.policy_writing import policy_accepting
-from secagg.protection import PROTECTIONS
+from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from tests.architecture.source import Module, installed, within
@@ -145,3 +147,16 @@ def test_option_lists_every_protection() -> None:
     """The option's help is made from the registry."""
     help_of = ProtectionOption.__metadata__[0].help
     assert all(name in help_of for name in PROTECTIONS)
+
+
+def test_every_field_of_a_protection_is_explained_below_it() -> None:
+    """Each field of `Protection` is followed by a line that says what it is."""
+    tree = ast.parse(inspect.getsource(Protection)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    explained = {
+        field.target.id
+        for field, below in itertools.pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    }
+    assert explained == {each.name for each in fields(Protection)}

@@ -95,7 +95,7 @@ ROWS: Mapping[str, Settings] = {
 OTHERS: Mapping[str, Settings] = {
     "rounds, eight of ten shares count": {**ROUNDS, "colluders": 2},
     "rounds, replace-one": {**ROUNDS, "adjacency": "replace-one"},
-    "rounds, silo": {**ROUNDS, "unit": "silo", "max_records": 8192},
+    "rounds, client": {**ROUNDS, "unit": "client", "max_records": 8192},
 }
 """Further promises, on the first of the sets; eight of ten shares count where one member may collude, one leave."""
 

@@ -190,7 +190,7 @@ RECORDS: Mapping[str, Row] = {
     for epsilon in (8.0, 2.0)
 }
 MANY: Mapping[str, Any] = {"members": 40, "file": "many.triplets.parquet"}
-TRUSTED = {**PROMISE, "unit": "silo", "noise": "aggregator", **MANY}
+TRUSTED = {**PROMISE, "unit": "client", "noise": "aggregator", **MANY}
 OF_MEMBERS = f"{BOTTLENECKS} {ADAPTERS} clip=0.5 epochs=2"
 MEMBERS: Mapping[str, Row] = {
     "members-8": Row("FedDAT, ε = 8", plain(OF_MEMBERS, epsilon=8.0, **TRUSTED), seeds=(1,)),

@@ -74,7 +74,7 @@ EPSILON = 8.0
 MEMBERS, SMALL_SIDE = 200, 8
 SMALL = "model=mlp:16 hidden=16 latent=8 steps=5 rate=0.2 clip=1"
 """Not tuned."""
-OF_MEMBERS: Mapping[str, Any] = {"delta": DELTA, "adjacency": "add-remove", "unit": "silo"}
+OF_MEMBERS: Mapping[str, Any] = {"delta": DELTA, "adjacency": "add-remove", "unit": "client"}
 
 
 def draw(name: str, data: Path, out: Path, seed: int) -> Dataset:
@@ -152,7 +152,7 @@ def settings_of(name: str, form: str, seed: int) -> dict[str, Any]:
         "rounds": ROUNDS,
         "every": ROUNDS,
         "protection": "none",
-        "unit": "silo",
+        "unit": "client",
         "noise_seed": seed,
         "reference": False,
     }
@@ -299,7 +299,7 @@ def _runs_of_members(data: Path, out: Path, workers: int | None) -> str:
     flat = [
         whole({**chosen, "parameters": f"{SMALL} {words}", **promise})
         for words in forms.values()
-        for promise in ({**OF_MEMBERS, "epsilon": EPSILON, "noise": "aggregator"}, {"unit": "silo"})
+        for promise in ({**OF_MEMBERS, "epsilon": EPSILON, "noise": "aggregator"}, {"unit": "client"})
     ]
     runs = iter(runs_of(dataset, flat, out / "members", Execution.of(out / "members", workers, say)).runs)
     rows = tuple((form, *(f"{mean(accuracies(next(runs))):.2f}" for _ in range(2))) for form in forms)

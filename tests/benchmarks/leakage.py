@@ -33,7 +33,7 @@ EXACT = {
     "fedavg, gradients": ("fedavg", {"parameters": "rounds=20 gradients=1 rate=0.1"}),
     "fedavg, an epoch": ("fedavg", {"parameters": "rounds=20 rate=0.1"}),
 }
-PRIVATE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "silo", "parameters": "rounds=20 cap=10"}
+PRIVATE = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "client", "parameters": "rounds=20 cap=10"}
 
 
 def played(method: str, **more: Any) -> Rehearsal:

@@ -150,16 +150,18 @@ class _Wire:
         stage = self._stage
         return await on_account(stage.serving, stage.server.upload(self._member, frame, self._parts(vector)))
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
         self.charge()
         frame, stage = None, self._stage
         while frame is None:
-            self._sent[FETCHES] += rpc.FetchRequest(plan=plan, step=step).ByteSize()
-            frame = await on_account(stage.serving, stage.server.fetch(self._member, plan, step, 2 * seconds))
+            self._sent[FETCHES] += rpc.FetchRequest(round_digest=round_digest, step=step).ByteSize()
+            frame = await on_account(stage.serving, stage.server.fetch(self._member, round_digest, step, 2 * seconds))
         return frame
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Nothing is named beside this session's outcome."""
         raise NotImplementedError
 

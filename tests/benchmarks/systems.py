@@ -79,7 +79,7 @@ class System:
 def promises(system: System) -> str:
     """What a system promises, after the plans that say so were made under every protection."""
     found = []
-    for unit, parameters in ((Unit.RECORD, system.of_record), (Unit.SILO, system.of_member)):
+    for unit, parameters in ((Unit.RECORD, system.of_record), (Unit.CLIENT, system.of_member)):
         if parameters is None:
             continue
         noise = system.noise if unit is Unit.RECORD else NoiseFrom.CLIENT

@@ -61,7 +61,9 @@ class Form:
 
 PRIVATE = (2.0, 8.0)
 CNN: Mapping[str, Form] = {
-    "exact": Form("no noise", {"clients": 10, "unit": "silo", "parameters": "model=cnn rate=0.1 clip=10"}, (math.inf,)),
+    "exact": Form(
+        "no noise", {"clients": 10, "unit": "client", "parameters": "model=cnn rate=0.1 clip=10"}, (math.inf,)
+    ),
     "dp-sgd": Form(
         "DP-SGD inside the member",
         {
@@ -81,7 +83,7 @@ CNN: Mapping[str, Form] = {
 }
 """Ten members train the built-in CNN. Constants were chosen on a fifth of the training records."""
 DIGITS = {"mnist": ("MNIST, 10,000 records", "mnist_12k.npz"), "usps": ("USPS, 7,291 records", "usps.npz")}
-CLIENT_LEVEL = {"unit": "silo", "expand": 256, "parameters": "model=softmax rate=0.1 clip=0.3 server=momentum"}
+CLIENT_LEVEL = {"unit": "client", "expand": 256, "parameters": "model=softmax rate=0.1 clip=0.3 server=momentum"}
 TRUSTED = {"protection": "none", "noise": "aggregator"}
 """One noise of the size that a masked sum's shares have together, added by whoever opens: cheaper, as accurate."""
 MEMBERS: Mapping[int, Settings] = {10: {}, 200: TRUSTED, 1000: TRUSTED}
@@ -194,7 +196,7 @@ def make_cost(data: Path, out: Path, workers: int | None) -> str:
 
 
 SHORT, LONG, REPEATS = 2, 42, 3
-MLP = ("simulate", "--method", "fedavg", "--parameters", "model=mlp:128 rate=0.1 clip=10 batch=32", "--unit", "silo")
+MLP = ("simulate", "--method", "fedavg", "--parameters", "model=mlp:128 rate=0.1 clip=10 batch=32", "--unit", "client")
 
 
 def _line(data: Path, protection: str) -> tuple[float, float]:

@@ -205,9 +205,9 @@ def test_plan_that_breaks_the_policy(secagg: Command, federation: Path) -> None:
     """A refused plan names every violated line at once."""
     policy = federation / "alice" / "policy.toml"
     text = policy.read_text().replace('max_epsilon = "inf"', "max_epsilon = 1.0")
-    policy.write_text(text.replace("minimum_cohort = 3", "minimum_cohort = 9"))
+    policy.write_text(text.replace("min_clients_in_sum = 3", "min_clients_in_sum = 9"))
     line = refused(secagg, federation)
-    assert all(word in line for word in ("max_epsilon", "minimum_cohort", "nothing was sent"))
+    assert all(word in line for word in ("max_epsilon", "min_clients_in_sum", "nothing was sent"))
 
 
 def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:

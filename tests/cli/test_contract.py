@@ -106,10 +106,10 @@ def test_plan_check(secagg: Command, federation: Path) -> None:
     assert (said.code, said.json["accepted"]) == (0, True)
     assert "the ledger was not asked: give --state" in secagg(*arguments).out
     policy = home / "policy.toml"
-    policy.write_text(policy.read_text().replace("minimum_cohort = 3", "minimum_cohort = 9"))
+    policy.write_text(policy.read_text().replace("min_clients_in_sum = 3", "min_clients_in_sum = 9"))
     said = secagg(*arguments)
     assert said.code == 2
-    assert "minimum_cohort" in said.complaint
+    assert "min_clients_in_sum" in said.complaint
 
 
 def test_written_policy_accepts_only_what_was_seen(secagg: Command, federation: Path) -> None:

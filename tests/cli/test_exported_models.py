@@ -52,7 +52,7 @@ def plan(secagg: Command, federation: Path, net: Path) -> Path:
     ("parameters", "promise"),
     [
         ("clip=10", ()),
-        ("clip=4 cap=64", ("--unit", "silo", *NOISE)),
+        ("clip=4 cap=64", ("--unit", "client", *NOISE)),
         ("clip=4 gradients=1", NOISE),
         ("steps=3 sampling=0.1 batch=30 clip=10", ("--noise", "member", *NOISE)),
     ],

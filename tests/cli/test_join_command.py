@@ -99,13 +99,13 @@ def test_limits_are_no_copy_of_the_plan(secagg: Command, federation: Path) -> No
     """A policy by limits has the plan's roster and code, the limits' bounds, and refuses what these do not concede."""
     limits, plan = federation / "limits.toml", federation / "plan.json"
     assert secagg("plan", "limits", "--out", limits).code == 0
-    limits.write_text(limits.read_text().replace("minimum_cohort = 3", "minimum_cohort = 2"))
+    limits.write_text(limits.read_text().replace("min_clients_in_sum = 3", "min_clients_in_sum = 2"))
     out = federation / "by-limits.toml"
     given = ("--plan", plan, "--data-name", "alice")
     assert secagg("plan", "policy", *given, "--limits", limits, "--out", out).code == 0
     own, copied = read_policy(out), read_policy(federation / "alice" / "policy.toml")
     assert (own.roster, own.backbones) == (copied.roster, copied.backbones)
-    assert (own.max_epsilon, own.minimum_cohort) == (Policy("x", "", ()).max_epsilon, 2)
+    assert (own.max_epsilon, own.min_clients_in_sum) == (Policy("x", "", ()).max_epsilon, 2)
     roster = federation / "alice" / "roster.json"
     said = secagg("plan", "check", "--plan", plan, "--roster", roster, "--policy", out)
     assert (said.code, "max_epsilon" in said.complaint) == (2, True)

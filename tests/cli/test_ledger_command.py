@@ -3,8 +3,6 @@
 import datetime
 import json
 import math
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import Release, Spent, total_epsilon
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
-from secagg.privacy.rdp import ORDERS, RdpCurve
+from secagg.privacy.rdp import ORDERS
 from secagg.session import RoundSetup
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
@@ -53,7 +51,7 @@ def test_show_lists_by_data_set(secagg: Command, state: Path) -> None:
     both = math.ceil(total_epsilon([FIRST, SECOND], "record", "add-remove", 1e-5) * 1e4) / 1e4
     spent = [" ".join(line.split()) for line in lines]
     assert f"record level, add-remove epsilon {both}" in spent
-    assert "silo level, replace-one epsilon inf" in spent
+    assert "client level, replace-one epsilon inf" in spent
     assert Ledger(state).entries()[-1].head.hex() in said.out
 
 
@@ -71,7 +69,7 @@ def test_show_as_json(secagg: Command, state: Path) -> None:
     }  # fmt: skip
     totals = {(each["unit"], each["adjacency"]): each["epsilon"] for each in heart["spent"]}
     assert totals["record", "replace-one"] == pytest.approx(epsilon_of(0.3 * math.sqrt(2), 1e-7), rel=1e-9)
-    assert totals["silo", "add-remove"] == totals["silo", "replace-one"] == "inf"
+    assert totals["client", "add-remove"] == totals["client", "replace-one"] == "inf"
     assert {each["epsilon"] for each in digits["spent"]} == {"inf"}
 
 
@@ -90,14 +88,8 @@ def test_show_an_empty_ledger(secagg: Command, tmp_path: Path) -> None:
     assert said.out.split() == ["Ledger", "rows", "0", "head", "-"]
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["of today", "of version 4"])
-def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
-    """The exported file gives every release and head back, bit for bit; the curves of an older ledger too."""
-    if older:
-        (state / FILE_NAME).unlink()
-        statements = Path(__file__).parents[1] / "plan/ledger_version_4.sql"
-        with closing(sqlite3.connect(state / FILE_NAME)) as connection:
-            connection.executescript(statements.read_text(encoding="utf-8"))
+def test_export_is_complete(secagg: Command, state: Path) -> None:
+    """The exported file gives every release and head back, bit for bit."""
     out = state / "ledger.json"
     said = secagg("ledger", "export", "--state", state, "--out", out)
     assert (said.code, said.out) == (0, "")
@@ -108,11 +100,7 @@ def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
     assert [row["head"] for row in content["entries"]] == [entry.head.hex() for entry in entries]
     for row, entry in zip(content["entries"], entries, strict=True):
         costs = tuple(
-            Spent(
-                each["unit"],
-                each["adjacency"],
-                RdpCurve(tuple(each["curve"])) if older else GaussianCost(each["squared_mu"], each["gap"]),
-            )
+            Spent(each["unit"], each["adjacency"], GaussianCost(each["squared_mu"], each["gap"]))
             for each in row["spent"]
         )
         session, plan = bytes.fromhex(row["session"]), bytes.fromhex(row["plan"])

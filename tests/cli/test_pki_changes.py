@@ -61,7 +61,7 @@ def test_removed_member_is_out(secagg: Command, federation: Path) -> None:
     said = secagg("plan", "new", "--roster", home / "roster.json", *chosen)
     assert (said.code, "lists carol, who was removed" in said.complaint) == (2, True)
     shutil.copy(federation / "ca" / "issued" / SERVER / "roster.json", home)
-    assert secagg("plan", "new", "--roster", home / "roster.json", *chosen, "--minimum-cohort", "1").code == 0
+    assert secagg("plan", "new", "--roster", home / "roster.json", *chosen, "--min-clients-in-sum", "1").code == 0
 
 
 def test_ends_are_shown_and_warned_of(secagg: Command, federation: Path) -> None:

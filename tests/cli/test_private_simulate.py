@@ -81,8 +81,8 @@ def test_lines_for_people_state_the_promise(secagg: Command, own: Path, tmp_path
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--unit", "silo"],
-        ["--unit", "silo", "--noise", "aggregator", "--max-records", 40],
+        ["--unit", "client"],
+        ["--unit", "client", "--noise", "aggregator", "--max-records", 40],
         ["--shares", DEFAULT_SHARES],
         ["--shares", "equal"],
         ["--clients", 8, "--dropouts", 2],
@@ -126,7 +126,7 @@ def test_default_shares_are_the_stated_ones(secagg: Command, federation: Path) -
         (["--refine", 1, "--normalise", "none"], "takes records of one length"),
         ([*PROMISE, "--radius", 3], "leave the radius out"),
         ([*PROMISE, "--unit", "patient"], "no such unit"),
-        ([*PROMISE, "--method", "dp-sgd", "--unit", "silo"], "records in one place"),
+        ([*PROMISE, "--method", "dp-sgd", "--unit", "client"], "records in one place"),
         ([*PROMISE, "--method", "dp-sgd", "--dropouts", 1], "records in one place"),
         ([*PROMISE, "--method", "dp-sgd", "--refine", 1], "records in one place"),
     ],
@@ -240,16 +240,16 @@ def set_policy(federation: Path, old: str, new: str) -> None:
 
 def test_plan_with_a_promise_round_trips(secagg: Command, federation: Path) -> None:
     """`plan new` writes what was asked for, `plan show` says the same of the file, members recompute the claim."""
-    options = ["--epsilon", 0.7, "--delta", 1e-6, "--adjacency", "replace-one", "--unit", "silo", "--refine", 1]
+    options = ["--epsilon", 0.7, "--delta", 1e-6, "--adjacency", "replace-one", "--unit", "client", "--refine", 1]
     setup = new_plan(secagg, federation, *options)
     plan = setup.plan
-    assert (plan.epsilon, plan.delta, plan.adjacency, plan.unit) == (0.7, 1e-6, "replace-one", "silo")
+    assert (plan.epsilon, plan.delta, plan.adjacency, plan.unit) == (0.7, 1e-6, "replace-one", "client")
     assert (plan.noise, plan.normalisation, setup.rounds) == ("client", "centred-unit", 2)
     shown = secagg("plan", "show", "--plan", federation / "plan.json", "--roster", federation / SERVER / "roster.json")
     assert shown.code == 0
     assert setup.facts.claim is not None
     assert setup.facts.claim.sentence() in shown.out
-    assert "epsilon 0.7, replace-one, silo level" in shown.out
+    assert "epsilon 0.7, replace-one, client level" in shown.out
     assert plan.digest.hex() in shown.out
 
 
@@ -270,8 +270,8 @@ def test_plan_asks_for_rounds(secagg: Command, federation: Path, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], [*PROMISE, "--unit", "silo"], [*PROMISE, "--result", "server"], [*PROMISE, "--method", "prototypes"]],
-    ids=["no noise", "silo", "server", "prototypes"],
+    [[], [*PROMISE, "--unit", "client"], [*PROMISE, "--result", "server"], [*PROMISE, "--method", "prototypes"]],
+    ids=["no noise", "client", "server", "prototypes"],
 )
 def test_plan_without_rounds_to_decide_does_not_ask(secagg: Command, federation: Path, arguments: list[object]) -> None:
     """Where the rule has no rounds, nothing need be said of them."""
@@ -282,7 +282,7 @@ def test_plan_without_rounds_to_decide_does_not_ask(secagg: Command, federation:
     ("arguments", "reason"),
     [
         (["--radius", 1], "there is no noise"),
-        ([*PROMISE, "--unit", "silo"], "noise about records alone"),
+        ([*PROMISE, "--unit", "client"], "noise about records alone"),
         ([*PROMISE, "--result", "server"], "do not learn the head"),
     ],
 )
@@ -373,7 +373,7 @@ def test_policy_decides_about_epsilon(secagg: Command, federation: Path) -> None
         ("max_epsilon_total = 2.0", "max_epsilon_total = 1.9", "max_epsilon_total"),
         ("max_delta = 1e-05", "max_delta = 1e-06", "max_delta"),
         ('adjacencies = ["add-remove", "replace-one"]', 'adjacencies = ["replace-one"]', "adjacencies"),
-        ('units = ["record", "silo"]', 'units = ["silo"]', "units"),
+        ('units = ["record", "client"]', 'units = ["client"]', "units"),
         ('noise_from = ["client"]', 'noise_from = ["aggregator"]', "noise_from"),
     ],
 )

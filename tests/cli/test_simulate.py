@@ -58,7 +58,7 @@ def test_aggregate_without_noise_is_what_it_always_was(control: dict[str, Any]) 
     assert control["aggregate_sha256"] == "bbb47ba5eeb387b339a24c6d50ff35e5abd55eb86df86d4ae216ef30ec65a306"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--noise", "aggregator"], ["--unit", "silo"], ["--refine", 2]], ids=str)
+@pytest.mark.parametrize("arguments", [[], ["--noise", "aggregator"], ["--unit", "client"], ["--refine", 2]], ids=str)
 def test_noise_is_in_the_contract(secagg: Command, arguments: list[object]) -> None:
     """With a finite epsilon the JSON says what is promised to whom, and the noise shows: no two sums are alike."""
     promise = ["--epsilon", 8, "--delta", 1e-5, "--adjacency", "add-remove"]

@@ -57,7 +57,7 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
         (["--method", "fedcgs"], "no settings of fedcgs can be tried"),
         (["--search", "population=3", "--protection", "masked"], "6 members allow 2 of the 3 groups"),
         (
-            ["--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo"],
+            ["--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "client"],
             "noise drowns the scores",
         ),
     ],

@@ -154,8 +154,8 @@ def test_bad_records_without_noise_are_refused(row, label):
     [
         ({**PRIVATE, "adjacency": "replace-one"}, "replace-one"),
         ({"adjacency": "replace-one"}, "replace-one"),
-        ({**PRIVATE, "unit": "silo"}, "records in one place"),
-        ({"unit": "silo"}, "records in one place"),
+        ({**PRIVATE, "unit": "client"}, "records in one place"),
+        ({"unit": "client"}, "records in one place"),
         ({**PRIVATE, "refine": 1}, "records in one place"),
         ({"dropouts": 1}, "records in one place"),
         ({**PRIVATE, "epsilon": 1000.0}, "epsilon cannot be"),

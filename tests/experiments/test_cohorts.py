@@ -71,7 +71,7 @@ def test_the_reference_is_of_the_same_cohorts() -> None:
 
 def test_spent_grows_with_the_rounds_that_one_member_can_be_in() -> None:
     """Of four rounds of five of nine a member is in one after one round, and in no more than three at the end."""
-    run = simulated(protection="none", noise="aggregator", unit="silo", every=1, **NOISY)
+    run = simulated(protection="none", noise="aggregator", unit="client", every=1, **NOISY)
     spent = [each.epsilon_spent for each in run.rounds]
     assert [most_rounds(9, 5, number) for number in (1, 2, 3, 4)] == [1, 2, 2, 3]
     assert spent[0] < spent[1] == spent[2] < spent[3] <= 8.0  # type: ignore[operator]
@@ -85,7 +85,7 @@ def plan_of(**choices: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("choices", "unit"),
-    [({"unit": Unit.SILO}, Unit.SILO), ({"parameters": (("rounds", 4), ("gradients", 1))}, Unit.RECORD)],
+    [({"unit": Unit.CLIENT}, Unit.CLIENT), ({"parameters": (("rounds", 4), ("gradients", 1))}, Unit.RECORD)],
 )
 def test_noise_is_for_a_members_own_rounds(choices: dict[str, Any], unit: Unit) -> None:
     """As much as in a plan of three rounds of five members, and less than in one of four; the auditor agrees."""
@@ -116,7 +116,7 @@ def test_training_is_charged_for_a_members_own_rounds() -> None:
 
 def test_a_weaker_noise_cannot_be_claimed() -> None:
     """A plan whose noise is for fewer rounds than a member can be in is refused by every party."""
-    setup = plan_of(unit=Unit.SILO)
+    setup = plan_of(unit=Unit.CLIENT)
     weaker = tuple(replace(noise, sigma=0.9 * noise.sigma) for noise in setup.plan.noises)
     with pytest.raises(BadInput, match="is claimed, but the noise gives"):
         type(setup).of(replace(setup.plan, noises=weaker), setup.roster)
@@ -133,7 +133,7 @@ def test_a_weaker_noise_cannot_be_claimed() -> None:
         ({"parameters": (("rounds", 1),)}, "takes one sum here"),
         ({"method": "fedcgs", "parameters": (("refine", 3),)}, "takes what was left by rounds"),
         ({"method": "fedcgs", "parameters": (("refine", 3),), **EXACT}, "are equations"),
-        ({"method": "fedpcl", "parameters": (("cap", 20),), "unit": Unit.SILO}, "takes what was left by rounds"),
+        ({"method": "fedpcl", "parameters": (("cap", 20),), "unit": Unit.CLIENT}, "takes what was left by rounds"),
         ({"method": "fedproto", "parameters": (), **EXACT}, "are equations"),
         ({"result": "server"}, "that are not drawn for the last round"),
         ({"dropouts": 3}, "4 of a cohort of 5 must sign what others return by, of whom only 2 are sure"),
@@ -141,7 +141,7 @@ def test_a_weaker_noise_cannot_be_claimed() -> None:
 )
 def test_what_cohorts_cannot_be_is_refused_with_the_reason(choices: dict[str, Any], words: str) -> None:
     """Cohorts are for rounds that stand alone, of methods that train, with enough to sign for who was not there."""
-    given = {"unit": Unit.SILO, "protection": "shared", **choices}
+    given = {"unit": Unit.CLIENT, "protection": "shared", **choices}
     with pytest.raises(BadInput, match=words) as refusal:
         plan_of(**given)
     assert refusal.value.remedy
@@ -160,9 +160,9 @@ def test_a_policy_counts_the_exact_sums_that_a_member_is_in() -> None:
 
 def test_plan_show_says_who_is_in_which_round() -> None:
     """Cohort, rounds per member, thresholds of five, and that nothing rests on the draw."""
-    rows = dict(explain(plan_of(unit=Unit.SILO).facts))
+    rows = dict(explain(plan_of(unit=Unit.CLIENT).facts))
     assert "5 of 9 members are drawn for each of 4 rounds, nobody for more than 3" in rows["cohorts"]
     assert "no promise rests on the draw" in rows["cohorts"]
     assert "t = 4 of n = 5 clients" in rows["who must agree"]
     assert "5 clients" in rows["ring"]
-    assert "cohorts" not in dict(explain(plan_of(unit=Unit.SILO, cohort=0).facts))
+    assert "cohorts" not in dict(explain(plan_of(unit=Unit.CLIENT, cohort=0).facts))

@@ -87,7 +87,7 @@ def test_report_has_every_members_accuracy(method: str) -> None:
             assert 0 <= low <= client["accuracy"] <= high <= 1
     assert content["personal"][0]["mean"] > 0.6
     assert "personal" not in content["not_private"]
-    noisy = SimulationSettings(method=method, parameters="rounds=2 cap=20", clients=3, unit="silo", epsilon=8.0,
+    noisy = SimulationSettings(method=method, parameters="rounds=2 cap=20", clients=3, unit="client", epsilon=8.0,
                                delta=1e-5, adjacency="add-remove", reference=False)  # fmt: skip
     assert "personal" in simulate_dataset(dataset(told=False), noisy).to_json()["not_private"]
     assert simulate_dataset(dataset(held_out=0), SETTINGS).to_json()["personal"] is None

@@ -41,7 +41,7 @@ def ring_bytes(clients, records, levels, noise):
     return next(size for size in range(1, 9) if largest < 1 << (8 * size - 1))
 
 
-@pytest.mark.parametrize("settings", [{}, {"noise": "aggregator"}, {"unit": "silo", "max_records": 32}])
+@pytest.mark.parametrize("settings", [{}, {"noise": "aggregator"}, {"unit": "client", "max_records": 32}])
 def test_json_is_the_contract(settings):
     """The report has every key of the contract, with the promise that was asked for, and is plain JSON."""
     run = simulated(clients=4, test_features=FEATURES, test_labels=LABELS, **settings)
@@ -167,17 +167,17 @@ def test_claim_of_shares_is_never_rounded_down():
     check_stated(planned().claim)
 
 
-def test_silo_hides_a_whole_client():
-    """A silo's promise takes max_records times a record's noise, and says when that bound was read off the data."""
-    record, silo = planned().plan, simulated(unit="silo")
-    plan = silo.federated.setup.plan
-    assert plan.unit == "silo"
+def test_client_hides_a_whole_client():
+    """A client's promise takes max_records times a record's noise, and says when that bound was read off the data."""
+    record, client = planned().plan, simulated(unit="client")
+    plan = client.federated.setup.plan
+    assert plan.unit == "client"
     assert plan.max_records == 32
     for one, other in list(zip(record.noises, plan.noises, strict=True))[1:]:
         assert other.sigma / one.sigma == pytest.approx(32, rel=1e-3)
-    assert any("read off the data" in note for note in silo.notes)
-    assert not simulated(unit="silo", max_records=32).notes
-    assert "any one client's records were among the data" in silo.promise
+    assert any("read off the data" in note for note in client.notes)
+    assert not simulated(unit="client", max_records=32).notes
+    assert "any one client's records were among the data" in client.promise
 
 
 def test_shares_move_noise_between_blocks():
@@ -198,7 +198,7 @@ def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
     setup, claim = run.federated.setup, run.federated.setup.facts.claim
-    assert setup.plan.minimum_cohort == setup.facts.fewest == claim.releases.first.fewest + 1 == clients - dropouts
+    assert setup.plan.min_clients_in_sum == setup.facts.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
     assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
@@ -224,7 +224,7 @@ def test_most_dropouts_keep_the_promise(protection):
     """With as many dropouts as the protection bears, the sum of the two that are left keeps the promise."""
     run = simulated(clients=6, colluders=0, dropouts=4, protection=protection)
     setup = run.federated.setup
-    assert setup.plan.minimum_cohort == setup.facts.fewest == 2 <= len(run.federated.result.members)
+    assert setup.plan.min_clients_in_sum == setup.facts.fewest == 2 <= len(run.federated.result.members)
     assert setup.facts.claim.what_if(dropped=4) <= EPSILON
 
 
@@ -250,7 +250,7 @@ def test_refinement_is_within_the_same_promise(noise):
         ({"at_least": 100}, 16),
         ({"protection": "shared"}, 0),
         ({"protection": "encrypted"}, 0),
-        ({"unit": "silo"}, 0),
+        ({"unit": "client"}, 0),
         ({"method": "prototypes"}, 0),
         ({"parameters": "personalise=1"}, 0),
         ({"parameters": "refine=3"}, 3),
@@ -276,7 +276,7 @@ def test_refinement_without_noise_normalises():
     assert planned(epsilon=math.inf, refine=1, centre=0.3).plan.normalisation == "unit"
 
 
-@pytest.mark.parametrize("unit", ["record", "silo"])
+@pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", None])
 def test_delta_and_adjacency_are_accepted_without_noise(unit, adjacency):
     """At ε = ∞ delta, adjacency and unit change nothing in the sum, and are reported as given."""

@@ -234,8 +234,8 @@ def test_absent_classes_are_said() -> None:
         ("dp-sgd", "record", 1 / 90, "delta 0.0111111 is not below 1 in 90 records"),
         ("fedcgs", "record", 1 / 91, None),
         ("dp-sgd", "record", 1 / 91, None),
-        ("fedcgs", "silo", 0.2, "delta 0.2 is not below 1 in 5 clients"),
-        ("fedcgs", "silo", 0.19, None),
+        ("fedcgs", "client", 0.2, "delta 0.2 is not below 1 in 5 clients"),
+        ("fedcgs", "client", 0.19, None),
     ],
 )
 def test_delta_of_one_in_n_is_said(method: str, unit: str, delta: float, words: str | None) -> None:

@@ -104,12 +104,12 @@ def test_client_level_names_the_members_that_it_takes() -> None:
     """Under a promise about members six cannot drown the noise on scores; so many as are named can."""
     promise = {**PROMISE, "epsilon": 1.0}
     with pytest.raises(BadInput, match=r"noise drowns the scores of 6: with [0-9]+ it would be 0\.2") as refusal:
-        setup_of(EXACT, unit="silo", **promise)
+        setup_of(EXACT, unit="client", **promise)
     needed = int(refusal.value.problem.split("with ")[1].split()[0])
     assert 100 < needed < 400
     rows = np.random.default_rng(0).permutation(150).repeat(8)
     many = replace(data(), train=data().train.take(rows))
-    settings = settings_of(EXACT, unit="silo", clients=needed + 10, **promise)
+    settings = settings_of(EXACT, unit="client", clients=needed + 10, **promise)
     assert SimulatedFederation.of(Features.of(many, settings), settings).setup.claim is not None
 
 
@@ -173,7 +173,7 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
 def test_smaller_minimum_cohort_leaves_no_cohort_unguarded() -> None:
     """Whatever minimum a plan names, no more members than its dropouts are missing from a sum."""
     setup = setup_of(EXACT, clients=10, dropouts=1)
-    weaker: Plan = replace(setup.plan, minimum_cohort=1)
+    weaker: Plan = replace(setup.plan, min_clients_in_sum=1)
     assert RoundSetup.of(weaker, setup.roster).facts.fewest == 9
 
 
@@ -181,9 +181,9 @@ def test_policies_judge_the_smallest_cohort() -> None:
     """What a policy says of the fewest whose sum may be opened, it says of a cohort; its bounds hold for the space."""
     setup = setup_of(EXACT, clients=10)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=True)
-    setup.facts.check(replace(policy, minimum_cohort=5))
-    with pytest.raises(PlanRefused, match="minimum_cohort: the sum of 5 of 10 clients"):
-        setup.facts.check(replace(policy, minimum_cohort=6))
+    setup.facts.check(replace(policy, min_clients_in_sum=5))
+    with pytest.raises(PlanRefused, match="min_clients_in_sum: the sum of 5 of 10 clients"):
+        setup.facts.check(replace(policy, min_clients_in_sum=6))
     with pytest.raises(PlanRefused, match="max_epochs: a round trains for 5 epochs"):
         setup.facts.check(replace(policy, max_epochs=4))
 

@@ -99,7 +99,7 @@ class Dying:
             body = peek(frame)
             digest = hashlib.sha256(frame + vector).hexdigest()
             with file.open("a") as wire:
-                wire.write(f"{body.plan.hex()[:8]} {body.step} to {receiver}: {digest}\n")
+                wire.write(f"{body.round_digest.hex()[:8]} {body.step} to {receiver}: {digest}\n")
 
         submit, upload = Link.submit, Link.upload
         fetch, receive = FederationServer.fetch, FederationSecond.upload

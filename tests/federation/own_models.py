@@ -16,7 +16,7 @@ def own_models(
     world, ended = finished
     last, (_, outcome) = ended.stages[-1], ended.clients[member]
     folder = session_folder(world.state(member), last)
-    state = recall_state(folder, last.context.plan) if state is None else state
+    state = recall_state(folder, last.context.round_digest) if state is None else state
     paths = write_personal(last, outcome, state, folder)
     models = personal_models(last, outcome.members, opened(world, last), state)
     assert set(paths) == set(models)

@@ -74,7 +74,7 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
         sent, held = 0, b""
         for stage in ended.stages:
             folder = session_folder(world.state(member), stage)
-            held = recall_state(folder, stage.context.plan)
+            held = recall_state(folder, stage.context.round_digest)
             records = list(read_transcript(world.transcripts(member, (stage,))[0]))
             sent += sum(len(each.content) for each in records if each.kind == "sent")
         sizes.add(sent)

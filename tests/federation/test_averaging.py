@@ -48,7 +48,7 @@ class Diary(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry, three times."""
         block = Block("diary", (1,), bound=1 << 20, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, times=3, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, times=3, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """A page more is left each time."""
@@ -125,7 +125,7 @@ def test_state_is_private_and_carried(tmp_path: Path) -> None:
     for member in EVERYONE:
         last = ended.stages[-1]
         folder = session_folder(world.state(member), last)
-        assert recall_state(folder, last.context.plan) == b"p" * member * 3
+        assert recall_state(folder, last.context.round_digest) == b"p" * member * 3
         assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
         assert sorted(world.state(member).rglob("private.*")) == [folder / KEY_FILE, folder / STATE_FILE]
     assert not list(world.state(0).rglob(STATE_FILE))

@@ -189,7 +189,7 @@ def test_a_sum_of_a_cohort_is_audited(finished: Finished) -> None:
 @pytest.mark.parametrize(
     ("choices", "unit"),
     [
-        ({"unit": Unit.SILO}, Unit.SILO),
+        ({"unit": Unit.CLIENT}, Unit.CLIENT),
         ({"parameters": (("rounds", ROUNDS), ("rate", 0.5), ("gradients", 1))}, Unit.RECORD),
     ],
 )
@@ -508,7 +508,7 @@ async def test_cohorts_over_the_network(tmp_path: Path, monkeypatch: pytest.Monk
         "parameters": (("rounds", 3),),
         "cohort": 4,
         "clients": 5,
-        "unit": Unit.SILO,
+        "unit": Unit.CLIENT,
         **NOISY,
     }
     consortium = Consortium.enrol(tmp_path, "masked", colluders=1, **training)

@@ -136,7 +136,7 @@ async def test_members_that_are_slow_after_the_draw_are_waited_for(
     """All who acknowledged the draw are late for the first round of their cohort: it is extended, and has its sum."""
     monkeypatch.setattr(returning, "KNOCK_SECONDS", 0.02)
     training: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 2), ("clip", 5.0)), "cohort": 4}
-    world = SimulatedFederation.of(tmp_path, 5, unit=Unit.SILO, colluders=1, **training, **SHORT)
+    world = SimulatedFederation.of(tmp_path, 5, unit=Unit.CLIENT, colluders=1, **training, **SHORT)
     ending = await Slow(world, step="KeyAdvertisement", first=2, goes_on=extensions.first).run()
     assert not isinstance(ending.server, SessionAborted), ending.server
     assert extensions.lines[0].startswith("KeyAdvertisement: too few have answered")

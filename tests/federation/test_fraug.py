@@ -65,7 +65,7 @@ def test_what_stays_is_sealed_and_in_no_transcript(finished: Finished) -> None:
     for member in EVERYONE:
         folder = session_folder(world.state(member), last)
         assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
-        kept[member] = tensors_of.read(recall_state(folder, last.context.plan))
+        kept[member] = tensors_of.read(recall_state(folder, last.context.round_digest))
     assert not list(world.state(0).rglob(STATE_FILE))
     for party in (0, *EVERYONE):
         for path in world.transcripts(party, ended.stages):

@@ -307,7 +307,7 @@ def test_threshold_counts_dropouts_and_colluders(
     for more in (EXACT, SURE):
         setup = make_setup(clients, class_gate=class_gate, **{"dropouts": 1, **choices, **more})
         assert setup.plan.method_parameters["gate"] == threshold
-        assert setup.plan.minimum_cohort == setup.facts.fewest == fewest
+        assert setup.plan.min_clients_in_sum == setup.facts.fewest == fewest
 
 
 def test_plan_without_gate_says_nothing_of_it() -> None:
@@ -315,7 +315,7 @@ def test_plan_without_gate_says_nothing_of_it() -> None:
     plain = make_setup(**EXACT)
     assert plain.plan.parameters == make_setup(**EXACT, class_gate=0).plan.parameters
     assert "gate" not in plain.plan.parameters
-    assert plain.plan.minimum_cohort == 1
+    assert plain.plan.min_clients_in_sum == 1
     assert "class gate" not in dict(explain(plain.facts))
 
 

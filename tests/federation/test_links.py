@@ -197,7 +197,7 @@ def test_two_histories_blame_nobody(finished: Finished) -> None:
     mine, yours = (verify_together(paths(finished, member), NOTHING_BROUGHT)[2] for member in (1, 2))
     assert isinstance(mine, Verified)
     assert isinstance(yours, Verified)
-    other = replace(mine, setup=replace(mine.setup, context=replace(mine.setup.context, plan=bytes(32))))
+    other = replace(mine, setup=replace(mine.setup, context=replace(mine.setup.context, round_digest=bytes(32))))
     with pytest.raises(TranscriptInvalid) as refusal:
         Series([other, yours]).link(other)
     assert refusal.value.problem == f"round 3 follows from other rounds than in {yours.path}"

@@ -53,7 +53,7 @@ def test_projections_are_sealed_and_carried(finished: Finished) -> None:
     states = []
     for member in EVERYONE:
         *before, last = (session_folder(world.state(member), stage) for stage in ended.stages)
-        states.append(recall_state(last, ended.stages[-1].context.plan))
+        states.append(recall_state(last, ended.stages[-1].context.round_digest))
         assert (last / STATE_FILE).stat().st_mode & 0o777 == 0o600
         assert not any((folder / STATE_FILE).exists() for folder in before)
     assert len(set(states)) == len(EVERYONE)

@@ -45,7 +45,7 @@ def charge(state: Path, setup: RoundSetup, data_name: str = "mine", *, reaches_d
     journal.append("policy", with_budget.to_toml().encode())
     ledger = Ledger(state)
     entry = ledger.record(release_of(setup.facts, data_name), ANYTHING)
-    ledger.begin_upload(setup.context.plan)
+    ledger.begin_upload(setup.context.round_digest)
     if reaches_disk:
         journal.append("ledger", entry.digest)
     journal.close()

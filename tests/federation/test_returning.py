@@ -72,7 +72,7 @@ class Logbook(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry, five times."""
         block = Block("pages", (1,), bound=1 << 20, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, times=5, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, times=5, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """A page more is left each time."""
@@ -201,7 +201,7 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     assert {outcome for _, outcome in ended.clients.values()} == {ended.clients[1][1]}
     assert len(world.ledger(AWAY).entries()) == 1
     followed = [ended.stages[place] for place in (0, 3, 4)]
-    assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.plan) == b"pp"
+    assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.round_digest) == b"pp"
     found = verify_together(world.transcripts(AWAY, tuple(followed)), NOTHING_BROUGHT)
     verdicts = [each.verdict for each in found if isinstance(each, Verified)]
     assert verdicts == [
@@ -415,7 +415,7 @@ def test_three_signatures_of_others_show_the_way_back(world: SimulatedFederation
     frames = tuple(signed(world, OPENING, member) for member in OTHERS)
     for some in (frames, frames[::-1], (*frames, frames[0])[1:]):
         setup = follow_return(world.setup, Return(OPENING, some), AWAY, 1, STATE)
-        assert (setup.number, setup.context.plan) == (4, OPENING.context)
+        assert (setup.number, setup.context.round_digest) == (4, OPENING.round_digest)
         assert setup.round == replace(Logbook(), number=4, total=7)
 
 
@@ -513,7 +513,9 @@ def test_a_transcript_with_fewer_signatures_does_not_verify(finished: Finished) 
 def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) -> None:
     """What was shown stands at the beginning of one round, not of those that follow from it."""
     setup = follow_return(world.setup, Return(OPENING, tuple(signed(world, OPENING, m) for m in OTHERS)), AWAY, 1)
-    following: RoundSetup = setup.following(RoundOpening(5, OPENING.context, b"c" * 32, Attachment.of(bytes([5, 9]))))
+    following: RoundSetup = setup.following(
+        RoundOpening(5, OPENING.round_digest, b"c" * 32, Attachment.of(bytes([5, 9])))
+    )
     assert setup.shown is not None
     assert following.shown is None
 
@@ -521,7 +523,7 @@ def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) ->
 async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over gRPC and mutual TLS, federated averaging: away for rounds 2 and 3 of 5, in the sums of rounds 4 and 5."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
-    averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.SILO, **NOISY}
+    averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.CLIENT, **NOISY}
     averaging |= {"result": "server", "join_seconds": 10, "step_seconds": 10, "round_seconds": 3}
     consortium = Consortium.enrol(tmp_path, "masked", **averaging)
     is_due, is_back = asyncio.Event(), asyncio.Event()

@@ -95,7 +95,7 @@ def test_sessions_follow_from_each_other(finished: Finished) -> None:
         following = following_setup(stage, result, result.broadcast)
         assert following is not None
         assert (following.opening, following.context) == (after.opening, after.context)
-    assert len({stage.context.plan for stage in played.stages}) == 3
+    assert len({stage.context.round_digest for stage in played.stages}) == 3
 
 
 def test_every_transcript_verifies(finished: Finished) -> None:
@@ -167,7 +167,7 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
         tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalise=Normalisation.CENTRED_UNIT
     )
     with pytest.raises(PlanRefused, match="refinement_without_noise"):
-        world.setup.facts.check(replace(world.policy(1), minimum_cohort=1))
+        world.setup.facts.check(replace(world.policy(1), min_clients_in_sum=1))
     played = await run_federation(world)
     for stage in played.stages:
         assert np.array_equal(opened(world, stage), sum(exact(stage, world.records[member]) for member in EVERYONE))
@@ -175,10 +175,10 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
     assert played.clients[1][1].head_sha256 == pooled.artifact_sha256
 
 
-async def test_silos_and_no_protection(tmp_path: Path) -> None:
+async def test_clients_and_no_protection(tmp_path: Path) -> None:
     """A plan for whole clients, with vectors that the server may see, runs through the same rounds."""
     played = await run_federation(
-        SimulatedFederation.of(tmp_path, unit=Unit.SILO, protection="none", refine=1, colluders=0, dropouts=0)
+        SimulatedFederation.of(tmp_path, unit=Unit.CLIENT, protection="none", refine=1, colluders=0, dropouts=0)
     )
     assert len(played.stages) == 2
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}

@@ -86,7 +86,7 @@ def test_member_that_missed_a_round_is_charged_for_the_whole_plan(
         refine=0,
         method="fedavg",
         parameters=(("rounds", 5),),
-        unit=Unit.SILO,
+        unit=Unit.CLIENT,
         adjacency=Adjacency.ADD_REMOVE,
         round_seconds=1,
     )

@@ -39,7 +39,7 @@ def noise_in(run: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-@pytest.mark.parametrize(("unit", "records"), [("record", None), ("silo", 40)])
+@pytest.mark.parametrize(("unit", "records"), [("record", None), ("client", 40)])
 @pytest.mark.parametrize(("noise", "shares"), [("client", 5), ("aggregator", 1)])
 def test_noise_is_that_of_the_plan(adjacency: str, unit: str, records: int | None, noise: str, shares: int) -> None:
     """The opened sum bears the noise of all clients' shares, or of one aggregator, and the plan keeps its promise."""
@@ -89,7 +89,7 @@ def test_reference_has_no_noise_and_no_partition(refine: int) -> None:
         plain,
         make_setup(refine=refine, levels=1 << 12),
         make_setup(refine=refine, levels=1 << 12, clients=9, epsilon=0.5),
-        make_setup(refine=refine, levels=1 << 12, noise=NoiseFrom.AGGREGATOR, unit=Unit.SILO),
+        make_setup(refine=refine, levels=1 << 12, noise=NoiseFrom.AGGREGATOR, unit=Unit.CLIENT),
     ):
         shuffled = records.take(generator.permutation(60))
         parts = [shuffled.take(rows) for rows in np.array_split(np.arange(60), generator.integers(1, 9))]

@@ -38,7 +38,7 @@ class Drawn(SimpleMethod):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One entry."""
         block = Block("number", (1,), bound=1 << 32, kind=Kind.OTHER)
-        return (SumSpec((block,), (), "equal", per=Unit.SILO, is_additive=False, refusal="it is a test"),)
+        return (SumSpec((block,), (), "equal", per=Unit.CLIENT, is_additive=False, refusal="it is a test"),)
 
     def contribute(self, local: Local) -> Contribution:
         """Draw a number (two tries draw the same one in 2³²)."""
@@ -79,6 +79,8 @@ def test_private_state_is_that_of_the_vector_in_the_sum(tmp_path: Path, monkeypa
     )
     ended = asyncio.run(Restarting(world).run())
     (stage,) = ended.stages
-    states = [recall_state(session_folder(world.state(member), stage), stage.context.plan) for member in EVERYONE]
+    states = [
+        recall_state(session_folder(world.state(member), stage), stage.context.round_digest) for member in EVERYONE
+    ]
     assert len(dead) == len(EVERYONE)
     assert int(opened(world, stage)[0]) == sum(int.from_bytes(state, "big") for state in states)

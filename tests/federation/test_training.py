@@ -77,7 +77,7 @@ def test_gradients_of_members_are_those_of_pooled_records(tmp_path: Path) -> Non
     assert {outcome.head_sha256 for _, outcome in ended.clients.values()} == {pooled}
 
 
-@pytest.mark.parametrize(("parameters", "unit"), [(UPDATES, Unit.SILO), (GRADIENTS, Unit.RECORD)])
+@pytest.mark.parametrize(("parameters", "unit"), [(UPDATES, Unit.CLIENT), (GRADIENTS, Unit.RECORD)])
 def test_noise_is_in_every_round(tmp_path: Path, parameters: tuple[tuple[str, Any], ...], unit: Unit) -> None:
     """With a finite epsilon all three sums carry noise, are charged once together, and members agree on the model."""
     world, ended = played(tmp_path, parameters, epsilon=8.0, delta=1e-5, adjacency=Adjacency.ADD_REMOVE, unit=unit)

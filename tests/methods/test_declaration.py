@@ -353,8 +353,8 @@ def test_every_stated_unit_is_tried(monkeypatch: pytest.MonkeyPatch, l2: float) 
             """With a record's."""
             return (stated_too(super().sums(dimension, classes, levels)[0], Unit.RECORD, l2),)
 
-    monkeypatch.setitem(globals(), "declared", lambda kind, _: stated_too(kind, Unit.SILO, l2))
-    for method, words in ((Faulty(), "one silo moves counts"), (Averaged(), "one record moves update")):
+    monkeypatch.setitem(globals(), "declared", lambda kind, _: stated_too(kind, Unit.CLIENT, l2))
+    for method, words in ((Faulty(), "one client moves counts"), (Averaged(), "one record moves update")):
         with nullcontext() if l2 > 1 else pytest.raises(BadInput, match=words):
             check_declaration(method, 64, 10, GRIDS[0])
 

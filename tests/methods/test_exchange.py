@@ -106,12 +106,12 @@ def test_too_few_members_for_two_groups() -> None:
 
 
 def test_smaller_groups_are_refused_whoever_writes_the_plan() -> None:
-    """A plan with more groups than hide a member is refused, and a smaller minimum cohort opens no smaller sum."""
+    """A plan with more groups than hide a member is refused, and a smaller minimum of clients opens no smaller sum."""
     setup = plan_of(6)
     text = setup.plan.parameters.replace('"groups":2', '"groups":3')
     with pytest.raises(BadInput, match="a group of 2 members would be opened, fewer than 3"):
         RoundSetup.of(replace(setup.plan, parameters=text), setup.roster)
-    assert RoundSetup.of(replace(setup.plan, minimum_cohort=4), setup.roster).facts.fewest == 6
+    assert RoundSetup.of(replace(setup.plan, min_clients_in_sum=4), setup.roster).facts.fewest == 6
 
 
 def test_policy_counts_the_smallest_group() -> None:
@@ -121,7 +121,7 @@ def test_policy_counts_the_smallest_group() -> None:
     policy = replace(policy, max_epsilon=math.inf, max_epsilon_total=math.inf)
     setup.facts.check(policy)
     with pytest.raises(PlanRefused) as refusal:
-        setup.facts.check(replace(policy, minimum_cohort=4))
+        setup.facts.check(replace(policy, min_clients_in_sum=4))
     assert "the sum of 3 of 6 clients could be opened" in refusal.value.violations[0]
 
 
@@ -145,11 +145,11 @@ def test_groups_cost_a_promise_nothing() -> None:
     """A record is in one group: the same noise keeps the same ε, with groups and without."""
     promise = {"epsilon": 2.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "levels": 1 << 12}
     one, several = (
-        plan_of(parameters={"exchange": exchange, "sampling": 0.3}, minimum_cohort=6, **promise).plan
+        plan_of(parameters={"exchange": exchange, "sampling": 0.3}, min_clients_in_sum=6, **promise).plan
         for exchange in ("none", "groups")
     )
     assert [noise.sigma for noise in one.noises[1:]] == [noise.sigma for noise in several.noises[1:]]
-    with_cap = plan_of(parameters={"cap": 8}, unit=Unit.SILO, **promise)
+    with_cap = plan_of(parameters={"cap": 8}, unit=Unit.CLIENT, **promise)
     assert with_cap.facts.claim is not None
 
 

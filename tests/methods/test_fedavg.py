@@ -217,7 +217,7 @@ def test_no_update_is_longer_than_stated(model: str, clip: float, data: st.DataO
     update = data.draw(arrays(np.float64, work.encoding.size, elements=ANY, fill=ANY))
     integers = work.encoding.encode(update, seeded(0)).integers
     (spec,) = method_named("fedavg", {**FINE, "model": model, "clip": clip}).sums(DIMENSION, CLASSES, GRID.levels)
-    stated = spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).squared({"update": 1.0})
+    stated = spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1).squared({"update": 1.0})
     assert square({"update": integers}, "update") <= stated
     assert int(np.abs(integers).max()) <= spec.blocks[0].bound
 
@@ -230,7 +230,7 @@ def test_no_member_sends_more_than_stated(count: int, seed: int, rate: float, ca
     blocks = part(round_, some_examples(count, seed), seed).blocks
     (spec,) = method_named("fedavg", {**FINE, "cap": cap, "clip": 0.5}).sums(DIMENSION, CLASSES, GRID.levels)
     assert [(block.name, block.size) for block in spec.blocks] == [(name, len(own)) for name, own in blocks.items()]
-    moved = spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1)
+    moved = spec.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1)
     for block in moved.blocks:
         assert square(blocks, block.name) <= block.l2**2
 
@@ -313,9 +313,9 @@ def test_declared_promises_are_of_members_or_of_records() -> None:
         method_named("fedavg", {**FINE, "cap": 5, "gradients": mode}).sums(DIMENSION, CLASSES, GRID.levels)
         for mode in (0, 1)
     )
-    assert (update.per, update.is_additive, update.times) == (Unit.SILO, False, 3)
+    assert (update.per, update.is_additive, update.times) == (Unit.CLIENT, False, 3)
     assert (gradient.per, gradient.is_additive, gradient.times) == (Unit.RECORD, True, 3)
-    gone, other = (update.sensitivity(Unit.SILO, each, 1) for each in Adjacency)
+    gone, other = (update.sensitivity(Unit.CLIENT, each, 1) for each in Adjacency)
     assert [block.l2 for block in gone.blocks][1] == WEIGHT_LEVELS
     for name in ("update", "weight"):
         weights = dict.fromkeys(("update", "weight"), 1e-30) | {name: 1.0}

@@ -81,10 +81,10 @@ def local(feature_map: FeatureMap, data: Dataset, rows: slice = slice(None)) -> 
     [
         ("slots=2 domains=d0+d1", {}),
         ("slots=1 domains=d0+d1", RECORD),
-        ("slots=1", {**RECORD, "unit": "silo"}),
+        ("slots=1", {**RECORD, "unit": "client"}),
         (CONCEPTS, {}),
         (CONCEPTS, RECORD),
-        (CONCEPTS, {**RECORD, "unit": "silo"}),
+        (CONCEPTS, {**RECORD, "unit": "client"}),
     ],
 )
 def test_every_protection_opens_the_same_sums(

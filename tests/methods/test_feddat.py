@@ -94,7 +94,7 @@ def local(encoder: Encoder, data: Dataset, rows: Any = slice(None), state: bytes
         ("", {}),
         ("variant=averaged", {}),
         ("kind=lora places=4x16", {}),
-        ("clip=1", {**NOISE, "unit": "silo"}),
+        ("clip=1", {**NOISE, "unit": "client"}),
         ("sampling=0.5 steps=2 rate=0.5", {**NOISE, "noise": "member", "colluders": None}),
     ],
     ids=["exact", "averaged", "lora", "members", "records"],
@@ -363,7 +363,7 @@ def test_a_member_without_records_sends_zeros(encoder: Encoder, data: Dataset) -
 def test_promises_are_of_members() -> None:
     """A whole update is inside its clip; by sampling the promise is about records, and the sum no further release."""
     (update,) = method_named("feddat", PARAMETERS).sums(16, CLASSES, GRID.levels)
-    assert (update.per, update.is_additive, update.keeps_state, update.times) == (Unit.SILO, False, True, 2)
+    assert (update.per, update.is_additive, update.keeps_state, update.times) == (Unit.CLIENT, False, True, 2)
     (private,) = method_named("feddat", {**PARAMETERS, **PRIVATE}).sums(16, CLASSES, GRID.levels)
     assert not private.sensitivities
     assert private.training is not None

@@ -232,7 +232,9 @@ def test_declared_as_it_is(given_: dict[str, Any]) -> None:
     check_steps(method, DIMENSION, CLASSES, GRID)
 
 
-@pytest.mark.parametrize(("given_", "unit"), [({}, Unit.SILO), (GRADIENTS, Unit.RECORD)], ids=["updates", "gradients"])
+@pytest.mark.parametrize(
+    ("given_", "unit"), [({}, Unit.CLIENT), (GRADIENTS, Unit.RECORD)], ids=["updates", "gradients"]
+)
 def test_populations_take_no_more_noise_than_their_scores(given_: dict[str, Any], unit: Unit) -> None:
     """A unit moves the rows of all configurations no further than the method's one, and the scores beside that."""
     small, large = (
@@ -250,7 +252,7 @@ def test_no_member_sends_more_than_stated(count: int, seed: int, cap: int) -> No
     """Whatever its records: each block of a member is within its length, the scores' too."""
     examples = some_examples(count, seed)
     blocks = part(first_round(score_cap=cap), examples, 1 + seed % 6).blocks
-    moved = spec_of(score_cap=cap).sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1)
+    moved = spec_of(score_cap=cap).sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 1)
     for block in moved.blocks:
         assert square(dict(blocks), block.name) <= block.l2**2
 

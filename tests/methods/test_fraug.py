@@ -239,7 +239,7 @@ def test_promises_make_plans() -> None:
     """Exact, about members, and about records by noise of their own; a promise about members holds for both groups."""
     parameters = tuple({**SMALL, "rounds": 2}.items())
     promise: dict[str, Any] = {"method": "fraug", "epsilon": 8.0, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
-    assert isinstance(make_setup(parameters=parameters, unit=Unit.SILO, **promise), RoundSetup)
+    assert isinstance(make_setup(parameters=parameters, unit=Unit.CLIENT, **promise), RoundSetup)
     private = tuple({**SMALL, **PRIVATE, "rounds": 2}.items())
     assert isinstance(make_setup(parameters=private, noise=NoiseFrom.MEMBER, **promise), RoundSetup)
 

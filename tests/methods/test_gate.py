@@ -120,7 +120,7 @@ def test_no_record_moves_the_census_further_than_stated(others: list[int], one: 
 def test_no_client_moves_the_census_further_than_stated(one: list[int], other: list[int]) -> None:
     """Whatever a client holds, its records move each entry by at most 1, when they go or others come."""
     for adjacency in Adjacency:
-        assert ((_census(one) - _census(other)) ** 2).sum() <= _bound(Unit.SILO, adjacency) == CLASSES
+        assert ((_census(one) - _census(other)) ** 2).sum() <= _bound(Unit.CLIENT, adjacency) == CLASSES
 
 
 def test_stated_bounds_are_reached() -> None:
@@ -139,13 +139,13 @@ def _bound(unit: Unit, adjacency: Adjacency) -> float:
     return gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity(unit, adjacency, 1000).squared({"census": 1.0})
 
 
-def test_silo_is_bounded_whatever_its_records() -> None:
+def test_client_is_bounded_whatever_its_records() -> None:
     """A client with a million records moves the census as far as one with as many as there are classes."""
     census = gated().sums(DIMENSION, 9, 64)[0]
     for records in (1, 1_000_000):
-        silo = census.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, records)
-        assert silo == CensusSensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 9)
-        assert [block.l2 for block in silo.blocks] == [3.0]
+        client = census.sensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, records)
+        assert client == CensusSensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, 9)
+        assert [block.l2 for block in client.blocks] == [3.0]
 
 
 @pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)
@@ -371,4 +371,4 @@ def test_smaller_minimum_cohort_does_not_undercut_the_gate(protection: str) -> N
     exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
     gated = make_setup(10, class_gate=2, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
     for minimum in (1, 8, 9):
-        assert RoundSetup.of(replace(gated.plan, minimum_cohort=minimum), gated.roster).facts.fewest == 9
+        assert RoundSetup.of(replace(gated.plan, min_clients_in_sum=minimum), gated.roster).facts.fewest == 9

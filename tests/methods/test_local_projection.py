@@ -163,9 +163,9 @@ def test_short_contribution_is_not_changed(name):
 def test_a_promise_is_about_members(name):
     """With a cap every block has the length that the clip keeps, for a client; a record is charged like its client."""
     (spec,) = first(name, cap=7).sums(DIMENSION, CLASSES, 100)
-    assert spec.per is Unit.SILO
+    assert spec.per is Unit.CLIENT
     for adjacency, factor in ((Adjacency.ADD_REMOVE, 1), (Adjacency.REPLACE_ONE, 4)):
-        stated = spec.sensitivity(Unit.SILO, adjacency, 1000)
+        stated = spec.sensitivity(Unit.CLIENT, adjacency, 1000)
         assert [block.l2 for block in stated.blocks] == [7.0, 700.0]
         assert stated.squared({"counts": 1.0, "class_sums": 1.0}) == factor * (7**2 + 700**2)
         of_record = spec.sensitivity(Unit.RECORD, adjacency, 1000)
@@ -180,9 +180,9 @@ def test_a_finite_epsilon_takes_a_cap(name):
     promise = {"method": name, "epsilon": 4.0, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
     with pytest.raises(BadInput, match="one of them can move the sum of every class; with the parameter cap"):
         make_setup(parameters=(), **promise)
-    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.SILO, **promise), RoundSetup)
+    assert isinstance(make_setup(parameters=(("cap", 8),), unit=Unit.CLIENT, **promise), RoundSetup)
     with pytest.raises(BadInput, match="with cap 1 a member of all 3 classes would send nothing"):
-        make_setup(parameters=(("cap", 1),), unit=Unit.SILO, **promise)
+        make_setup(parameters=(("cap", 1),), unit=Unit.CLIENT, **promise)
 
 
 @every_method

@@ -120,7 +120,7 @@ def test_averaging_gives_the_same_bits_under_every_protection(installed: Path):
 
 def test_averaging_hides_a_client(installed: Path):
     """At a finite epsilon the plan's promise is about a client, and its three sums are composed."""
-    given = ("--epsilon", "8", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo")
+    given = ("--epsilon", "8", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "client")
     (said,) = simulated(installed, given, method="averaging")
     promise = str(said["promise"])
     assert "client" in promise

@@ -399,7 +399,7 @@ FIXED = Fixed(64, 10, Unit.RECORD, epsilon=1.0, stays=True, clients=10, colluder
         ({"epsilon": 1000.0}, USUAL_ROUNDS),
         ({"dimension": 1024}, USUAL_ROUNDS),
         ({"epsilon": math.inf}, 0),
-        ({"unit": Unit.SILO}, 0),
+        ({"unit": Unit.CLIENT}, 0),
         ({"stays": False}, 0),
         ({"dimension": 1025}, 0),
         ({"dimension": 1024, "classes": 1100}, 0),

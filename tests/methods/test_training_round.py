@@ -57,7 +57,7 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("rounds=3 rate=0.5 clip=10", {}),
         ("rounds=3 rate=0.5 clip=10 cap=200 server=adam server_rate=0.05", {}),
         ("rounds=3 rate=1 clip=4 gradients=1", {}),
-        ("rounds=3 rate=0.5 clip=10", {**NOISE, "unit": "silo"}),
+        ("rounds=3 rate=0.5 clip=10", {**NOISE, "unit": "client"}),
         ("rounds=3 rate=1 clip=4 gradients=1", NOISE),
     ],
     ids=["updates", "weighted, adam", "gradients", "updates, noise", "gradients, noise"],

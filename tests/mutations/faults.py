@@ -25,12 +25,12 @@ from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
 from secagg.protection.encryption import client as encryption_client
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.interface import Transition
-from secagg.protection.masking import binding
+from secagg.protection.masking import derivations
 from secagg.protection.masking.client_opening import Endorsed, Uploaded
 from secagg.protection.masking.messages import Endorsement
-from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
 from secagg.session import conclude, contribution, member_transcript, server_session
@@ -186,11 +186,11 @@ def all_but_counts(self: Any, vector: Any, key: bytes, sign: Any) -> None:
 def same_masks(patch: pytest.MonkeyPatch) -> None:
     """Mask keys that do not depend on the session."""
     patch.setattr(
-        binding,
+        derivations,
         "pairwise_key",
         lambda secret, own, peer, key, bound: digest("pair", *map(number, sorted((own, peer)))),
     )
-    patch.setattr(binding, "self_mask_key", lambda seed, each, bound: digest("self", number(each)))
+    patch.setattr(derivations, "self_mask_key", lambda seed, each, bound: digest("self", number(each)))
 
 
 def always(module: Any, name: str, value: Any = True) -> Plant:
@@ -200,7 +200,7 @@ def always(module: Any, name: str, value: Any = True) -> Plant:
 
 def any_survivors(self: Uploaded, context: Any, me: Any, incoming: Any) -> Transition:
     """Round 3 without its least number of survivors."""
-    parts = binding.endorsement_parts(context, self.directory, self.dealers, incoming.members)
+    parts = derivations.endorsement_parts(context, self.directory, self.dealers, incoming.members)
     endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
     return Transition(Endorsed(self.directory, self.dealers, self.held, incoming.members), endorsement)
 
@@ -226,7 +226,7 @@ def any_session(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(
             module,
             "open_frame",
-            lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).plan, one, other),
+            lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).round_digest, one, other),
         )
 
 
@@ -268,15 +268,15 @@ def unwritten(self: Ledger, release: Any, budget: Any, at: Any) -> Entry:
 def advertised_for_any_session(patch: pytest.MonkeyPatch) -> None:
     """Session keys that are signed for no session."""
     patch.setattr(
-        binding, "_advertisement_parts", lambda context, entry: (encode(replace(entry, signature=bytes(64))),)
+        derivations, "_advertisement_parts", lambda context, entry: (encode(replace(entry, signature=bytes(64))),)
     )
 
 
 def fewer_signatures(patch: pytest.MonkeyPatch) -> None:
     """A quorum of one signature fewer."""
-    derive = binding.derive_thresholds
+    derive = derivations.derive_thresholds
     patch.setattr(
-        binding,
+        derivations,
         "derive_thresholds",
         lambda *facts: replace(derive(*facts), signatures=derive(*facts).signatures - 1),
     )
@@ -320,8 +320,10 @@ MASKING = [
     Fault("masking", "biased mask stream", stream(seven_bits), WIDE),
     Fault("masking", "counts in clear", stream(all_but_counts), transcripts(proves=True)),
     Fault("masking", "no masks", stream(lambda *arguments: None), transcripts(proves=True)),
-    Fault("masking", "unsigned keys accepted", always(binding, "advertisement_is_signed"), probe("swapped keys")),
-    Fault("masking", "unsigned shares accepted", always(binding, "sealed_share_is_signed"), probe("invented shares")),
+    Fault("masking", "unsigned keys accepted", always(derivations, "advertisement_is_signed"), probe("swapped keys")),
+    Fault(
+        "masking", "unsigned shares accepted", always(derivations, "sealed_share_is_signed"), probe("invented shares")
+    ),
     Fault(
         "masking",
         "any survivor set signed",
@@ -340,7 +342,9 @@ MASKING = [
         "masking",
         "sealed shares not bound to the session",
         lambda patch: patch.setattr(
-            binding, "share_associated", lambda bound, one, other: labelled("sealed share", number(one), number(other))
+            derivations,
+            "share_associated",
+            lambda bound, one, other: labelled("sealed share", number(one), number(other)),
         ),
         answers,
     ),

@@ -19,7 +19,7 @@ from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
-from secagg.protection.masking import binding, client_opening, client_upload, server
+from secagg.protection.masking import client_opening, client_upload, derivations, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.session import contribution
@@ -117,7 +117,7 @@ def test_missing_share():
 
 def test_plan_that_counts_on_a_share_that_may_be_missing():
     """Noise for all five of five is refused by the members where some of them may drop out."""
-    plan = replace(make_setup(colluders=0, dropouts=0).plan, minimum_cohort=1)
+    plan = replace(make_setup(colluders=0, dropouts=0).plan, min_clients_in_sum=1)
     for dropouts in (1, 2):
         assert "the noise gives" in reported(check_promise, replace(plan, dropouts=dropouts), make_roster()[0])
 
@@ -178,7 +178,7 @@ def test_thresholds_without_the_calibrated_minimum(monkeypatch):
         found = derive_thresholds(len(context.identities), context.colluders, context.dropouts, 1)
         return replace(found, survivors=found.signatures)
 
-    monkeypatch.setattr(binding, "thresholds_of", forgetful)
+    monkeypatch.setattr(derivations, "thresholds_of", forgetful)
     for module in (client_opening, client_upload, server):
         monkeypatch.setattr(module, "thresholds_of", forgetful, raising=False)
     assert reported(check_small_sum_is_refused, setup, {2: "UploadHeader"}).endswith("the sum of 5 was opened")

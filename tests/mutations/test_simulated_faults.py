@@ -25,7 +25,7 @@ from secagg.encoding.grid import Origin
 from secagg.experiments import session
 from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import noise_plan, planning
-from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_silo, rounded_gaussian
+from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_client, rounded_gaussian
 from secagg.privacy.sensitivity import BlockwiseSensitivity
 from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.randomness import SeededRandomness
@@ -115,11 +115,11 @@ def root_of_records(patch: pytest.MonkeyPatch) -> None:
     """A client taken to move a sum by √records of one record's length."""
 
     def wrong(sensitivity: Sensitivity, records: int) -> Sensitivity:
-        full = of_silo(sensitivity, records)
+        full = of_client(sensitivity, records)
         blocks = tuple(replace(block, l2=block.l2 / math.sqrt(records)) for block in full.blocks)
-        return BlockwiseSensitivity(Unit.SILO, full.adjacency, blocks)
+        return BlockwiseSensitivity(Unit.CLIENT, full.adjacency, blocks)
 
-    patch.setattr(declared, "of_silo", wrong)
+    patch.setattr(declared, "of_client", wrong)
 
 
 def unclipped(patch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def first_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 AGGREGATORS = {"protection": "shared", "noise": "aggregator", "colluders": 0, "dropouts": 0}
-SILO = {"unit": "silo", "method": "prototypes", "epsilon": 50.0, "max_records": 400}
+CLIENT = {"unit": "client", "method": "prototypes", "epsilon": 50.0, "max_records": 400}
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ FAULTS = (
     Common("the same noise for all", drawn(same_noise), "are the same", {"refine": 1}),
     Common("diagonal and rest swapped", swapped, ", diagonal"),
     Common("census without noise", drawn(silent_census), "census", {"class_gate": 1, "epsilon": 30.0}),
-    Common("silo by √records", root_of_records, "", SILO),
+    Common("client by √records", root_of_records, "", CLIENT),
     Common("unclipped residuals", unclipped, "", {"refine": 1}),
     Common("half a gradient", half_gradient, "", {"refine": 1}),
     Common(

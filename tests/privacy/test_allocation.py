@@ -239,10 +239,10 @@ def test_every_sigma_is_a_fraction_of_1024():
     assert all((sigma * 1024).is_integer() for sigma, _ in noise.segments)
 
 
-def test_silo_level_and_other_blocks():
+def test_client_level_and_other_blocks():
     """Any blocks can be calibrated, for a whole client and for shares of the caller's choice."""
     blocks = (BlockSensitivity("gradient", 5000.0, 10), BlockSensitivity("moment", 1e6, 6, triangle=True))
-    sensitivity = BlockwiseSensitivity(Unit.SILO, Adjacency.REPLACE_ONE, blocks)
+    sensitivity = BlockwiseSensitivity(Unit.CLIENT, Adjacency.REPLACE_ONE, blocks)
     noise = calibrate_mu(
         sensitivity, mu=0.5, mechanism=EXACT, parties=1, fewest=1, shares={"gradient": 0.25, "moment": 0.75}
     )

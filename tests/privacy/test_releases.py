@@ -22,7 +22,7 @@ from secagg.privacy import (
     Unit,
     calibrate_mu,
     calibrate_releases,
-    of_silo,
+    of_client,
 )
 from secagg.privacy.gaussian import epsilon_of
 from tests.session.noise_checks import delta_by_hand
@@ -125,34 +125,34 @@ def test_fewer_honest_shares_cost_more():
 
 
 @pytest.mark.parametrize("records", [1, 7, 1000])
-def test_silo_is_so_many_records(records):
+def test_client_is_so_many_records(records):
     """A client of m records moves each block m times as far; exchanging clients moves it twice as far again."""
     weights = {"counts": 0.3, "class_sums": 0.2 / LEVELS**2, "second_moment": 0.7 / LEVELS**4}
-    silo = of_silo(moments(), records)
-    assert silo.unit is Unit.SILO
-    assert [block.l2 for block in silo.blocks] == [records * block.l2 for block in moments().blocks]
-    assert silo.squared(weights) == pytest.approx(records**2 * moments().squared(weights))
-    replaced = of_silo(moments(REPLACE), records)
+    client = of_client(moments(), records)
+    assert client.unit is Unit.CLIENT
+    assert [block.l2 for block in client.blocks] == [records * block.l2 for block in moments().blocks]
+    assert client.squared(weights) == pytest.approx(records**2 * moments().squared(weights))
+    replaced = of_client(moments(REPLACE), records)
     assert replaced.adjacency is REPLACE
-    assert replaced.squared(weights) == pytest.approx(4 * silo.squared(weights))
+    assert replaced.squared(weights) == pytest.approx(4 * client.squared(weights))
     assert replaced.squared(weights) >= records**2 * moments(REPLACE).squared(weights)
 
 
-def test_silo_noise_is_so_many_times_a_records():
+def test_client_noise_is_so_many_times_a_records():
     """The same promise for clients of up to 50 records takes 50 times the noise."""
     one, other = (
         calibrate_releases([Part(each, "moments")], epsilon=1.0, delta=DELTA, mechanism=EXACT, parties=1, fewest=1)
-        for each in (moments(), of_silo(moments(), 50))
+        for each in (moments(), of_client(moments(), 50))
     )
     for small, large in zip(one.first.blocks, other.first.blocks, strict=True):
         assert large.sigma / large.multiplier == pytest.approx(50 * small.sigma / small.multiplier, rel=1e-3)
 
 
 @pytest.mark.parametrize("records", [0, -1])
-def test_silo_without_records_is_refused(records):
+def test_client_without_records_is_refused(records):
     """A client of no records cannot be bounded by them."""
-    with pytest.raises(BadInput, match="silo"):
-        of_silo(moments(), records)
+    with pytest.raises(BadInput, match="client"):
+        of_client(moments(), records)
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -161,8 +161,8 @@ def test_same_noise_about_other_neighbours(unit, adjacency):
     """`about` keeps every σ and counts it for the other neighbours: as if it had been planned for them."""
     releases = calibrated()
     others = [moments(adjacency), gradient(adjacency)]
-    if unit is Unit.SILO:
-        others = [of_silo(each, 5) for each in others]
+    if unit is Unit.CLIENT:
+        others = [of_client(each, 5) for each in others]
     moved = releases.about(unit, adjacency, others)
     assert (moved.first.unit, moved.first.adjacency) == (unit, adjacency)
     total = 0.0
@@ -182,8 +182,8 @@ def test_same_noise_about_other_neighbours(unit, adjacency):
 
 def test_about_wants_the_sensitivities_of_those_neighbours():
     """Sensitivities for other neighbours than are asked about are refused."""
-    with pytest.raises(BadInput, match="not for silo and add-remove"):
-        calibrated().about(Unit.SILO, ADD, [moments(), gradient()])
+    with pytest.raises(BadInput, match="not for client and add-remove"):
+        calibrated().about(Unit.CLIENT, ADD, [moments(), gradient()])
     with pytest.raises(BadInput, match="not for record and replace-one"):
         calibrated().about(Unit.RECORD, REPLACE, [moments(REPLACE), gradient()])
 
@@ -210,7 +210,7 @@ def test_part_without_sums_or_budget_is_refused(times, budget):
         {"mechanism": SHARES, "parties": 7, "fewest": 4},
         {"mechanism": SHARES, "parties": 6, "fewest": 3},
         {"sensitivity": gradient(REPLACE)},
-        {"sensitivity": gradient(ADD, Unit.SILO)},
+        {"sensitivity": gradient(ADD, Unit.CLIENT)},
     ],
     ids=["mechanism", "parties", "fewest", "adjacency", "unit"],
 )

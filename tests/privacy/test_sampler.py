@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from secagg.errors import BadInput
-from secagg.privacy import discrete_gaussian, exact_uniform, rounded_gaussian, sampler
-from secagg.privacy.exact_uniform import ExactUniform, exponential
+from secagg.privacy import discrete_gaussian, rounded_gaussian, sampler
+from secagg.privacy.sampler import ExactUniform, exponential
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.vectors.files import load
@@ -253,7 +253,7 @@ def test_exponential_is_bracketed(gamma, precision):
 def test_working_precision_is_bracketed(gamma, working):
     """Before the spare bits are cut off, the ends enclose the value too: they hide no error."""
     mpmath = pytest.importorskip("mpmath")
-    low, high = exact_uniform._bracket(gamma, working)
+    low, high = sampler._bracket(gamma, working)
     with mpmath.workprec(working + 100):
         assert low <= mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator) * mpmath.mpf(2) ** working <= high
 
@@ -261,7 +261,7 @@ def test_working_precision_is_bracketed(gamma, working):
 def test_series_is_bracketed():
     """Both ends hold for every argument of a small scale, the largest included."""
     for scaled in range(257):
-        low, high = exact_uniform._taylor(scaled, 8)
+        low, high = sampler._taylor(scaled, 8)
         assert low <= 256 * math.exp(-scaled / 256) <= high
 
 

@@ -77,12 +77,12 @@ def test_one_class_has_no_exchange_between_classes():
     assert moments(Adjacency.REPLACE_ONE, classes=1).squared(weights((0.8, 0.1, 0.1))) == pytest.approx(0.45)
 
 
-def test_silo_and_general_blocks():
+def test_client_and_general_blocks():
     """Clipped contributions: lengths add in squares; an exchange moves every block by up to twice its length."""
     blocks = (BlockSensitivity("gradient", 3.0, 10), BlockSensitivity("moment", 2.0, 6, triangle=True))
     same = {"gradient": 1.0, "moment": 0.25}
-    assert BlockwiseSensitivity(Unit.SILO, Adjacency.ADD_REMOVE, blocks).squared(same) == 10
-    assert BlockwiseSensitivity(Unit.SILO, Adjacency.REPLACE_ONE, blocks).squared(same) == 40
+    assert BlockwiseSensitivity(Unit.CLIENT, Adjacency.ADD_REMOVE, blocks).squared(same) == 10
+    assert BlockwiseSensitivity(Unit.CLIENT, Adjacency.REPLACE_ONE, blocks).squared(same) == 40
 
 
 @given(weights_of)

@@ -15,9 +15,8 @@ from secagg.errors import BadInput
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost, multiplier_for
 from secagg.privacy import losses as accounting
 from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.privacy.losses import delta_of_steps, epsilon_of_steps
+from secagg.privacy.losses import SLACK, Law, Steps, delta_of_steps, epsilon_of_steps
 from secagg.privacy.rdp import ORDERS
-from secagg.privacy.step_loss import SLACK, Law, Steps
 from tests.privacy import exact_loss
 
 DELTA = 1e-5

@@ -68,7 +68,7 @@ def squared_mu(plan: Plan, clients: int) -> mpf:
     parts = {noise.block: _of_one_record(noise, plan, clients) for noise in plan.noises}
     rounds = plan.method_parameters["refine"] * parts.pop("gradient", mpf(0))
     counts, sums, second = (parts[block] for block in FIRST)
-    if plan.unit == "silo":
+    if plan.unit == "client":
         return plan.max_records**2 * (counts + sums + second + rounds)
     if plan.adjacency == "add-remove":
         return counts + sums + second + rounds

@@ -75,6 +75,6 @@ def test_epsilon_of_client_level_is_kept(members: int) -> None:
     c, root = UPDATE_LEVELS, mpmath.sqrt(PADDED)
     length = mpmath.sqrt(mpmath.floor(min((c + root) ** 2, c * c + mpf(PADDED) / 4 + c + root / 2)))
     as_run = plans(of_members(members), (28, 28))
-    assert {plan.unit for plan in as_run} == {"silo"}
+    assert {plan.unit for plan in as_run} == {"client"}
     for plan in (*as_run, plan_of(members, "masked").plan, plan_of(members, "none").plan):
         check_epsilon(plan, {"update": length}, members - KNOWN_SHARE if plan.protection == "masked" else 1)

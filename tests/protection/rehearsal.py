@@ -36,13 +36,13 @@ def context_for(
     bits: int = 32,
     length: int = LENGTH,
     plan: bytes = b"plan",
-    minimum_cohort: int = 1,
+    min_clients_in_sum: int = 1,
 ) -> SessionContext:
     """The public facts of a session of clients 1…n, called c1…cn."""
     members = range(1, clients + 1)
     return SessionContext(
-        plan=plan.ljust(32, b"."),
-        session=(b"session of " + plan).ljust(32, b"."),
+        round_digest=plan.ljust(32, b"."),
+        session_id=(b"session of " + plan).ljust(32, b"."),
         roster=b"roster".ljust(32, b"."),
         identities={member: identity(member).public for member in members},
         names={member: f"c{member}" for member in members},
@@ -50,7 +50,7 @@ def context_for(
         length=length,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=minimum_cohort,
+        min_clients_in_sum=min_clients_in_sum,
     )
 
 

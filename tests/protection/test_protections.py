@@ -53,7 +53,7 @@ def test_nobody_but_the_dropouts_is_missing_from_a_sum(name: str, clients: int) 
     for dropouts in {0, most // 2, most}:
         present = clients - dropouts
         for minimum in (1, present):
-            context = together(name, clients, colluders=1, dropouts=dropouts, minimum_cohort=minimum)
+            context = together(name, clients, colluders=1, dropouts=dropouts, min_clients_in_sum=minimum)
             assert protection.fewest(context) == present
             if protection.hides_vectors:
                 assert f"fewer than {present} clients is never opened: all but D" in protection.explain(context)
@@ -119,10 +119,10 @@ def test_a_sum_of_several_parties_needs_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_fewest_of_several_parties(name: str) -> None:
-    """The smallest sum that several parties open has two honest clients and the minimum cohort, and words name it."""
+    """The smallest sum that several parties open has two honest clients and the minimum, and words name it."""
     protection = protection_named(name)
     assert protection.fewest(together(name, 7, colluders=2, dropouts=3)) == 4
-    cohort = together(name, 7, colluders=1, dropouts=2, minimum_cohort=5)
+    cohort = together(name, 7, colluders=1, dropouts=2, min_clients_in_sum=5)
     assert protection.fewest(cohort) == 5
     assert "fewer than 5 clients" in protection.explain(cohort)
     with pytest.raises(BadInput):

@@ -243,7 +243,7 @@ def check_small_sum_is_refused(setup: RoundSetup, leaving: Mapping[int, str]) ->
 
 def check_small_set_is_not_signed(setup: RoundSetup) -> None:
     """Shown a survivor set one smaller than the noise is calibrated for, a client refuses and blames the server."""
-    members = setup.context.clients[: setup.plan.minimum_cohort - 1]
+    members = setup.context.clients[: setup.plan.min_clients_in_sum - 1]
     session = Rehearsal(replace(setup.context, length=6)).until_shown("Survivors")
     try:
         session.show(members[0], Survivors(members))

@@ -117,7 +117,7 @@ async def test_tampered_share_is_refused(tmp_path: Path, damage: str) -> None:
         ({"sender": 3}, "another member's name"),
         ({"receiver": SECOND}, "addressed to another member"),
         ({"receiver": 0}, "addressed to another member"),
-        ({"plan": bytes(32)}, "another session or plan"),
+        ({"round_digest": bytes(32)}, "another session or plan"),
         ({"step": "SumShare"}, "ShareManifest is awaited"),
         ({"payload": b"\x08\x02"}, "malformed"),
     ],
@@ -154,7 +154,7 @@ async def test_manifest_of_another_client_is_refused(tmp_path: Path) -> None:
     async def act(held: Held) -> None:
         manifest: ShareManifest = payload_of(peek(held.frame), ShareManifest)
         for changed in (replace(manifest, client=3), replace(manifest, digests=(*manifest.digests, bytes(32)))):
-            body = make_body(held.world.setup.context.plan, ME, FIRST, bytes(32), bytes(32), changed)
+            body = make_body(held.world.setup.context.round_digest, ME, FIRST, bytes(32), bytes(32), changed)
             with pytest.raises(ProtocolViolation, match="did not sign as its own"):
                 await held.upload(frame=sign_frame(held.world.keys[ME], body))
 
@@ -201,7 +201,7 @@ async def _other_upload(held: Held) -> tuple[bytes, bytes]:
     state: Any = begin_client(context, me).state
     ready = state.advance(context, me, payload_of(peek(shown), SessionKeys)).state
     drawn = ready.protect(context, me, context.ring.encode(world.vectors[ME]))
-    body = make_body(context.plan, ME, FIRST, bytes(32), bytes(32), drawn.outgoing)
+    body = make_body(context.round_digest, ME, FIRST, bytes(32), bytes(32), drawn.outgoing)
     return sign_frame(world.keys[ME], body), drawn.vector[: len(held.sealed)]
 
 
@@ -228,7 +228,12 @@ async def test_uploads_before_the_start_are_asked_to_come_again(tmp_path: Path) 
     world = make_session(tmp_path, protection="shared")
     federation = SessionRun(world)
     body = make_body(
-        world.setup.context.plan, ME, FIRST, bytes(32), bytes(32), ShareManifest(ME, (bytes(32),) * 2, bytes(64))
+        world.setup.context.round_digest,
+        ME,
+        FIRST,
+        bytes(32),
+        bytes(32),
+        ShareManifest(ME, (bytes(32),) * 2, bytes(64)),
     )
     frame = sign_frame(world.keys[ME], body)
     with closing(FusedJournal(world.transcript(FIRST), Fuse())) as journal:
@@ -241,7 +246,7 @@ async def test_uploads_before_the_start_are_asked_to_come_again(tmp_path: Path) 
     with pytest.raises(ProtocolViolation, match="party 2: "):
         await second.submit(ME, frame)
     with pytest.raises(ProtocolViolation, match="party 2: "):
-        await second.fetch(ME, world.setup.context.plan, "Outcome", 0.0)
+        await second.fetch(ME, world.setup.context.round_digest, "Outcome", 0.0)
 
 
 def test_only_aggregators_collect(tmp_path: Path) -> None:

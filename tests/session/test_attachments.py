@@ -31,9 +31,11 @@ class Server:
         self._most = most
         self.asked: list[tuple[bytes, bytes, int, int]] = []
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Give the bytes from `start` on."""
-        self.asked.append((plan, digest, start, length))
+        self.asked.append((round_digest, digest, start, length))
         shown = (self._contents.pop(0) if len(self._contents) > 1 else self._contents[0])[start:length]
         for begin in range(0, min(len(shown), self._most), PART):
             take(shown[begin : begin + PART])

@@ -46,7 +46,7 @@ def test_order_is_fixed():
 def test_promise_names_unit_adjacency_epsilon_and_delta(adjacency, unit, noise, epsilon):
     """The promise says in words and in numbers who is hidden and how well."""
     said = explained(adjacency=adjacency, unit=unit, noise=noise, epsilon=epsilon, delta=1e-6)["promise"]
-    who = {Unit.RECORD: "any one record", Unit.SILO: "any one client's records"}[unit]
+    who = {Unit.RECORD: "any one record", Unit.CLIENT: "any one client's records"}[unit]
     change = {Adjacency.ADD_REMOVE: "among the data or not", Adjacency.REPLACE_ONE: "in (its|their) place"}[adjacency]
     assert re.search(f"whether {who} (was|were) .*{change}:", said)
     assert f"a factor of at most e^{epsilon:g} = " in said
@@ -94,13 +94,13 @@ def test_shares_that_members_know_are_said():
         ({"max_records": 1000, "delta": 1e-5}, None),
         ({"max_records": 20_000, "delta": 1e-5}, "with 100000 records or more, 1e-05 is not below 1 in n"),
         ({"max_records": 1000, "delta": 1e-3}, "with 1000 records or more, 0.001 is not below 1 in n"),
-        ({"unit": Unit.SILO, "delta": 0.1}, None),
-        ({"unit": Unit.SILO, "delta": 0.25}, "with 4 clients or more, 0.25 is not below 1 in n"),
+        ({"unit": Unit.CLIENT, "delta": 0.1}, None),
+        ({"unit": Unit.CLIENT, "delta": 0.25}, "with 4 clients or more, 0.25 is not below 1 in n"),
     ],
     ids=str,
 )
 def test_delta_that_is_no_small_chance_is_said(choices, words):
-    """Where the plan can have 1/δ records, or has as many silos, its words say from how many on δ protects none."""
+    """Where the plan can have 1/δ records, or has as many clients, its words say from how many on δ protects none."""
     said = explained(**choices).get("delta")
     assert said is None if words is None else str(said).startswith(words)
 
@@ -154,15 +154,15 @@ def test_what_breaks_shares_is_named():
 
 @pytest.mark.parametrize("noise", IN_SUMS)
 def test_limits_of_a_record_promise_are_said(noise):
-    """A record's promise says that clients and people with many records have less; a silo's does not."""
+    """A record's promise says that clients and people with many records have less; a client's does not."""
     limit = "a client's records as a whole, or people with many records, are protected far less"
     assert limit in explained(noise=noise)["what breaks it"]
-    assert "protected far less" not in explained(noise=noise, unit=Unit.SILO)["what breaks it"]
+    assert "protected far less" not in explained(noise=noise, unit=Unit.CLIENT)["what breaks it"]
 
 
-def test_silo_is_told_with_its_bound():
-    """A silo's plan names the records that one client may bring, and whom it hides."""
-    rows = explained(unit=Unit.SILO, max_records=48)
+def test_client_is_told_with_its_bound():
+    """A client's plan names the records that one client may bring, and whom it hides."""
+    rows = explained(unit=Unit.CLIENT, max_records=48)
     assert "at most 48 per client" in rows["records"]
     assert "any one client's records were among the data" in rows["promise"]
 
@@ -218,7 +218,7 @@ def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
 
 def test_rounds_say_who_may_return_and_what_exact_sums_tell():
     """Who was away returns where others can sign for it; exact sums over changing members are said to tell of one."""
-    averaging = {"method": "fedavg", "parameters": (("rounds", 3),), "unit": Unit.SILO, "round_seconds": 90}
+    averaging = {"method": "fedavg", "parameters": (("rounds", 3),), "unit": Unit.CLIENT, "round_seconds": 90}
     said = explained(clients=4, **averaging)
     assert said["who was away"] == (
         "may return in a later round, shown what opened it by the signatures of 3 other clients"
@@ -241,7 +241,7 @@ def test_no_gate_is_no_doubt():
     assert doubts_of(make_setup(4).facts) == doubts_of(exact) == []
 
 
-UPDATES = {"method": "fedavg", "unit": Unit.SILO, "epsilon": 8.0}
+UPDATES = {"method": "fedavg", "unit": Unit.CLIENT, "epsilon": 8.0}
 
 
 @pytest.mark.parametrize(("clients", "rounds"), [(4, 2), (4, 8), (12, 8)])
@@ -264,7 +264,7 @@ def test_sums_of_records_are_compared_with_nothing():
     gradients = {"method": "fedavg", "parameters": (("gradients", 1),)}
     assert "noise of a round" not in explained(**gradients)
     assert "noise of a round" not in explained(**EXACT, method="fedavg", parameters=())
-    assert "noise of a round" not in explained(unit=Unit.SILO)
+    assert "noise of a round" not in explained(unit=Unit.CLIENT)
 
 
 def test_plan_names_the_positive_class(tmp_path):

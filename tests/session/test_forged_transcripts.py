@@ -14,7 +14,7 @@ from secagg.agreement.roster import MAX_INDEX, SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, TranscriptInvalid
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.protection.sharing.binding import sign_manifest
+from secagg.protection.sharing.derivations import sign_manifest
 from secagg.protection.sharing.messages import ShareManifest
 from secagg.randomness import OperatingSystem
 from secagg.transcript import EVERYONE, NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
@@ -74,7 +74,7 @@ def _resigned(world: SimulatedSession, part: bytes, head: bytes) -> bytes:
 
 def frame(world: SimulatedSession, sender: int, receiver: int, payload: object, signer: int | None = None) -> bytes:
     """A frame of this session with any payload."""
-    body = make_body(world.setup.context.plan, sender, receiver, bytes(32), NOT_SEEN, payload)
+    body = make_body(world.setup.context.round_digest, sender, receiver, bytes(32), NOT_SEEN, payload)
     return sign_frame(world.keys[sender if signer is None else signer], body)
 
 

@@ -74,7 +74,7 @@ def signed(
     plan: bytes | None = None,
 ) -> bytes:
     """A frame of a member, which the test may sign with another's key or aim elsewhere."""
-    body = make_body(plan or world.setup.context.plan, sender, receiver, bytes(32), seen, payload)
+    body = make_body(plan or world.setup.context.round_digest, sender, receiver, bytes(32), seen, payload)
     return sign_frame(world.keys[sender if key is None else key], body)
 
 
@@ -147,7 +147,7 @@ async def test_frame_in_another_members_name_is_refused(fresh: Any) -> None:
     """What a member's certificate brings must be signed by that very member."""
     world, server = fresh
     assert "party 1: " in await refuses(server, 1, signed(world, 2, Abort("x")))
-    body = make_body(world.setup.context.plan, 2, 0, bytes(32), NOT_SEEN, Abort("x"))
+    body = make_body(world.setup.context.round_digest, 2, 0, bytes(32), NOT_SEEN, Abort("x"))
     assert "another member's name" in await refuses(server, 1, sign_frame(world.keys[1], body))
 
 
@@ -218,7 +218,7 @@ async def test_nothing_is_due_before_its_time(fresh: Any) -> None:
     """A question for a step that is not there yet is answered with nothing, for names of no step too."""
     world, server = fresh
     for step in ("Directory", "Outcome", "Nonsense"):
-        assert await server.fetch(1, world.setup.context.plan, step, 0.0) is None
+        assert await server.fetch(1, world.setup.context.round_digest, step, 0.0) is None
 
 
 async def test_abort_of_a_client_is_recorded(tmp_path: Path) -> None:

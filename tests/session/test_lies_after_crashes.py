@@ -146,7 +146,7 @@ async def test_second_party_checks_the_draw_of_an_earlier_life(tmp_path: Path, i
     journal = Journal(tmp_path / FILE_NAME)
     begin_transcript(journal, setup)
     for said in (draw, outcome):
-        body = make_body(context.plan, SERVER_INDEX, EVERYONE, NOT_SEEN, NOT_SEEN, said)
+        body = make_body(context.round_digest, SERVER_INDEX, EVERYONE, NOT_SEEN, NOT_SEEN, said)
         journal.append("received", sign_frame(keys[SERVER_INDEX], body))
     me = LocalParty(7, keys[7], OperatingSystem())
     with contextlib.closing(journal):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from secagg.errors import ServerAway, SessionAborted
-from secagg.protection.encryption import binding as encryption
+from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.collection import Collecting
 from secagg.protection.sharing.messages import SetPledges, SumPledges
 from secagg.session import AggregatorWork, ServerSession
@@ -89,8 +89,8 @@ class Telling(SessionRun):
         server = super().new_server(journal)
         fetching = server.fetch
 
-        async def fetch(member: int, plan: bytes, step: str, patience: float) -> bytes | None:
-            frame = await fetching(member, plan, step, patience)
+        async def fetch(member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
+            frame = await fetching(member, round_digest, step, patience)
             if frame and member == self._victim and peek(frame).step == self._step:
                 return signed_again(self.world, frame, self._change)
             return frame
@@ -132,8 +132,8 @@ async def test_frame_that_the_server_did_not_sign_says_nothing(tmp_path: Path, s
             server = super().new_server(journal)
             fetching = server.fetch
 
-            async def fetch(member: int, plan: bytes, wanted: str, patience: float) -> bytes | None:
-                frame = await fetching(member, plan, wanted, patience)
+            async def fetch(member: int, round_digest: bytes, wanted: str, patience: float) -> bytes | None:
+                frame = await fetching(member, round_digest, wanted, patience)
                 forged = frame and member == FIRST and peek(frame).step == step
                 return sign_frame(world.keys[ME], peek(frame)) if frame and forged else frame
 
@@ -174,8 +174,8 @@ async def test_key_holder_opens_the_first_sum_for_ever(tmp_path: Path) -> None:
             server = super().new_server(journal)
             fetching = server.fetch
 
-            async def fetch(member: int, plan: bytes, step: str, patience: float) -> bytes | None:
-                frame = await fetching(member, plan, step, patience)
+            async def fetch(member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
+                frame = await fetching(member, round_digest, step, patience)
                 if frame and peek(frame).step == "SumRequest":
                     self.asked += 1
                     return frame if self.asked == 1 else signed_again(world, frame, other_sum(world))

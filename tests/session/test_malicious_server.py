@@ -33,9 +33,9 @@ class LyingWire(Wire):
         reply = await super().submit(frame)
         return self._lie(reply) if reply else reply
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Fetch, and hear what the liar says."""
-        return self._lie(await super().fetch(plan, step, seconds))
+        return self._lie(await super().fetch(round_digest, step, seconds))
 
 
 class Lied(SessionRun):
@@ -232,7 +232,7 @@ async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) ->
             heard.append(frame)
             return b""
 
-        async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
             return second
 
     with FusedJournal(world.transcript(ME), Fuse()) as journal:

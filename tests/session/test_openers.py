@@ -58,9 +58,9 @@ def test_capacity_has_room_for_the_noise_of_both(refine):
 def test_clients_shares_are_as_with_masks(protection):
     """Neither opener sees a vector alone, so that a client's share is the same as under masks."""
     plan, masked = make_setup(protection=protection).plan, make_setup().plan
-    assert (plan.noises, plan.minimum_cohort) == (masked.noises, masked.minimum_cohort)
+    assert (plan.noises, plan.min_clients_in_sum) == (masked.noises, masked.min_clients_in_sum)
     assert "the noise gives" in reported(
-        check_promise, replace(plan, minimum_cohort=2, dropouts=2), make_roster(5, protection)[0]
+        check_promise, replace(plan, min_clients_in_sum=2, dropouts=2), make_roster(5, protection)[0]
     )
 
 
@@ -85,7 +85,7 @@ def test_policy_is_asked_about_the_bytes_that_leave():
     plans = [make_setup(protection=name, dimension=400, **EXACT) for name in ("masked", "encrypted")]
     for setup, refused in zip(plans, (False, True), strict=True):
         policy = replace(
-            policy_accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, minimum_cohort=1
+            policy_accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, min_clients_in_sum=1
         )
         if refused:
             with pytest.raises(PlanRefused, match=f"max_upload_mib: {setup.context.upload_bytes} bytes"):

@@ -114,26 +114,26 @@ def test_every_block_counts(block):
     assert "the noise gives" in reported(check_promise, scaled(plan, 0.5, block), make_roster()[0])
 
 
-def test_silo_is_not_protected_by_a_records_noise():
-    """A plan for records that is relabelled as one for silos is refused."""
+def test_client_is_not_protected_by_a_records_noise():
+    """A plan for records that is relabelled as one for clients is refused."""
     plan = make_setup().plan
-    assert "the noise gives" in reported(check_promise, replace(plan, unit="silo"), make_roster()[0])
+    assert "the noise gives" in reported(check_promise, replace(plan, unit="client"), make_roster()[0])
 
 
-def test_more_records_in_a_silo_take_more_noise():
-    """A silo's plan with a larger bound on its records is refused; a record's plan does not depend on it."""
-    silo, record = make_setup(unit=Unit.SILO).plan, make_setup().plan
-    assert "the noise gives" in reported(check_promise, replace(silo, max_records=65), make_roster()[0])
+def test_more_records_in_a_client_take_more_noise():
+    """A client's plan with a larger bound on its records is refused; a record's plan does not depend on it."""
+    client, record = make_setup(unit=Unit.CLIENT).plan, make_setup().plan
+    assert "the noise gives" in reported(check_promise, replace(client, max_records=65), make_roster()[0])
     check_promise(replace(record, max_records=65), make_roster()[0])
 
 
 def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
     """A plan whose noise counts on all five is refused when it lets fewer be summed, or admits another colluder."""
     plan = make_setup(colluders=0, dropouts=0).plan
-    assert plan.minimum_cohort == 5
+    assert plan.min_clients_in_sum == 5
     roster = make_roster()[0]
-    assert "the noise gives" in reported(check_promise, replace(plan, dropouts=1, minimum_cohort=4), roster)
-    check_promise(replace(plan, minimum_cohort=4), roster)  # five are summed all the same: n − D
+    assert "the noise gives" in reported(check_promise, replace(plan, dropouts=1, min_clients_in_sum=4), roster)
+    check_promise(replace(plan, min_clients_in_sum=4), roster)  # five are summed all the same: n − D
     assert "the noise gives" in reported(check_promise, replace(plan, colluders=2), roster)
 
 
@@ -397,7 +397,11 @@ def test_rounds_are_counted(epsilon, refine):
             setup.facts.claim,
             number,
         )
-    assert len({world.context.plan for world in found}) == len({world.context.session for world in found}) == refine + 1
+    assert (
+        len({world.context.round_digest for world in found})
+        == len({world.context.session_id for world in found})
+        == refine + 1
+    )
 
 
 def test_a_round_is_bound_to_sum_and_broadcast():
@@ -412,10 +416,10 @@ def test_a_round_is_bound_to_sum_and_broadcast():
     ]
     following = [setup.following(*each) for each in (*openings, *mixed)]
     other_plan = make_setup(refine=2, epsilon=8.0)
-    elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan), told)
+    elsewhere = other_plan.following(replace(one, previous=other_plan.context.round_digest), told)
     third = following[0].following(*next_opening(following[0], exact(following[0], records[0])))
     contexts = [world.context for world in (setup, *following, elsewhere, third)]
-    assert len({context.plan for context in contexts}) == len({context.session for context in contexts}) == 7
+    assert len({context.round_digest for context in contexts}) == len({context.session_id for context in contexts}) == 7
     assert setup.following(one, told).context == setup.following(one).context == following[0].context
     with pytest.raises(ProtocolViolation, match="party 0: what opens round 2 is not what it is said to be"):
         setup.following(one, told_else)
@@ -427,10 +431,10 @@ def test_nothing_follows_the_last_round():
     first, last = stages(setup)
     opening, one_sum = last.opening, make_setup()
     assert opening is not None
-    next_number = replace(opening, number=3, previous=last.context.plan)
+    next_number = replace(opening, number=3, previous=last.context.round_digest)
     told, told_later = last.round.broadcast(), replace_number(last.round, 2)
     later = replace(next_number, broadcast=Attachment.of(told_later))
-    only = replace(opening, previous=one_sum.context.plan)
+    only = replace(opening, previous=one_sum.context.round_digest)
     for world, each, content in ((last, later, told_later), (last, next_number, told), (one_sum, only, told)):
         for broadcast in (content, b""):
             with pytest.raises(ProtocolViolation, match="party 0: announces"):
@@ -456,12 +460,12 @@ def test_context_of_a_round_is_the_documented_digest():
     for before, world in ((first, second), (second, third)):
         opening = world.opening
         assert opening is not None
-        parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.plan)
+        parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.round_digest)
         told = opening.broadcast
         parts += (opening.aggregate_sha256, told.length.to_bytes(8, "big"), told.digest)
         joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        assert world.context.plan == opening.context == hashlib.sha256(joined).digest()
-    assert first.context.plan == first.plan.digest
+        assert world.context.round_digest == opening.round_digest == hashlib.sha256(joined).digest()
+    assert first.context.round_digest == first.plan.digest
 
 
 def test_without_its_history_all_but_the_sum_of_a_round_is_known():
@@ -497,14 +501,16 @@ def test_refinement_needs_records_of_one_length():
 
 
 def test_spent_is_the_whole_plan_for_every_neighbour():
-    """The ledger is told of all rounds together: for records and, where the plan promises it, for silos."""
+    """The ledger is told of all rounds together: for records and, where the plan promises it, for clients."""
     setup = make_setup(refine=2, epsilon=8.0)
     assert setup.facts.claim is not None
     costs = {(row.unit, row.adjacency): row.cost for row in plan_cost(setup.facts)}
     assert set(costs) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
     assert costs[Unit.RECORD, ADD].epsilon(DELTA) == setup.facts.claim.releases.epsilon(DELTA)
     assert costs[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
-    silo = {(row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in plan_cost(make_setup(unit=Unit.SILO).facts)}
-    assert len(silo) == 4
-    assert silo[Unit.RECORD, ADD] < silo[Unit.SILO, ADD] <= 1.0 < silo[Unit.SILO, REPLACE]
+    client = {
+        (row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in plan_cost(make_setup(unit=Unit.CLIENT).facts)
+    }
+    assert len(client) == 4
+    assert client[Unit.RECORD, ADD] < client[Unit.CLIENT, ADD] <= 1.0 < client[Unit.CLIENT, REPLACE]
     assert plan_cost(make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).facts) == ()

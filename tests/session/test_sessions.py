@@ -111,7 +111,7 @@ async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
     again = SessionRun(world)
     await again.serve()
     before = world.transcript(0).read_bytes()
-    frame = await again.call(2, lambda server: server.fetch(2, world.setup.context.plan, "Directory", 0.0))
+    frame = await again.call(2, lambda server: server.fetch(2, world.setup.context.round_digest, "Directory", 0.0))
     assert peek(frame) == words[0]
     assert world.transcript(0).read_bytes() == before
     again.close()

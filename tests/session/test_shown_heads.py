@@ -134,7 +134,7 @@ def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
     choices["parameters"] = (("sampling", "cluster"), ("slots", 2), ("rounds", 2))
     setup = make_setup(4, method="mpft", protection="none", **choices)
     told = told_centres(1, np.zeros(entries, dtype=np.int64))
-    following = setup.following(RoundOpening(2, setup.context.plan, bytes(32), Attachment.of(told)), told)
+    following = setup.following(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment.of(told)), told)
     total = np.ones(following.sum.layout.length, dtype=np.int64)
     centres, release = told_centres(2, np.ones(24, dtype=np.int64)), pack_sum(following, total)
     outcome = Told((1, 2, 3, 4), sum_digest(total), NO_ARTIFACT, b"", centres, release)

@@ -25,7 +25,7 @@ EXACT: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
 CLIENTS = (1, 2, 3, 4, 5, 6)
 PLANS: dict[str, dict[str, Any]] = {
     "exact": EXACT,
-    "noise of clients": {"epsilon": 8.0, "unit": Unit.SILO},
+    "noise of clients": {"epsilon": 8.0, "unit": Unit.CLIENT},
     "DP-SGD": {"epsilon": 8.0, "noise": NoiseFrom.MEMBER, "sampling": 0.2},
 }
 

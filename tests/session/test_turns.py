@@ -78,7 +78,7 @@ async def test_long_check_stops_nobody_who_waits(held: tuple[SimulatedSession, H
     world, server = held
     taking = asyncio.ensure_future(server.session.submit(1, await first_frame(world, 1)))
     await server.until_begun()
-    assert await server.session.fetch(2, world.setup.context.plan, "Directory", 0.0) is None
+    assert await server.session.fetch(2, world.setup.context.round_digest, "Directory", 0.0) is None
     assert received(world) == []
     server.may_end.set()
     await taking
@@ -158,7 +158,7 @@ async def aborted(tmp_path: Path) -> AsyncIterator[tuple[SimulatedSession, Serve
     with closing(FusedJournal(world.transcript(0), Fuse())) as journal:
         server = SessionRun(world).new_server(journal)
         await server.submit(1, await first_frame(world, 1))
-        body = make_body(world.setup.context.plan, 2, 0, bytes(32), bytes(32), Abort("no power"))
+        body = make_body(world.setup.context.round_digest, 2, 0, bytes(32), bytes(32), Abort("no power"))
         await server.submit(2, sign_frame(world.keys[2], body))
         with pytest.raises(SessionAborted):
             await server.decide()
@@ -171,7 +171,7 @@ async def test_aborted_server_waits_for_those_who_took_part(aborted: tuple[Simul
     leaving = asyncio.ensure_future(server.farewell(60.0))
     await asyncio.sleep(0.02)
     assert not leaving.done()
-    frame = await server.fetch(1, world.setup.context.plan, "Directory", 0.0)
+    frame = await server.fetch(1, world.setup.context.round_digest, "Directory", 0.0)
     assert frame is not None
     assert peek(frame).step == "Abort"
     async with asyncio.timeout(PATIENCE):

@@ -210,7 +210,7 @@ def test_acknowledgement_of_another_sum(over: SimulatedSession, change: dict[str
 def test_abort_without_a_reason(over: SimulatedSession) -> None:
     """A server cannot claim an abort that does not follow from what it received."""
     at = position(over, "Outcome")
-    abort = make_body(over.setup.context.plan, 0, 0, bytes(32), NOT_SEEN, Abort("made up"))
+    abort = make_body(over.setup.context.round_digest, 0, 0, bytes(32), NOT_SEEN, Abort("made up"))
     entries: list[Entry] = [("aborted", b"made up"), ("sent", sign_frame(over.keys[0], abort))]
     rewrite(over, lambda old: [*old[:at], *entries])
     assert invalid(over).record == at

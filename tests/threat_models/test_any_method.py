@@ -72,7 +72,7 @@ def test_method_without_counts(run: Command) -> None:
 
 def test_method_of_updates(run: Command) -> None:
     """The updates of three rounds of averaging are measured, and their promise for clients is recomputed."""
-    report = audited(run, "averaging", "--epsilon", "8", *NOISE[2:], "--unit", "silo")
+    report = audited(run, "averaging", "--epsilon", "8", *NOISE[2:], "--unit", "client")
     assert places(report) == {"update"}
     assert report["promise"]["recomputed"] == pytest.approx(8.0, rel=2e-3)
 

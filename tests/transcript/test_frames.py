@@ -45,7 +45,7 @@ def test_frame_opens_to_its_body() -> None:
         (0, {}, 1, "not signed by its identity"),
         (1, {"sender": 2}, 1, "another member's name"),
         (1, {"sender": 0}, 1, "another member's name"),
-        (1, {"plan": bytes(32)}, 1, "another session or plan"),
+        (1, {"round_digest": bytes(32)}, 1, "another session or plan"),
         (1, {"receiver": 2}, 1, "addressed to another member"),
     ],
 )
@@ -101,7 +101,9 @@ def test_payload_of_another_step_is_refused() -> None:
         payload_of(replace(BODY, payload=BODY.payload + b"\0"), Abort)
 
 
-@pytest.mark.parametrize("change", [{"sender": 4114}, {"step": ""}, {"step": "x" * 21}, {"plan": b""}, {"head": b"1"}])
+@pytest.mark.parametrize(
+    "change", [{"sender": 4114}, {"step": ""}, {"step": "x" * 21}, {"round_digest": b""}, {"head": b"1"}]
+)
 def test_body_beyond_its_bounds_is_never_signed(change: dict[str, object]) -> None:
     """A body outside the bounds of the format cannot be made into a frame."""
     with pytest.raises(MalformedMessage):
@@ -113,7 +115,14 @@ def test_body_beyond_its_bounds_is_never_signed(change: dict[str, object]) -> No
 )
 def test_step_that_cannot_be_shown_is_no_frame(step: str) -> None:
     """A member's signed frame whose step would colour or break the server's log is refused without quoting it."""
-    fields = {"plan": PLAN.hex(), "sender": 1, "receiver": 0, "step": step, "head": "00" * 32, "seen": NOT_SEEN.hex()}
+    fields = {
+        "round_digest": PLAN.hex(),
+        "sender": 1,
+        "receiver": 0,
+        "step": step,
+        "head": "00" * 32,
+        "seen": NOT_SEEN.hex(),
+    }
     content = canonical("FrameBody", {**fields, "payload": ""})
     frame = canonical("Frame", {"body": content.hex(), "signature": KEYS[1].sign("frame", content).hex()})
     for attempt in (lambda: open_frame(frame, ROSTER, PLAN, 1, 0), lambda: peek(frame)):

@@ -81,16 +81,16 @@ class Remembering:
         self.uploaded.append((member, frame, content))
         return self.answer
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """Show a file."""
         self._fail()
-        self.read_by.append((member, plan, digest))
+        self.read_by.append((member, round_digest, digest))
         return self.file
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Remember the question."""
         self._fail()
-        self.asked.append((member, plan, step))
+        self.asked.append((member, round_digest, step))
         return self.frame
 
     def _fail(self) -> None:

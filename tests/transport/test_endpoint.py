@@ -269,7 +269,7 @@ async def test_patience_begins_with_the_first_failure(
     monkeypatch.setattr("secagg.transport.client.time", SimpleNamespace(monotonic=lambda: now[0]))
     waited: list[float] = []
 
-    async def fetch(member: int, plan: bytes, step: str, patience: float) -> bytes:
+    async def fetch(member: int, round_digest: bytes, step: str, patience: float) -> bytes:
         now[0] += 14.0
         waited.append(patience)
         if len(waited) < 3:
@@ -465,7 +465,7 @@ async def test_every_call_asks_who_is_there(consortium: Path, address: str, meth
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "Submit": lambda: stub.Submit(rpc.SubmitRequest(frame=b"x")),
             "Upload": lambda: stub.Upload(iter([rpc.UploadPart(frame=b"x")])),
-            "Fetch": lambda: _drain(stub.Fetch(rpc.FetchRequest(plan=bytes(32), step="Inbox"))),
+            "Fetch": lambda: _drain(stub.Fetch(rpc.FetchRequest(round_digest=bytes(32), step="Inbox"))),
         }
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await calls[method]()

@@ -19,8 +19,7 @@ from secagg.randomness import OperatingSystem
 from secagg.system.reading import DOCUMENT_BYTES
 from secagg.transport import certificates, read_credentials
 from secagg.transport.enrolment import change_keys, create_request, issue, read_authority, remove, renew_authority
-from secagg.transport.joining import join
-from secagg.transport.kit import make_kits, read_kit
+from secagg.transport.kit import join, make_kits, read_kit
 from tests.transport.consortium import certify
 from tests.worlds.rosters import SERVER, enrol
 
@@ -43,7 +42,7 @@ def kits(members: Path, *, plan: bool = True) -> Path:
     """The folder with everybody's newest kit."""
     roster = issue(members / "ca", [])
     path = members / "planned.json"
-    choices = PlanChoices(radius=1.0, colluders=0, dropouts=0, minimum_cohort=1, protection="none")
+    choices = PlanChoices(radius=1.0, colluders=0, dropouts=0, min_clients_in_sum=1, protection="none")
     write_plan(make_plan(PublicData.of_shape((3,), ("no", "yes")), roster, choices, OperatingSystem()), path)
     (members / "limits.toml").write_text(limits_text())
     made = make_kits(members / "ca", None, path if plan else None, members / "limits.toml", ADDRESSES)

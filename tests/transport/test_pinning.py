@@ -51,7 +51,7 @@ async def refused_by(address: str, credentials: Credentials, method: str, name: 
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "Submit": lambda: stub.Submit(rpc.SubmitRequest(frame=b"x")),
             "Upload": lambda: stub.Upload(iter([rpc.UploadPart(frame=b"x")])),
-            "Fetch": lambda: stub.Fetch(rpc.FetchRequest(plan=bytes(32), step="Outcome")).read(),
+            "Fetch": lambda: stub.Fetch(rpc.FetchRequest(round_digest=bytes(32), step="Outcome")).read(),
         }
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await calls[method]()

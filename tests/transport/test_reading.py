@@ -155,7 +155,7 @@ async def test_what_is_not_for_a_member_is_refused_by_its_name(
     ):
         coordinator.failures = [failure] if failure else []
         async with channel(read_credentials(consortium / "alice"), address) as opened:
-            call = rpc.SessionStub(opened).Read(rpc.ReadRequest(plan=PLAN, digest=DIGEST, start=len(CONTENT)))
+            call = rpc.SessionStub(opened).Read(rpc.ReadRequest(round_digest=PLAN, digest=DIGEST, start=len(CONTENT)))
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 [part async for part in call]
         assert error.value.code().name == code

@@ -23,7 +23,7 @@ _HELD = ("held", "HeldShare*")
 _MANIFESTS, _PLEDGES = ("manifests", "ShareManifest*"), ("pledges", "AggregatorPledge*")
 _PLAN = """version:uint session:bytes purpose:text method:text parameters:text data_kind:text schema:text
 classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint dimension:uint radius:double
-levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint minimum_cohort:uint
+levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint min_clients_in_sum:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
 normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint
 round_seconds:uint cohort:uint"""
@@ -35,7 +35,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "PlannedNoise": [("block", "text"), ("multiplier", "uint"), ("sigma", "double"), ("off_diagonal", "double")],
     "Frame": [("body", "bytes"), ("signature", "bytes")],
     "FrameBody": [
-        ("plan", "bytes"),
+        ("round_digest", "bytes"),
         ("sender", "uint"),
         ("receiver", "uint"),
         ("step", "text"),

@@ -9,15 +9,21 @@ from tests.vectors import independent as reference
 
 def derivations() -> dict[str, Any]:
     """One value for each labelled string of the protocol, all from one small set of inputs."""
-    plan, session, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
+    round_digest, session_id, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
     directory, secret, peer = bytes([7] * 32), bytes([5] * 32), bytes([6] * 32)
     share = bytes(1) + bytes(range(32))
     low, high = (3).to_bytes(4, "big"), (300).to_bytes(4, "big")
-    binding = reference.digest("context", plan, directory)
+    binding = reference.digest("context", round_digest, directory)
     shared = reference.x25519(secret, reference.x25519_public(peer))
     dealers = reference.digest("members", *(member.to_bytes(4, "big") for member in (1, 2, 300)))
     survivors = reference.digest("members", *(member.to_bytes(4, "big") for member in (1, 300)))
-    inputs = {"plan": plan, "session": session, "roster": roster, "directory": directory, "share": share}
+    inputs = {
+        "round_digest": round_digest,
+        "session_id": session_id,
+        "roster": roster,
+        "directory": directory,
+        "share": share,
+    }
     inputs |= {"secret": secret, "peer_secret": peer, "peer_public": reference.x25519_public(peer)}
     expected = {
         "session_binding": binding,
@@ -25,12 +31,12 @@ def derivations() -> dict[str, Any]:
         "pairwise_key": reference.derive(shared, binding, "pairwise mask", low, high),
         "self_mask_key": reference.derive(secret, binding, "self mask", low),
         "sealing_key": reference.derive(shared, binding, "share", high, low),
-        "seed_commitment": reference.digest("seed commitment", plan, low, secret),
+        "seed_commitment": reference.digest("seed commitment", round_digest, low, secret),
         "seed_share_hash": reference.digest("seed share", binding, low, high, share),
         "key_share_hash": reference.digest("key share", binding, low, high, share),
         "share_associated": reference.labelled("sealed share", binding, low, high),
         "endorsement": reference.ed25519_sign(
-            secret, reference.labelled("survivors", plan, session, roster, directory, dealers, survivors)
+            secret, reference.labelled("survivors", round_digest, session_id, roster, directory, dealers, survivors)
         ),
         "ring_place": hashlib.sha256(reference.labelled("ring", directory, low)).digest(),
     }
@@ -51,13 +57,13 @@ SETS = {  # N, p, b, n, primes
 
 def encryption() -> dict[str, Any]:
     """What a client adds to its encryptions of zero, and what binds it: for some sets of parameters."""
-    plan, session, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
+    round_digest, session_id, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
     seed, key, member = bytes([9] * 32), bytes([8] * 32), (300).to_bytes(4, "big")
     cases = []
     for name, (degree, special, bits, summands, primes) in SETS.items():
         numbers = [each.to_bytes(8, "big") for each in (degree, special, bits, summands, *primes)]
         parameters = reference.digest("BFV parameters", *numbers)
-        binding = reference.digest("encrypted context", plan, session, roster, parameters)
+        binding = reference.digest("encrypted context", round_digest, session_id, roster, parameters)
         places = [place.to_bytes(4, "big") for place in range(len(primes))]
         keys = [reference.derive(seed, binding, "upload mask", member, place) for place in places]
         rows = [_residues(each, prime, degree) for each, prime in zip(keys, primes, strict=True)]
@@ -80,7 +86,7 @@ def encryption() -> dict[str, Any]:
         )
     return {
         "source": "protos/secagg/v1/encryption.proto, computed with pycryptodome, hashlib and Python integers",
-        "inputs": {"plan": plan.hex(), "session": session.hex(), "roster": roster.hex()},
+        "inputs": {"round_digest": round_digest.hex(), "session_id": session_id.hex(), "roster": roster.hex()},
         "member": 300,
         "seed": seed.hex(),
         "published_key": key.hex(),

@@ -30,7 +30,7 @@ def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
     numbers = {"version": 7, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
-    numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
+    numbers |= {"dropouts": 1, "min_clients_in_sum": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
@@ -41,7 +41,7 @@ def _plan() -> dict[str, Any]:
 
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
-    promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
+    promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "client", "noise": "client"}
     promise |= {
         "radius": 1.0,
         "normalisation": "unit",
@@ -73,7 +73,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     roles = ("aggregator", "aggregator", "key-holder")
     members += [_member(f"second-{place}", role) for place, role in enumerate(roles)]
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
-    body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
+    body = {"round_digest": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
     lengths = {"next": 2**30 + 2**20, "ring": 1}
@@ -328,7 +328,14 @@ def signed() -> dict[str, Any]:
     plan = _noisy_plan() | {"roster": hashlib.sha256(canonical("Roster", roster)).hexdigest()}
     digest = hashlib.sha256(canonical("Plan", plan)).hexdigest()
     payload = canonical("Abort", {"reason": "to be signed"}).hex()
-    body = {"plan": digest, "sender": 1, "receiver": 0, "step": "Abort", "head": _hex("head"), "seen": _hex("seen")}
+    body = {
+        "round_digest": digest,
+        "sender": 1,
+        "receiver": 0,
+        "step": "Abort",
+        "head": _hex("head"),
+        "seen": _hex("seen"),
+    }
     content = canonical("FrameBody", body | {"payload": payload})
     signature = reference.ed25519_sign(secret, reference.labelled("frame", content))
     frame = canonical("Frame", {"body": content.hex(), "signature": signature.hex()})

@@ -179,6 +179,13 @@ def test_classes_without_bounds_are_not_registered(fields_of_class: dict, proble
         message("Endorsement")(cls)
 
 
+def test_an_unknown_message_is_named_with_its_remedy() -> None:
+    """Declaring a class for a message that no .proto has names the message and says what to do."""
+    cls = dataclass(frozen=True)(type("FourthUpload", (), {"__annotations__": {}}))
+    with pytest.raises(TypeError, match=r"no .proto .* has the message FourthUpload: add it, then run make protos"):
+        message("FourthUpload")(cls)
+
+
 @pytest.mark.parametrize("bound", [None, Length(1), Range(1, 2)])
 def test_tuples_need_a_bound_on_their_items(bound: Any) -> None:
     """Declaring a tuple without an Items bound raises TypeError."""

@@ -98,7 +98,7 @@ def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan
         chosen |= {
             "data_kind": kind,
             "schema": "{}" if kind == "table" else "",
-            "unit": draw(st.sampled_from(["record", "silo"])),
+            "unit": draw(st.sampled_from(["record", "client"])),
             "result": draw(st.sampled_from(["server", "members"])),
             "security": draw(st.sampled_from([128, 192, 256])),
             "at_least": draw(st.integers(0, 2**40)),

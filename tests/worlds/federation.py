@@ -167,7 +167,7 @@ class FederationRun:
 
     def number_of(self, plan: bytes) -> int:
         """Which session this is at the server, from 1; one more than there are for the end of a plan with cohorts."""
-        known = [stage.setup.context.plan for stage in self.hosts[SERVER_INDEX].session.stages]
+        known = [stage.setup.context.round_digest for stage in self.hosts[SERVER_INDEX].session.stages]
         return known.index(plan) + 1 if plan in known else len(known) + 1
 
     async def call(self, receiver: int, make: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -211,8 +211,8 @@ class Wire:
 
     async def _begin(self, frame: bytes) -> None:
         body = peek(frame)
-        self._count(body.plan)
-        await self._run.pause(self._member, body.plan, body.step)
+        self._count(body.round_digest)
+        await self._run.pause(self._member, body.round_digest, body.step)
 
     async def submit(self, frame: bytes) -> bytes:
         """Hand one frame over."""
@@ -229,14 +229,16 @@ class Wire:
         )
         return reply
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
-        self._count(plan)
-        await self._run.pause(self._member, plan, step)
+        self._count(round_digest)
+        await self._run.pause(self._member, round_digest, step)
         host = self._run.hosts[self._receiver]
         while True:
             is_over = host.is_over and host.session is not None
-            frame = await self._run.call(self._receiver, lambda party: party.fetch(self._member, plan, step, 0.1))
+            frame = await self._run.call(
+                self._receiver, lambda party: party.fetch(self._member, round_digest, step, 0.1)
+            )
             if frame:
                 return self._run.tamper(self._member, step, frame)
             if is_over:
@@ -244,13 +246,15 @@ class Wire:
             if not seconds:
                 return b""
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Take what the server has named, in small parts, or what a test has put in its place."""
-        self._count(plan)
-        await self._run.pause(self._member, plan, "Read")
+        self._count(round_digest)
+        await self._run.pause(self._member, round_digest, "Read")
         path = lie_file(self._run.world, digest)
         if not path.exists():
-            path = await self._run.call(self._receiver, lambda party: party.read(self._member, plan, digest))
+            path = await self._run.call(self._receiver, lambda party: party.read(self._member, round_digest, digest))
         read_parts(path, start, length, take)
 
 

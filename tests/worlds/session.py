@@ -324,20 +324,22 @@ class Wire:
         self._fuse.burn("after uploading")
         return reply
 
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+    async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
         host = self._federation.hosts[SERVER_INDEX]
         while True:
             is_over = host.is_over and host.session is not None
             frame: bytes | None = await self._call(
-                lambda server: server.fetch(self._member, plan, step, min(0.2, seconds))
+                lambda server: server.fetch(self._member, round_digest, step, min(0.2, seconds))
             )
             if frame or not seconds:
                 return frame or b""
             if is_over:
                 raise ServerAway(0)
 
-    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    async def read(
+        self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
+    ) -> None:
         """Take what the server has named, in small parts."""
 
         async def show(server: ServerSession) -> Path:

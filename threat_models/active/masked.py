@@ -10,13 +10,13 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Directory, Endorsement, Inbox, KeyAdvertisement, Quorum, Survivors
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.transcript import FrameBody, payload_of, peek
 from secagg.transcript.frames import Frame
-from secagg.wire import decode, encode
+from secagg.wire import decode, encode, tag_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, play
@@ -34,7 +34,7 @@ class At(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """Another message in the honest one's place."""
-        if body.step != self._message.__name__ or member not in self.targets:
+        if body.step != tag_of(self._message) or member not in self.targets:
             return None
         return self.lie(member, self._change(self, member, payload_of(body, self._message)), body)
 
@@ -121,13 +121,13 @@ class SplitView(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The smaller set for two of the four; each set by itself is a possible one."""
-        if body.step == Survivors.__name__ and member in (2, 3):
+        if body.step == tag_of(Survivors) and member in (2, 3):
             return self.say(member, Survivors((1, 2, 3)), body)
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
         """The signatures are the cheat's."""
-        if body.step != Endorsement.__name__:
+        if body.step != tag_of(Endorsement):
             return False
         self._said[member] = payload_of(body, Endorsement)
         if set(self._said) == set(self.targets):
@@ -136,7 +136,7 @@ class SplitView(Cheat):
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """As many signatures as the target's set has members, of both sets."""
-        if step != Quorum.__name__:
+        if step != tag_of(Quorum):
             return None
         await self._all_said.wait()
         own = (1, 2, 3) if member in (2, 3) else self.targets
@@ -148,7 +148,7 @@ class AsksAgain(Cheat):
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """The second set where the outcome is due: after the opening."""
-        if step != Outcome.__name__:
+        if step != tag_of(Outcome):
             return None
         return self.lie(member, Survivors(drop_one(self.targets, member)))
 
@@ -256,10 +256,10 @@ class Forged(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The survivors of the earlier session, with this session's digest written over it."""
-        if body.step != Survivors.__name__:
+        if body.step != tag_of(Survivors):
             return None
         frame = decode(Frame, self._old[member, body.step])
-        moved = replace(decode(FrameBody, frame.body), plan=body.plan)
+        moved = replace(decode(FrameBody, frame.body), round_digest=body.round_digest)
         self.deceived.add(member)
         return encode(replace(frame, body=encode(moved)))
 
@@ -269,7 +269,7 @@ class Replayed(Forged):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The survivors of the earlier session; they are the same."""
-        if body.step != Survivors.__name__:
+        if body.step != tag_of(Survivors):
             return None
         self.deceived.add(member)
         return self._old[member, body.step]
@@ -280,7 +280,7 @@ class OldKeys(Forged):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """The target's own keys of this session, and all others' of the earlier one."""
-        if body.step != Directory.__name__:
+        if body.step != tag_of(Directory):
             return None
         old = payload_of(peek(self._old[member, body.step]), Directory)
         now = payload_of(body, Directory)

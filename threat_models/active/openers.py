@@ -13,18 +13,19 @@ import numpy as np
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
 from secagg.federation import FederationSecond, session_folder
-from secagg.protection.encryption import binding as encryption
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as encryption
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import scaled
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import SessionKeys, SetLists
 from secagg.randomness import OperatingSystem
 from secagg.session.staging import vector_path
 from secagg.transcript import FrameBody, payload_of, peek
+from secagg.wire import tag_of
 from threat_models.active.consortium import Consortium
 from threat_models.active.masked import At, change_message, drop_one, run_cheat
 from threat_models.active.probe import Probe
@@ -83,7 +84,7 @@ class Forgetful(FederationSecond):
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take it, sign for it, forget it."""
         receipt = await super().upload(member, frame, parts)
-        work, first = self._uploads[peek(frame).plan], self.setup.context.clients[0]
+        work, first = self._uploads[peek(frame).round_digest], self.setup.context.clients[0]
         collecting: Any = work._collecting  # noqa: SLF001 (it is its own memory)
         if collecting is not None and self.me.member == next(iter(self.setup.context.seconds)):
             kept = tuple(each for each in collecting.manifests if each.client != first)
@@ -169,13 +170,13 @@ class OpensTwice(Cheat):
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         """Remember the honest request."""
-        if body.step == SumRequest.__name__:
+        if body.step == tag_of(SumRequest):
             self._request = payload_of(body, SumRequest)
         return None
 
     async def make_up(self, member: int, step: str) -> bytes | None:
         """A smaller set where the outcome is due."""
-        if step != Outcome.__name__ or member not in self.targets or self._request is None:
+        if step != tag_of(Outcome) or member not in self.targets or self._request is None:
             return None
         uploads = self._request.declaration.uploads
         kept = drop_one(tuple(each.member for each in uploads), 0)

@@ -136,7 +136,7 @@ PLANS = (
         "minimum_colluders",
         bring_plan(lambda plan: replace(plan, colluders=0)),
     ),
-    _policy("tiny cohort", "brings a plan for two clients", "minimum_cohort", tiny_cohort),
+    _policy("tiny cohort", "brings a plan for two clients", "min_clients_in_sum", tiny_cohort),
     _policy(
         "no noise",
         "takes the noise out of the plan",

@@ -17,6 +17,7 @@ from secagg.session import RoundSetup
 from secagg.session.attachments import read_opening
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve
+from secagg.wire import tag_of
 from threat_models.active.consortium import Consortium
 
 PATIENCE = 60.0
@@ -62,7 +63,7 @@ class Cheat:
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
         """A message as a signed frame, in place of another one's `body` where given."""
-        plan = body.plan if body is not None else self.consortium.setup.context.plan
+        plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
 
@@ -87,7 +88,7 @@ class Cheat:
     def hear(self, member: int, frame: bytes) -> None:
         """Note who answers a lie."""
         step = peek(frame).step
-        if member in self.deceived and step != Abort.__name__:
+        if member in self.deceived and step != tag_of(Abort):
             self.answered[member] = step
             self.went_along.set()
 
@@ -103,21 +104,21 @@ class Cheat:
         self.hear(member, frame)
         return await self._honest.upload(member, frame, parts)
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Tell a party what is due, or something else."""
         made_up = await self.make_up(member, step)
         if made_up is not None:
             return made_up
-        frame = await self._honest.fetch(member, plan, step, patience)
+        frame = await self._honest.fetch(member, round_digest, step, patience)
         if not frame:
             return frame
         body = peek(frame)
         self.told[member, body.step] = frame
         return self.falsify(member, body) or frame
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """Show what was made up, and else what the server does."""
-        return self._made_up.get(digest) or await self._honest.read(member, plan, digest)
+        return self._made_up.get(digest) or await self._honest.read(member, round_digest, digest)
 
     @property
     def _honest(self) -> FederationServer:
@@ -151,12 +152,12 @@ class Offer(Cheat):
         """Take a vector."""
         return await self.submit(member, frame)
 
-    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+    async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """There is nothing to tell."""
         await asyncio.sleep(patience)
         return None
 
-    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+    async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """There is nothing to show. Raises NotNow."""
         raise NotNow("there is nothing")
 

@@ -118,7 +118,9 @@ def honest_shares(plan: Plan, clients: int) -> int:
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
     shown = plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
-    return max(1, max(plan.minimum_cohort, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown)))
+    return max(
+        1, max(plan.min_clients_in_sum, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown))
+    )
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:
@@ -207,13 +209,13 @@ def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reac
     lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
     if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:
         size = kind.blocks[0].size
-        return weights[kind.blocks[0].name] * (size if unit is Unit.SILO else min(size, 1 + replaces))
+        return weights[kind.blocks[0].name] * (size if unit is Unit.CLIENT else min(size, 1 + replaces))
     is_moment = any(isinstance(each, MomentSensitivity) for each in kind.sensitivities)
     if is_moment and unit is Unit.RECORD and replaces:
         counts, sums, second = (weights[block.name] * lengths[block.name] ** 2 for block in kind.blocks)
         return _worst_pair(counts, sums, second)
     times = 1 + replaces
-    if unit is Unit.SILO and kind.per is Unit.RECORD:  # all records of a client one after the other
+    if unit is Unit.CLIENT and kind.per is Unit.RECORD:  # all records of a client one after the other
         times *= plan.max_records
     elif unit is not kind.per:  # a record that turns all of its client's part round
         times = 2
@@ -257,8 +259,8 @@ def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dic
 def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]], shares: int) -> float:
     """μ² of one sum with noise of so many shares, as in `_weights`: (multiplier, σ, σ off the diagonal or 0) by block.
 
-    Moments: the worst pair of records, searched. A census: 1 or 2 entries, a silo's all. Else the lengths stated, twice
-    them where a unit is replaced.
+    Moments: the worst pair of records, searched. A census: 1 or 2 entries, a client's all. Else the lengths stated,
+    twice them where a unit is replaced.
     """
     weights = _weights(noises, shares)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
@@ -267,7 +269,7 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
         parts = weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
         return _worst_pair(*parts) if replaces else sum(parts)
     if isinstance(sensitivity, CensusSensitivity):
-        entries = sensitivity.classes if sensitivity.unit is Unit.SILO else 1 + replaces
+        entries = sensitivity.classes if sensitivity.unit is Unit.CLIENT else 1 + replaces
         return entries * weights["census"]
     return (4 if replaces else 1) * math.fsum(weights[block.name] * block.l2**2 for block in sensitivity.blocks)
 

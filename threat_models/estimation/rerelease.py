@@ -12,7 +12,7 @@ discrete-Gaussian shares, but for a factor below 1 + 10⁻¹⁵ (`secagg.privacy
 Beside the guesses. What is missing on a few entries alone hardly moves a score over all of them: the variance of the
 noise on each entry that the canary moves is compared with the plan's by χ².
 
-What it covers. Records and silos, add/remove and replace-one, all sums of a plan together; of the noise, the entries
+What it covers. Records and clients, add/remove and replace-one, all sums of a plan together; of the noise, the entries
 that the canary moves. It tests what is drawn, not whether a party draws it: `release` takes the place of the plan's own
 noise where something else is to be tested. A bound above the claim disproves it; one below proves nothing.
 """

@@ -137,11 +137,11 @@ Labelled = tuple[tuple[int, ...], int]
 
 
 def _stated_moves(calibration: Calibration) -> list[Shift]:
-    """Each block moved on one entry as far as stated; a census by 1 on one, two, or for a silo all entries."""
+    """Each block moved on one entry as far as stated; a census by 1 on one, two, or for a client all entries."""
     sensitivity = calibration.sensitivity
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, CensusSensitivity):
-        if sensitivity.unit is Unit.SILO:
+        if sensitivity.unit is Unit.CLIENT:
             return [("census", place, 1) for place in range(sensitivity.classes)]
         return [("census", 0, 1), ("census", 1, -1)] if replaces else [("census", 0, 1)]
     return [(block.name, 0, int((1 + replaces) * block.l2)) for block in sensitivity.blocks]

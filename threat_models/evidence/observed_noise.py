@@ -141,7 +141,7 @@ class NoiseWatch:
         made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
         spec = setup.sum.spec
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
-        if spec.per is Unit.SILO:
+        if spec.per is Unit.CLIENT:
             found = longest_of(made, spec)
         is_new = all(place != kind for place, _ in self._found)
         if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or is_new):

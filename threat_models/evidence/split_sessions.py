@@ -17,8 +17,8 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption.binding import EncryptedContext, sign_key
 from secagg.protection.encryption.client import begin_client
+from secagg.protection.encryption.derivations import EncryptedContext, sign_key
 from secagg.protection.encryption.key_holder import mask_keys
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import PublishedKey
@@ -76,8 +76,8 @@ class Scene:
         identity, clients = SigningKey.generate(source), range(1, parameters.summands + 1)
         bits = parameters.plain_bits - 1
         context = EncryptedContext(
-            plan=source.bytes(32),
-            session=source.bytes(32),
+            round_digest=source.bytes(32),
+            session_id=source.bytes(32),
             roster=source.bytes(32),
             identities=dict.fromkeys(clients, identity.public),
             names={},
@@ -85,7 +85,7 @@ class Scene:
             length=parameters.degree,
             colluders=0,
             dropouts=0,
-            minimum_cohort=2,
+            min_clients_in_sum=2,
             server=identity.public,
             seconds={parameters.summands + 1: identity.public},
             largest=(1 << (bits - 1)) - 1,

@@ -27,6 +27,7 @@ from secagg.transcript import Record, payload_of, peek
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.wire import tag_of
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.population_checks import find_doubts
 from threat_models.evidence.simulation import records_of
@@ -220,11 +221,11 @@ def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...
         is_broadcast = body.sender == SERVER_INDEX and body.receiver == SERVER_INDEX
         receiver = EVERYONE if is_broadcast else roster.name(body.receiver)
         size = len(record.content)
-        if body.step == setup.protection.client.announcement.__name__ and body.sender in setup.context.identities:
+        if body.step == tag_of(setup.protection.client.announcement) and body.sender in setup.context.identities:
             size += next(
                 part.size for part in setup.protection.deliveries(setup.context) if part.receiver == body.receiver
             )
-        if body.step == Outcome.__name__:
+        if body.step == tag_of(Outcome):
             size += sum(each.length for named in payload_of(body, Outcome).attached for each in named)
         found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
     return tuple(found)

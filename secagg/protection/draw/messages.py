@@ -115,4 +115,4 @@ def seed_of(context: SessionContext, draw: Draw) -> bytes:
 
 
 def _binding(context: SessionContext) -> tuple[bytes, ...]:
-    return context.plan, context.session, context.roster
+    return context.round_digest, context.session_id, context.roster

@@ -5,8 +5,8 @@ malicious client can upload a ciphertext whose opening depends on the secret key
 """
 
 from secagg.protection.encryption.bfv import check_machine
-from secagg.protection.encryption.binding import EncryptedContext, explain, fewest
 from secagg.protection.encryption.client import CLIENT_STATES, begin_client
+from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder

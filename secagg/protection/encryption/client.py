@@ -34,8 +34,8 @@ from secagg.crypto.sealing import seal
 from secagg.encoding import Integers, Residues
 from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import mask_of, scaled
 from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
 from secagg.protection.encryption.polynomials import Polynomials, add, pack

@@ -22,8 +22,8 @@ from secagg.crypto.sealing import SealBroken, unseal
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, subtract

@@ -18,9 +18,9 @@ from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import check_key
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.interface import CollectingStep, SessionContext

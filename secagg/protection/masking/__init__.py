@@ -1,8 +1,8 @@
 """The masked protocol: pairwise and self masks, shares for those who vanish, signatures on who survived."""
 
-from secagg.protection.masking.binding import thresholds_of
 from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
+from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.masking.server import AwaitingKeys

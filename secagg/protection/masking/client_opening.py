@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import LocalParty, SessionContext, Transition
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Endorsement, Held, OpenedShare, Opening, Quorum, Survivors
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.wire import message

@@ -19,7 +19,7 @@ from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import LocalParty, SessionContext, Transition
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.client_opening import Uploaded
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import (

@@ -11,7 +11,7 @@ from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import SessionContext
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import Dealing, Directory, Opening
 

@@ -77,7 +77,7 @@ def most_dropouts(clients: int, colluders: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohort: int) -> Thresholds:
+def derive_thresholds(clients: int, colluders: int, dropouts: int, min_clients_in_sum: int) -> Thresholds:
     """Thresholds for n clients. Raises BadInput, with the figures, when n, c and D cannot be served together."""
     n, c, d = clients, colluders, dropouts
     if n < 2:
@@ -88,11 +88,11 @@ def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohor
             f"{n} clients cannot tolerate {c} colluders and {d} dropouts: {t} signatures are needed, {n - d} remain",
             remedy=f"at most {most_dropouts(n, c)} dropouts with {c} colluders",
         )
-    least = max(t, c + 2, minimum_cohort)
+    least = max(t, c + 2, min_clients_in_sum)
     if least > n - d:
         raise BadInput(
             f"a minimum of {least} survivors cannot be reached when {d} of {n} clients drop out",
-            remedy="lower dropouts, colluders or minimum_cohort",
+            remedy="lower dropouts, colluders or min_clients_in_sum",
         )
     degree, shares = _sparse_degree(n, c, d) if n >= SPARSE_FROM else (n - 1, t)
     return Thresholds(n, c, d, t, degree, shares, n - d)

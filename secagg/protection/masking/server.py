@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from secagg.crypto.agreement import is_usable
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext, SumToOpen
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import (
     Dealing,

@@ -1,10 +1,9 @@
 """The shared protection: additive shares for aggregators that do not all collude; clients speak once."""
 
 from secagg.protection.protection import OF_CLIENT, Handover, Protection, Script
-from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries
+from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
 from secagg.protection.sharing.collection import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.context import SharedContext, explain, fewest
-from secagg.protection.sharing.handover import is_receipt, kept
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, SetPledges, ShareManifest, ShareReceipt, SumShare
 from secagg.protection.sharing.server import GatheringKeys
 
@@ -34,6 +33,6 @@ PROTECTION = Protection(
         "added them up rightly stands on its word",
     ),
     deliveries=deliveries,
-    handover=Handover(ShareManifest, ShareReceipt, SetPledges, kept, is_receipt),
+    handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
     speaks_once=True,
 )

@@ -1,11 +1,10 @@
-"""From the agreed set to this aggregator's share of the sum: add, commit, reveal. The server adds these shares as it adds
-all vectors (`secagg.session.staging`).
+"""From the agreed set to this aggregator's share of the sum: add, commit, reveal.
 
     SetAgreed → SumCommitted → SumRevealed
 
-The server opens the sum. An aggregator that reveals another sum share than it committed to is found out. One that
-commits to a wrong sum share, or leaves its noise out, is not: its share is uniform to everyone else. One that keeps
-its share back is named, and there is no sum.
+The server adds these shares as it adds all vectors (`secagg.session.staging`), and opens the sum. An aggregator that
+reveals another sum share than it committed to is found out. One that commits to a wrong sum share, or leaves its noise
+out, is not: its share is uniform to everyone else. One that keeps its share back is named, and there is no sum.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import FIRST, SharedContext
 from secagg.protection.sharing.envelope import open_share
 from secagg.protection.sharing.equivocation import SUM, check_pledges

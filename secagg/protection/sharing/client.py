@@ -1,4 +1,8 @@
-"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It speaks once."""
+"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It speaks once.
+
+`missing` proves from receipts and public lists which aggregator signed for an upload and left it out. Nobody can prove
+that a sum share is wrong or lacks its noise when its aggregator committed to it as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,20 @@ from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.audit import missing
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
+from secagg.protection.sharing.derivations import manifest_is_signed, receipt_is_signed
 from secagg.protection.sharing.envelope import seal_share
 from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
-from secagg.protection.sharing.messages import Pledges, SessionKeys, SetLists, ShareManifest, ShareReceipt
+from secagg.protection.sharing.messages import (
+    AcceptedUploads,
+    Pledges,
+    SessionKeys,
+    SetLists,
+    ShareManifest,
+    ShareReceipt,
+)
+from secagg.protection.sharing.set_agreement import check_list
 from secagg.wire import message
 
 
@@ -117,3 +129,43 @@ class SharesSent:
 
 CLIENT_STATES = (SharesSent,)
 """What a client remembers."""
+
+
+def share_digest(context: SharedContext, manifest: ShareManifest, sender: int, receiver: int) -> bytes | None:
+    """SHA-256 of the aggregator's share, as its client signed it; None where it did not, for these aggregators."""
+    if manifest.client != sender or not manifest_is_signed(context, manifest):
+        return None
+    return manifest.digests[context.number_of(receiver) - 1]
+
+
+def is_receipt(context: SharedContext, receipt: ShareReceipt, sender: int, receiver: int) -> bool:
+    """Whether the aggregator `sender` signed this receipt for the client `receiver`."""
+    return (
+        sender in context.seconds
+        and receipt.aggregator == context.number_of(sender)
+        and receipt.client == receiver
+        and receipt_is_signed(context, receipt)
+    )
+
+
+def missing(
+    context: SharedContext, receipts: Iterable[ShareReceipt], lists: Iterable[AcceptedUploads]
+) -> tuple[ShareReceipt, ...]:
+    """The receipts whose own aggregator left the acknowledged upload out of the list that it committed to.
+
+    A receipt with that list, which holds the aggregator's signed commitment, is proof. Receipts that are not signed,
+    or whose aggregator's list is not given, prove nothing and are passed over. Raises ProtocolViolation for a list
+    that is none.
+    """
+    listed: dict[int, set[tuple[int, bytes]]] = {}
+    for shown in lists:
+        check_list(context, (), shown, context.index_of(shown.aggregator))
+        uploads = {(manifest.client, bind.manifest_digest(context, manifest)) for manifest in shown.manifests}
+        listed[shown.aggregator] = uploads
+    return tuple(
+        receipt
+        for receipt in receipts
+        if bind.receipt_is_signed(context, receipt)
+        and receipt.aggregator in listed
+        and (receipt.client, receipt.manifest) not in listed[receipt.aggregator]
+    )

@@ -15,7 +15,7 @@ from secagg.crypto.sealing import SealBroken
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import LocalParty, SessionContext, Transition
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregation import SumCommitted, SumRevealed
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.envelope import open_share
@@ -86,7 +86,7 @@ class Collecting:
         return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
-        """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum cohort."""
+        """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum of clients."""
         if len(self.manifests) < (needed := fewest(context)):
             raise SessionAborted(f"only {len(self.manifests)} clients uploaded; at least {needed} are needed")
         state = SetCommitted(self.secret, self.manifests, me.randomness.bytes(32))

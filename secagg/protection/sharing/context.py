@@ -76,8 +76,8 @@ class SharedContext(SessionContext):
 
     @cached_property
     def binding(self) -> bytes:
-        """The start of every key, hash and signature of the session: round digest, session id, roster and aggregators."""
-        return digest("shared session", self.plan, self.session, self.roster, *self.seconds.values())
+        """The binding of every key, hash and signature: round digest, session id, roster and aggregators."""
+        return digest("shared session", self.round_digest, self.session_id, self.roster, *self.seconds.values())
 
     @property
     def upload_bytes(self) -> int:
@@ -103,14 +103,14 @@ def sealed_bytes(context: SharedContext, aggregator: int) -> int:
 def fewest(context: SessionContext) -> int:
     """The smallest number of uploads that is summed: all clients but the tolerated dropouts.
 
-    Raises BadInput when these are fewer than the minimum cohort, or than 2 more than the colluders.
+    Raises BadInput when these are fewer than the minimum of clients, or than 2 more than the colluders.
     """
-    needed, present = max(context.minimum_cohort, context.colluders + 2), len(context.clients) - context.dropouts
+    needed, present = max(context.min_clients_in_sum, context.colluders + 2), len(context.clients) - context.dropouts
     if needed > present:
         raise BadInput(
             f"a minimum of {needed} uploads cannot be reached when {context.dropouts} of "
             f"{len(context.clients)} clients stay away",
-            remedy="lower dropouts, colluders or minimum_cohort",
+            remedy="lower dropouts, colluders or min_clients_in_sum",
         )
     return present
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from secagg.crypto.agreement import KEY_BYTES, AgreementKey, WeakPublicKey
 from secagg.crypto.sealing import SealBroken, seal, unseal
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.randomness import RandomSource
 

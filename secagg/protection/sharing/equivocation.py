@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from secagg.crypto.agreement import is_usable
 from secagg.errors import ProtocolViolation
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import AggregatorPledge, PledgeConflict
 

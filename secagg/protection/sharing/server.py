@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, check_pledges, session_keys
 from secagg.protection.sharing.messages import (

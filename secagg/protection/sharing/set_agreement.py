@@ -18,7 +18,7 @@ from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregation import ShareSum, SumCommitted
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.equivocation import ACCEPTED, check_pledges
@@ -160,7 +160,7 @@ def check_list(
 def intersect(
     context: SharedContext, lists: tuple[AcceptedUploads, ...]
 ) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
-    """The manifests that all checked lists hold alike, and one pair of manifests for each client listed with different ones.
+    """The manifests that all checked lists hold alike, and a pair of manifests for each client listed with two.
 
     Raises SessionAborted when fewer uploads are left than may be summed.
     """

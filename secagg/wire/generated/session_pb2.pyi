@@ -15,22 +15,22 @@ class Frame(_message.Message):
     def __init__(self, body: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class FrameBody(_message.Message):
-    __slots__ = ("plan", "sender", "receiver", "step", "head", "seen", "payload")
-    PLAN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("round_digest", "sender", "receiver", "step", "head", "seen", "payload")
+    ROUND_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    plan: bytes
+    round_digest: bytes
     sender: int
     receiver: int
     step: str
     head: bytes
     seen: bytes
     payload: bytes
-    def __init__(self, plan: _Optional[bytes] = ..., sender: _Optional[int] = ..., receiver: _Optional[int] = ..., step: _Optional[str] = ..., head: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, round_digest: _Optional[bytes] = ..., sender: _Optional[int] = ..., receiver: _Optional[int] = ..., step: _Optional[str] = ..., head: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class KeyAdvertisement(_message.Message):
     __slots__ = ("member", "channel_key", "mask_key", "seed_commitment", "nonce", "signature")
@@ -265,24 +265,24 @@ class SubmitReply(_message.Message):
     def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("plan", "step", "patience")
-    PLAN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("round_digest", "step", "patience")
+    ROUND_DIGEST_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
-    plan: bytes
+    round_digest: bytes
     step: str
     patience: int
-    def __init__(self, plan: _Optional[bytes] = ..., step: _Optional[str] = ..., patience: _Optional[int] = ...) -> None: ...
+    def __init__(self, round_digest: _Optional[bytes] = ..., step: _Optional[str] = ..., patience: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("plan", "digest", "start")
-    PLAN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("round_digest", "digest", "start")
+    ROUND_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
-    plan: bytes
+    round_digest: bytes
     digest: bytes
     start: int
-    def __init__(self, plan: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., start: _Optional[int] = ...) -> None: ...
+    def __init__(self, round_digest: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., start: _Optional[int] = ...) -> None: ...
 
 class ReadPart(_message.Message):
     __slots__ = ("digest", "start", "data")

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SessionStub:
-    """Every call is idempotent per (plan, client, step): the same bytes again change nothing, other bytes are refused.
+    """Every call is idempotent per (round digest, client, step): the same bytes again change nothing, other bytes are refused.
     """
 
     def __init__(self, channel):
@@ -58,7 +58,7 @@ class SessionStub:
 
 
 class SessionServicer:
-    """Every call is idempotent per (plan, client, step): the same bytes again change nothing, other bytes are refused.
+    """Every call is idempotent per (round digest, client, step): the same bytes again change nothing, other bytes are refused.
     """
 
     def Submit(self, request, context):
@@ -119,7 +119,7 @@ def add_SessionServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Session:
-    """Every call is idempotent per (plan, client, step): the same bytes again change nothing, other bytes are refused.
+    """Every call is idempotent per (round digest, client, step): the same bytes again change nothing, other bytes are refused.
     """
 
     @staticmethod

@@ -99,7 +99,7 @@ ENTRIES = (
     PlantedFault(
         "one row twice",
         "Of two equal rows of a ledger one counts.",
-        "secagg.ledger.spending:in_force",
+        "secagg.ledger.spending:counted_rows",
         (("        if whole is None:\n", "        if whole is None and release not in counted:\n"),),
         reason="A ledger never holds one row twice: `Ledger.record` returns the row of a session that it has.",
     ),

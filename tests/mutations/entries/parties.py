@@ -14,7 +14,7 @@ ENTRIES = (
         "secagg.federation.client:FederationClient._settle",
         (
             (
-                "sums = len(before) + self.ledger.has_uploaded(ended.context.plan)",
+                "sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)",
                 "sums = max(1, len(before))",
             ),
         ),
@@ -24,7 +24,7 @@ ENTRIES = (
         "ended round always charged",
         "A plan that ended before an upload is charged for that upload too.",
         "secagg.federation.client:FederationClient._settle",
-        (("len(before) + self.ledger.has_uploaded(ended.context.plan)", "min(ended.number, len(before) + 1)"),),
+        (("len(before) + self.ledger.has_uploaded(ended.context.round_digest)", "min(ended.number, len(before) + 1)"),),
         ("federation/test_rounds.py::test_too_few_for_the_next_round_end_the_plan",),
     ),
     PlantedFault(
@@ -40,7 +40,10 @@ ENTRIES = (
         "secagg.federation.client:FederationClient._settle",
         (
             ("len(seen) != ended.number or not self.ledger", "not self.ledger"),
-            ("sums = len(before) + self.ledger.has_uploaded(ended.context.plan)", "sums = len(self.ledger.uploads())"),
+            (
+                "sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)",
+                "sums = len(self.ledger.uploads())",
+            ),
         ),
         (f"{SETTLEMENT}::test_member_that_missed_a_round_is_charged_for_the_whole_plan",),
     ),
@@ -143,7 +146,7 @@ ENTRIES = (
     PlantedFault(
         "encrypted sums may lack one client more",
         "Encrypted sums are opened of one client fewer than the gate counts on.",
-        "secagg.protection.encryption.binding:fewest",
+        "secagg.protection.encryption.derivations:fewest",
         (("clients - context.dropouts", "clients - context.dropouts - 1"),),
         (f"{BORDER}[encrypted]",),
     ),
@@ -193,8 +196,8 @@ ENTRIES = (
         "secagg.session.server_protocol:ServerProtocol.waiting_for",
         (
             (
-                "self.recipients.get(Outcome.__name__, ())",
-                "set(self.recipients.get(Outcome.__name__, ())) & set(self._setup.context.clients)",
+                "self.recipients.get(tag_of(Outcome), ())",
+                "set(self.recipients.get(tag_of(Outcome), ())) & set(self._setup.context.clients)",
             ),
         ),
         ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),

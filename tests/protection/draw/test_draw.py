@@ -12,8 +12,8 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, SessionContext
 from secagg.protection.draw import DRAW, Draw, Drawn, check_draw, quorum_of
-from secagg.protection.draw.draw import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal, seed_of
+from secagg.protection.draw.seed import AwaitingCommitments, DrawAwaited, NonceCommitted
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session.rounds import outcome_of_draw
@@ -69,7 +69,7 @@ def test_members_and_server_have_one_seed(context: SessionContext) -> None:
 def test_every_nonce_counts(context: SessionContext) -> None:
     """The seed changes with each nonce, with who took part, and with the plan."""
     draw = drawn(context, *EVERYBODY)
-    seeds = {seed_of(context, draw), seed_of(replace(context, plan=bytes(32)), draw)}
+    seeds = {seed_of(context, draw), seed_of(replace(context, round_digest=bytes(32)), draw)}
     for place, reveal in enumerate(draw.reveals):
         other = replace(reveal, nonce=bytes(32))
         seeds.add(seed_of(context, replace(draw, reveals=(*draw.reveals[:place], other, *draw.reveals[place + 1 :]))))
@@ -119,7 +119,7 @@ def test_in_anothers_name_nothing_is_taken(context: SessionContext) -> None:
     """A commitment or a nonce that its sender did not sign for this draw is refused, and the draw goes on."""
     states, server = committed(context, 1, 2, 3)
     other = NonceCommitment.of(context, 4, identity(5), bytes(32))
-    foreign = NonceCommitment.of(replace(context, session=bytes(32)), 4, identity(4), bytes(32))
+    foreign = NonceCommitment.of(replace(context, session_id=bytes(32)), 4, identity(4), bytes(32))
     for wrong in (other, foreign, states[1].entry):
         with pytest.raises(ProtocolViolation, match="commits to a nonce in another name"):
             server.accept(4, wrong)
@@ -219,9 +219,9 @@ def test_every_round_is_bound_to_the_seed(number: int, other: bytes) -> None:
     first, second = (setup.seeded(seed) for seed in (bytes(32), other))
     if number == 2:
         opening = RoundOpening(2, bytes(32), bytes(32), Attachment(1, bytes(32)))
-        first, second = (each.at(replace(opening, previous=each.context.plan)) for each in (first, second))
-    assert first.context.plan != second.context.plan
-    assert first.context.session != second.context.session
+        first, second = (each.at(replace(opening, previous=each.context.round_digest)) for each in (first, second))
+    assert first.context.round_digest != second.context.round_digest
+    assert first.context.session_id != second.context.session_id
 
 
 def test_a_nonce_is_in_no_repr(context: SessionContext) -> None:

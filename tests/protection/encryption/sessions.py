@@ -10,9 +10,9 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import begin_client
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.key_holder import HeldKey, begin_holder, mask_keys
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
@@ -40,13 +40,18 @@ HOLDER = identity("holder")
 
 @functools.cache
 def context_for(
-    clients: int = 3, *, length: int = LENGTH, largest: int = LARGEST, plan: bytes = b"plan", minimum_cohort: int = 2
+    clients: int = 3,
+    *,
+    length: int = LENGTH,
+    largest: int = LARGEST,
+    plan: bytes = b"plan",
+    min_clients_in_sum: int = 2,
 ) -> EncryptedContext:
     """The public facts of a session of clients 1…n, called c1…cn, one of which may vanish."""
     members = range(1, clients + 1)
     return EncryptedContext(
-        plan=plan.ljust(32, b"."),
-        session=(b"session of " + plan).ljust(32, b"."),
+        round_digest=plan.ljust(32, b"."),
+        session_id=(b"session of " + plan).ljust(32, b"."),
         roster=b"roster".ljust(32, b"."),
         identities={member: identity(f"c{member}").public for member in members},
         names={0: "server"} | {member: f"c{member}" for member in members} | {clients + 1: "key holder"},
@@ -54,7 +59,7 @@ def context_for(
         length=length,
         colluders=0,
         dropouts=1,
-        minimum_cohort=minimum_cohort,
+        min_clients_in_sum=min_clients_in_sum,
         server=SERVER.public,
         seconds={clients + 1: HOLDER.public},
         largest=largest,
@@ -73,7 +78,7 @@ def party(member: int) -> LocalParty:
 
 def holder_of(context: EncryptedContext) -> LocalParty:
     """The session's key holder."""
-    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.plan, TOKEN))
+    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.round_digest, TOKEN))
 
 
 def make_held(context: EncryptedContext) -> HeldKey:

@@ -6,7 +6,7 @@ import pytest
 
 from secagg.encoding import Ring
 from secagg.errors import BadInput, CapacityExceeded, MalformedMessage
-from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM, SumRequest
 from secagg.protection.encryption.parameters import DEGREE
 from secagg.protection.interface import SessionContext

@@ -7,7 +7,7 @@ import pytest
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import seal
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, SpentKey, begin_holder
 from secagg.protection.encryption.messages import PublishedKey, SumRequest
 from secagg.protection.interface import LocalParty, WaitingState
@@ -49,7 +49,7 @@ def test_the_key_opens_once():
     request = session.request(1, 2, 3)
     spent = session.ask(request).state
     for asked in (request, session.request(1, 2)):
-        body = make_body(session.context.plan, 0, 4, bytes(32), bytes(32), asked)
+        body = make_body(session.context.round_digest, 0, 4, bytes(32), bytes(32), asked)
         assert payload_of(body, type(session.held).awaits) == asked
         with pytest.raises(MalformedMessage, match="Outcome is awaited"):
             payload_of(body, spent.awaits)
@@ -57,7 +57,7 @@ def test_the_key_opens_once():
 
 def test_an_outcome_before_the_request_is_out_of_order():
     """Who holds the key takes nothing but a request."""
-    body = make_body(honest().context.plan, 0, 4, bytes(32), bytes(32), outcome_of(honest(), 1, 2, 3))
+    body = make_body(honest().context.round_digest, 0, 4, bytes(32), bytes(32), outcome_of(honest(), 1, 2, 3))
     with pytest.raises(MalformedMessage, match="SumRequest is awaited"):
         payload_of(body, HeldKey.awaits)
 
@@ -122,14 +122,14 @@ def test_no_sum_below_the_minimum_cohort():
 
 
 @pytest.mark.parametrize(
-    ("colluders", "dropouts", "minimum_cohort", "fewest"), [(0, 1, 1, 4), (0, 4, 1, 2), (2, 4, 1, 4), (0, 4, 5, 5)]
+    ("colluders", "dropouts", "min_clients_in_sum", "fewest"), [(0, 1, 1, 4), (0, 4, 1, 2), (2, 4, 1, 4), (0, 4, 5, 5)]
 )
-def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, minimum_cohort, fewest):
-    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum cohort."""
-    context = replace(context_for(5), colluders=colluders, dropouts=dropouts, minimum_cohort=minimum_cohort)
+def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, min_clients_in_sum, fewest):
+    """The smallest sum holds all but the tolerated dropouts, two more than the colluders, and the minimum."""
+    context = replace(context_for(5), colluders=colluders, dropouts=dropouts, min_clients_in_sum=min_clients_in_sum)
     assert context.fewest == fewest
     with pytest.raises(BadInput, match="cannot be reached"):
-        _ = replace(context, minimum_cohort=6).fewest
+        _ = replace(context, min_clients_in_sum=6).fewest
 
 
 def test_every_declared_upload_must_be_its_clients():

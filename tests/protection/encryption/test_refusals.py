@@ -9,7 +9,7 @@ from scipy import stats
 from secagg.crypto.agreement import AgreementKey
 from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import AwaitingKey
 from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.polynomials import add, pack
@@ -143,7 +143,7 @@ def test_an_upload_counts_once():
 def test_replays_into_another_session_are_refused():
     """Key, upload, declaration and opening of one session mean nothing in the next, of the same plan or not."""
     session, elsewhere = honest(), context_for(plan=b"another plan")
-    again = replace(session.context, session=bytes(32))
+    again = replace(session.context, session_id=bytes(32))
     held = sessions.make_held(elsewhere)
     with pytest.raises(ProtocolViolation, match="party 4: the published key is not signed"):
         AwaitingKey().advance(elsewhere, sessions.party(1), session.held.published)

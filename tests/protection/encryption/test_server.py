@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.server import AwaitingHolder, AwaitingOpening, OpenedCiphertexts
 from secagg.protection.interface import ServerState, SumToDeclare, SumToOpen, VectorState
 from tests.protection.encryption import sessions
@@ -61,7 +61,7 @@ def test_one_key_holder_publishes_one_key():
 def test_impossible_plans_are_refused_before_anything_begins():
     """When the plan's clients cannot make its smallest sum the server does not begin."""
     with pytest.raises(BadInput, match="cannot be reached"):
-        AwaitingHolder(context_for(minimum_cohort=4))
+        AwaitingHolder(context_for(min_clients_in_sum=4))
 
 
 def test_every_vector_is_in_the_sum_before_it_is_shown():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg.encoding import Ring
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.masks import mask_of, scaled
 from tests.protection.encryption.sessions import context_for
 from tests.vectors.files import load, named
@@ -49,7 +49,7 @@ def test_masks_and_scaled_integers_are_those_of_the_vector(case):
 def test_every_mask_key_is_of_one_use():
     """Another session, member, prime or seed gives other keys."""
     one, other = context_of(VECTOR["cases"][0]), context_of(VECTOR["cases"][2])
-    again = replace(other, session=bytes(32))
+    again = replace(other, session_id=bytes(32))
     keys = [
         key
         for context in (one, other, again)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg.crypto.agreement import AgreementKey
-from secagg.protection.encryption import binding as bind
+from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import EncryptionReady
 from secagg.protection.encryption.messages import BLIND_BYTES, PublishedKey
 from secagg.protection.encryption.parameters import DATA, DEGREE

@@ -3,7 +3,7 @@
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.labels import digest, number
 from secagg.crypto.signatures import SigningKey
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from tests.protection.rehearsal import context_for
 from tests.vectors.files import load
 
@@ -17,7 +17,12 @@ def test_all_derivations_are_those_of_the_vector() -> None:
     low, high = members["low"], members["high"]
     base = context_for()
     context = type(base)(
-        **{**vars(base), "plan": given["plan"], "session": given["session"], "roster": given["roster"]}
+        **{
+            **vars(base),
+            "round_digest": given["round_digest"],
+            "session_id": given["session_id"],
+            "roster": given["roster"],
+        }
     )
     binding = bind.session_binding(context, given["directory"])
     key, peer = AgreementKey.from_bytes(given["secret"]), AgreementKey.from_bytes(given["peer_secret"])

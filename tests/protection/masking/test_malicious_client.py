@@ -8,7 +8,7 @@ import pytest
 
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import CollectingStep
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Endorsement, OpenedShare, Opening
 from secagg.wire import decode, encode
 from tests.protection.masking.tampering import is_refused, refused_as, variants

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Directory, Inbox, KeyAdvertisement
 from secagg.wire import decode, encode
 from tests.protection.masking.tampering import is_refused, refused_as, variants

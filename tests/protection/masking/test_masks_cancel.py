@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import SessionAborted
 from secagg.protection import protection_named
-from secagg.protection.masking.binding import thresholds_of
+from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.quorum import most_dropouts
 from tests.protection.rehearsal import LENGTH, SENT, Rehearsal, context_for
 
@@ -115,8 +115,8 @@ def test_none_sums_in_clear() -> None:
 
 
 def test_none_keeps_the_minimum_cohort() -> None:
-    """Without protection, too, fewer clients than the minimum cohort are never summed."""
-    session = Rehearsal(context_for(4, dropouts=3, minimum_cohort=3), "none")
+    """Without protection, too, fewer clients than the minimum of clients are never summed."""
+    session = Rehearsal(context_for(4, dropouts=3, min_clients_in_sum=3), "none")
     with pytest.raises(SessionAborted, match="at least 3"):
         session.finish({1: "UploadHeader", 2: "UploadHeader"})
     assert "NO PROTECTION" in protection_named("none").explain(session.context)

@@ -6,7 +6,7 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage
-from secagg.protection.masking import binding as bind
+from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.messages import Endorsement, Quorum, Survivors
 from secagg.protection.messages import Outcome
@@ -40,8 +40,8 @@ def test_false_survivor_sets_are_not_signed(members: tuple[int, ...], problem: s
 
 
 def test_plans_minimum_binds_the_client_too() -> None:
-    """A survivor set below the plan's minimum cohort gets no signature though t signatures would exist."""
-    session = Rehearsal(context_for(6, dropouts=1, minimum_cohort=5)).until_shown("Survivors")
+    """A survivor set below the plan's minimum of clients gets no signature though t signatures would exist."""
+    session = Rehearsal(context_for(6, dropouts=1, min_clients_in_sum=5)).until_shown("Survivors")
     refused_as(SERVER_INDEX, "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4)))
 
 
@@ -96,7 +96,7 @@ def test_signatures_count_once() -> None:
     refused_as(SERVER_INDEX, "signature of member 1", session.show, VICTIM, Quorum(names))
 
 
-@pytest.mark.parametrize("changed", ["plan", "session", "roster"])
+@pytest.mark.parametrize("changed", ["round_digest", "session_id", "roster"])
 def test_quorums_are_of_one_session(changed: str) -> None:
     """Signatures over another plan, session identifier or roster do not count."""
     session = session_at("Quorum")

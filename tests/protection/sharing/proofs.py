@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import AggregatorPledge, ManifestConflict, PledgeConflict
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import SessionKeys, SetLists, SetPledges, SumPledges
 from secagg.wire import decode, encode

@@ -11,7 +11,7 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection import LocalParty
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, deliveries
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.envelope import open_share
@@ -31,7 +31,7 @@ SIGNER = SigningKey.from_bytes(bytes.fromhex(GIVEN["client_identity"]))
 def context_of_the_vector() -> SharedContext:
     """The session of the vector."""
     return SharedContext(
-        *(bytes.fromhex(GIVEN[name]) for name in ("plan", "session", "roster")),
+        *(bytes.fromhex(GIVEN[name]) for name in ("round_digest", "session_id", "roster")),
         {CLIENT: SIGNER.public},
         {0: "server", CLIENT: "c", **{CLIENT + place: f"a{place}" for place in (1, 2, 3)}},
         Ring(VECTOR["bits"]),
@@ -100,12 +100,12 @@ def test_all_derivations_are_those_of_the_vector() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{"plan": b"other"}, {"m": 3}, {"session": bytes(32)}, {"roster": bytes(32)}], ids=str
+    "facts", [{"plan": b"other"}, {"m": 3}, {"session_id": bytes(32)}, {"roster": bytes(32)}], ids=str
 )
 def test_everything_is_bound_to_the_session(facts: dict) -> None:
     """Another plan, session, roster or set of aggregators changes the binding that all strings start from."""
     base = shared_context()
-    is_field = set(facts) <= {"session", "roster"}
+    is_field = set(facts) <= {"session_id", "roster"}
     changed = replace(base, **facts) if is_field else shared_context(**facts)
     assert changed.binding != base.binding
 

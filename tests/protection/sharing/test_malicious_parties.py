@@ -10,8 +10,8 @@ import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation, SecaggError
-from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.audit import missing
+from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.client import missing
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import (
     AcceptedUploads,

@@ -79,7 +79,7 @@ def test_noise_must_fit() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "least"),
-    [({"dropouts": 1}, 5), ({"dropouts": 2, "minimum_cohort": 4}, 4), ({"dropouts": 2, "colluders": 2}, 4)],
+    [({"dropouts": 1}, 5), ({"dropouts": 2, "min_clients_in_sum": 4}, 4), ({"dropouts": 2, "colluders": 2}, 4)],
 )
 def test_all_but_the_dropouts_are_needed_exactly(facts: dict[str, int], least: int) -> None:
     """With n − D whole uploads a sum is opened; with one fewer server and aggregators abort alike."""
@@ -179,8 +179,8 @@ def test_impossible_aggregators_are_refused(seconds: dict[int, bytes], problem: 
 
 
 def test_impossible_plans_are_refused() -> None:
-    """A session begins neither with dropouts below the minimum cohort nor with a vector that one seal cannot hold."""
-    impossible = shared_context(2, 5, minimum_cohort=3, dropouts=3)
+    """A session begins neither with dropouts below the minimum nor with a vector that one seal cannot hold."""
+    impossible = shared_context(2, 5, min_clients_in_sum=3, dropouts=3)
     with pytest.raises(BadInput, match="cannot be reached"):
         begin_aggregator(impossible, aggregator(impossible, 1))
     with pytest.raises(BadInput, match="cannot be reached"):

@@ -13,7 +13,7 @@ from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.sealing import seal
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, begin_client
 from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.envelope import seal_share
@@ -95,7 +95,7 @@ def test_an_upload_of_another_session_is_refused(facts: dict[str, Any]) -> None:
     numbers = {"m": 2, "clients": 3} | facts
     context = shared_context(**numbers)
     if "clients" in facts:
-        context = replace(context, session=bytes(32))
+        context = replace(context, session_id=bytes(32))
     other = Shared(context)
     other.prepare(1)
     refused(session, 1, other.sent(1).manifest, other.sealed(1)[0], "did not sign the manifest")

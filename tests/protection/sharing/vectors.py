@@ -92,7 +92,9 @@ def derivations() -> dict[str, Any]:
         "source": SOURCE,
         "generator": GENERATOR,
         "inputs": {
-            **{name: fixed(name).hex() for name in ("plan", "session", "roster", "nonce")},
+            "round_digest": fixed("plan").hex(),
+            "session_id": fixed("session").hex(),
+            **{name: fixed(name).hex() for name in ("roster", "nonce")},
             "client_identity": signer.hex(),
             "client_draws": source.hex(),
             "aggregator_identities": [identity.hex() for identity in identities],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.protection.masking import binding
+from secagg.protection.masking import derivations
 from threat_models.active.consortium import NOISY, Consortium
 from threat_models.active.probe import Probe, ProbeResult, careless_control, honest_control, make_finding, run_probe
 from threat_models.active.run import HONEST, PROBES
@@ -51,7 +51,7 @@ async def test_honest_rounds_and_second_sessions_are_not_refused(tmp_path: Path)
 
 async def test_client_without_the_control_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a client that takes keys which their owners did not sign is seen to answer the lie."""
-    monkeypatch.setattr(binding, "advertisement_is_signed", lambda context, entry: True)
+    monkeypatch.setattr(derivations, "advertisement_is_signed", lambda context, entry: True)
     result = await run_probe(BY_NAME["swapped keys"], tmp_path)
     assert result.verdict is Verdict.SUCCEEDS
     assert {step for _, step in result.answered} == {"Dealing"}

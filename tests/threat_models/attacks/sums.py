@@ -33,7 +33,7 @@ def plan_of(dimension, classes, *, radius=1.0, centre=0.0, normalisation=Normali
         "protection": "none",
         "colluders": 0,
         "dropouts": 0,
-        "minimum_cohort": 1,
+        "min_clients_in_sum": 1,
         "epsilon": float("inf"),
         "delta": 0.0,
         "adjacency": "",

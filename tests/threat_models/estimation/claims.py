@@ -11,7 +11,7 @@ from secagg.privacy import (
     PrivacyClaim,
     Unit,
     calibrate_releases,
-    of_silo,
+    of_client,
 )
 
 DELTA = 1e-5
@@ -50,9 +50,9 @@ def several(adjacency: Adjacency) -> list[Part]:
     ]
 
 
-def of_silos(adjacency: Adjacency) -> list[Part]:
+def of_clients(adjacency: Adjacency) -> list[Part]:
     """A census and moments of clients with at most 100 records."""
     return [
-        Part(of_silo(CensusSensitivity(Unit.RECORD, adjacency, 10), 100), "equal", budget=0.02),
-        Part(of_silo(MOMENTS[adjacency], 100), "moments", budget=0.98),
+        Part(of_client(CensusSensitivity(Unit.RECORD, adjacency, 10), 100), "equal", budget=0.02),
+        Part(of_client(MOMENTS[adjacency], 100), "moments", budget=0.98),
     ]

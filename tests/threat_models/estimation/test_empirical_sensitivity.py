@@ -58,18 +58,18 @@ def test_found_lengths_count(adjacency):
 
 
 def test_honest_shares_follow_from_the_plan():
-    """Less dropouts and colluders, no fewer than the minimum cohort leaves; one where a share hides alone."""
+    """Less dropouts and colluders, no fewer than the minimum of clients leaves; one where a share hides alone."""
     plan, _ = planned()
     assert honest_shares(plan, 5) == 4
-    assert honest_shares(replace(plan, dropouts=2, minimum_cohort=1), 5) == 2
-    assert honest_shares(replace(plan, dropouts=2, minimum_cohort=4), 5) == 3
+    assert honest_shares(replace(plan, dropouts=2, min_clients_in_sum=1), 5) == 2
+    assert honest_shares(replace(plan, dropouts=2, min_clients_in_sum=4), 5) == 3
     assert honest_shares(replace(plan, protection="none"), 5) == 1
     assert honest_shares(replace(plan, noise="aggregator"), 5) == 1
 
 
 def test_client_by_its_most_records():
     """ε of a client grows with the most records that a plan allows it, in proportion and not as their root."""
-    plan, honest = planned(unit=Unit.SILO, max_records=50)
+    plan, honest = planned(unit=Unit.CLIENT, max_records=50)
     more = second_opinion(replace(plan, max_records=100), honest)
     assert more.epsilon > 2.1
     assert math.isfinite(more.epsilon)

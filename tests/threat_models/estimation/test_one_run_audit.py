@@ -189,7 +189,7 @@ def test_planned_guesses_follow_from_the_distances_alone():
 def test_claim_is_held_against_for_one_record_added():
     """ε of one record added or left out: the claim itself, and less than it for replacing or for whole clients."""
     assert record_epsilon(PLAN, SETUP.facts.claim) == 8.0
-    for changes in ({"adjacency": Adjacency.REPLACE_ONE}, {"unit": Unit.SILO}):
+    for changes in ({"adjacency": Adjacency.REPLACE_ONE}, {"unit": Unit.CLIENT}):
         other = make_setup(dimension=8, classes=4, epsilon=8.0, **changes)
         assert 0 < record_epsilon(other.plan, other.facts.claim) < 8.0
 

@@ -10,7 +10,7 @@ from secagg.errors import BadInput
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
-from tests.threat_models.estimation.claims import DELTA, claimed, of_silos, several
+from tests.threat_models.estimation.claims import DELTA, claimed, of_clients, several
 from tests.worlds.rosters import make_roster
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, second_opinion
 
@@ -29,9 +29,9 @@ def test_no_distance_means_no_epsilon():
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("parts", [None, several, of_silos])
+@pytest.mark.parametrize("parts", [None, several, of_clients])
 def test_agrees_with_the_accounting(mechanism, adjacency, parts):
-    """Both computations agree to 0.1 % for records and silos, one sum and several."""
+    """Both computations agree to 0.1 % for records and clients, one sum and several."""
     claim = claimed(mechanism, adjacency, parts=parts and parts(adjacency))
     assert epsilon_of(claim.releases, DELTA) == pytest.approx(claim.releases.epsilon(DELTA), rel=1e-3)
 
@@ -47,7 +47,7 @@ def planned(clients=5, **choices):
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize(
     "choices",
-    [{}, {"method": "prototypes"}, {"unit": Unit.SILO, "max_records": 50}, {"parameters": (("refine", 3),)},
+    [{}, {"method": "prototypes"}, {"unit": Unit.CLIENT, "max_records": 50}, {"parameters": (("refine", 3),)},
      {"class_gate": 2}, {"noise": NoiseFrom.AGGREGATOR}],
 )  # fmt: skip
 def test_plans_are_confirmed(adjacency, choices):

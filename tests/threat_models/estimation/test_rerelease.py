@@ -12,7 +12,7 @@ from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, discrete_gaussian, rounded_gaussian
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
-from tests.threat_models.estimation.claims import claimed, of_silos, several
+from tests.threat_models.estimation.claims import claimed, of_clients, several
 from threat_models.estimation.rerelease import audit_release, detectable
 from threat_models.estimation.worst_case_canary import draw_release, worst_canary
 
@@ -75,9 +75,9 @@ def test_noise_too_small_by_root_two_is_caught_every_time(mechanism, adjacency):
 
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
-@pytest.mark.parametrize("parts", [several, of_silos])
-def test_sums_and_silos_are_covered(mechanism, parts):
-    """Several sums together, and silos: honest noise is not refuted (false failures: 1e-6), half of it is."""
+@pytest.mark.parametrize("parts", [several, of_clients])
+def test_sums_and_clients_are_covered(mechanism, parts):
+    """Several sums together, and clients: honest noise is not refuted (false failures: 1e-6), half of it is."""
     claim = claimed(mechanism, parts=parts(Adjacency.REPLACE_ONE))
     assert not audit_release(claim, level=2e-6).refuted
     assert audited(claim, weaker(mechanism, 0.5)).refuted

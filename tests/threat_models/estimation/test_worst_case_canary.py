@@ -6,13 +6,13 @@ import pytest
 from secagg.encoding import accumulate
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism
-from tests.threat_models.estimation.claims import MOMENTS, claimed, of_silos, several
+from tests.threat_models.estimation.claims import MOMENTS, claimed, of_clients, several
 from threat_models.estimation.worst_case_canary import draw_release, worst_canary
 
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("parts", [None, several, of_silos])
+@pytest.mark.parametrize("parts", [None, several, of_clients])
 def test_no_neighbours_are_farther_apart(mechanism, adjacency, parts):
     """The canary lies as far off as the claim's sensitivity allows, but for rounding to integers."""
     releases = claimed(mechanism, adjacency, parts=parts and parts(adjacency)).releases

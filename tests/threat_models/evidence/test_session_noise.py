@@ -198,7 +198,7 @@ def test_rounding_is_bounded_for_all_that_may_be_summed(is_counted):
 def test_gradients_show_their_noise_whatever_the_records():
     """Sums that are zero for any record are there where records are not centred, and no others are."""
     setup = make_setup(MEMBERS, refine=1, normalise=Normalisation.UNIT)
-    later = setup.at(RoundOpening(2, setup.context.plan, bytes(32), Attachment(1, bytes(32))))
+    later = setup.at(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment(1, bytes(32))))
     names = [
         [
             sample.rule.block

@@ -176,7 +176,7 @@ def test_an_unknown_line_outweighs_an_allowed_one(tmp_path):
         assert [each.after for each in since(tmp_path, fine, spoilt).changes] == ["could not tell"]
 
 
-@pytest.mark.parametrize("other", [{"delta": 1e-6}, {"unit": "silo"}, {"adjacency": "replace-one"}])
+@pytest.mark.parametrize("other", [{"delta": 1e-6}, {"unit": "client"}, {"adjacency": "replace-one"}])
 def test_another_promise_is_no_better_epsilon(tmp_path, other):
     """A smaller epsilon at another delta, unit or adjacency is another promise, with both of them in words."""
     old = found(Verdict.FAILS)

@@ -240,6 +240,6 @@ CHANGING_COHORTS = Attack(
     limits=3,
     weighs_all=True,
     meaning="What single members put in comes out of the sums of cohorts that change from round to round.",
-    remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit silo).",
+    remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit client).",
     unsuited=lambda session: "" if count_rounds(session.plan) > 1 else "The plan opens one sum.",
 )

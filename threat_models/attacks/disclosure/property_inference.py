@@ -162,5 +162,5 @@ PROPERTY_INFERENCE = Attack(
     trusts_owners=True,
     limits=2,
     meaning="Shares of classes and means of groups among all members' records together are known.",
-    remedy="A sum is for that; if it must stay secret, plan with a finite epsilon for a member (--unit silo).",
+    remedy="A sum is for that; if it must stay secret, plan with a finite epsilon for a member (--unit client).",
 )

@@ -84,7 +84,7 @@ def test_sums_that_almost_tell_members_apart_are_no_protection() -> None:
 @pytest.mark.long
 def test_noise_of_a_promise_about_members_hides_them() -> None:
     """At epsilon 8 for a member, 30 sums over cohorts drawn anew give parts that are no more one's than another's."""
-    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "silo"}
+    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "client"}
     rehearsal = rounds_of(parameters="rounds=30 width=32 cap=10", clients=20, **private)
     session = rehearsal.sessions[0]
     finding = attacked(CHANGING_COHORTS, "curious_server", rehearsal, in_cohorts(session, drawn_anew(session, 10, 30)))

@@ -31,7 +31,7 @@ def test_whole_parts_of_one_sum_are_linked_to_data():
 
 def test_parts_under_the_noise_of_a_promise_are_not_linked():
     """With each member's share of the noise at epsilon 8 for a member, parts are linked no better than by chance."""
-    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "silo"}
+    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "unit": "client"}
     rehearsal = rounds_of(parameters="rounds=3 width=32 cap=10", clients=20, **private)
     finding = attacked(LINKAGE, "no_protection", rehearsal)
     assert all(control.holds for control in finding.controls)

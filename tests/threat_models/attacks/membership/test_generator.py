@@ -29,7 +29,7 @@ def taught(dataset="few", rounds=4, **parameters):
     """A rehearsal of FRAug over few records, or plenty."""
     chosen = {**SMALL, "rounds": rounds, **parameters}
     words = " ".join(f"{name}={value}" for name, value in chosen.items())
-    settings = SimulationSettings(clients=6, method="fraug", parameters=words, unit="silo")
+    settings = SimulationSettings(clients=6, method="fraug", parameters=words, unit="client")
     with repeatable(f"{dataset} {settings}"):
         return rehearse(few() if dataset == "few" else plenty(), settings)
 

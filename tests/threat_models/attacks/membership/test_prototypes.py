@@ -39,7 +39,7 @@ def test_prototypes_of_thousands_withstand():
 
 def test_noise_of_a_promise_about_members_hides_few_records():
     """At epsilon 8 for a member the same few records are told no better than it allows."""
-    rehearsal = trained(method="fedpcl", parameters=f"{ROUNDS} cap=4", epsilon=8.0, unit="silo")
+    rehearsal = trained(method="fedpcl", parameters=f"{ROUNDS} cap=4", epsilon=8.0, unit="client")
     finding = attacked(MEMBERSHIP_PROTOTYPES, "curious_server", rehearsal)
     assert finding.verdict is not Verdict.SUCCEEDS
     assert all(each.low <= each.ceiling for each in finding.measures if each.ceiling is not None)

@@ -1,4 +1,7 @@
-"""What the masked protocol hashes, signs and derives: one function for each labelled string."""
+"""Hashes, signatures and keys of the masked protocol: pairwise and self-mask keys, endorsements.
+
+One function for each labelled string.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
 def thresholds_of(context: SessionContext) -> Thresholds:
     """The thresholds that this session's plan leads to."""
-    return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.minimum_cohort)
+    return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.min_clients_in_sum)
 
 
 def members_digest(members: tuple[int, ...]) -> bytes:
@@ -26,7 +29,7 @@ def members_digest(members: tuple[int, ...]) -> bytes:
 
 def session_binding(context: SessionContext, directory: bytes) -> bytes:
     """HKDF salt of all session keys: plan and directory together."""
-    return digest("context", context.plan, directory)
+    return digest("context", context.round_digest, directory)
 
 
 def pairwise_key(secret: AgreementKey, own: int, peer: int, peer_key: bytes, binding: bytes) -> bytes:
@@ -47,7 +50,7 @@ def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int,
 
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
     """Commitment to a uniform 32-byte self-mask seed."""
-    return digest("seed commitment", context.plan, number(member), seed)
+    return digest("seed commitment", context.round_digest, number(member), seed)
 
 
 def same(left: bytes, right: bytes) -> bool:
@@ -61,7 +64,14 @@ def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes
 
 
 def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tuple[bytes, ...]:
-    return (context.plan, number(entry.member), entry.channel_key, entry.mask_key, entry.seed_commitment, entry.nonce)
+    return (
+        context.round_digest,
+        number(entry.member),
+        entry.channel_key,
+        entry.mask_key,
+        entry.seed_commitment,
+        entry.nonce,
+    )
 
 
 def sign_advertisement(context: SessionContext, identity: SigningKey, entry: KeyAdvertisement) -> KeyAdvertisement:
@@ -110,10 +120,10 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 def endorsement_parts(
     context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
 ) -> tuple[bytes, ...]:
-    """What a client signs at the consistency step: plan, session, roster, directory, U2 and U3."""
+    """The parts that a client signs at the consistency step: round digest, session id, roster, directory, U2 and U3."""
     return (
-        context.plan,
-        context.session,
+        context.round_digest,
+        context.session_id,
         context.roster,
         directory,
         members_digest(dealers),

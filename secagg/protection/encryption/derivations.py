@@ -1,4 +1,7 @@
-"""What the encrypted protocol hashes, signs and derives: one function for each labelled string."""
+"""Hashes, signatures and keys of the encrypted protocol: mask keys, bindings, declarations.
+
+One function for each labelled string.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def holder_name(self) -> str:
-        """Who is to blame for what the key holder says."""
+        """The culprit for the key holder's messages."""
         return self.names.get(self.holder_index, "key holder")
 
     @cached_property
@@ -78,7 +81,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def ciphertexts(self) -> int:
-        """How many ciphertexts hold one vector, or the sum."""
+        """The number of ciphertexts that hold one vector, or the sum."""
         return self.parameters.ciphertexts(self.length)
 
     @property
@@ -112,7 +115,7 @@ class EncryptedContext(SessionContext):
     @cached_property
     def binding(self) -> bytes:
         """Digest of plan, session, roster and parameters, inside every signature and key."""
-        return digest("encrypted context", self.plan, self.session, self.roster, self.parameters.digest())
+        return digest("encrypted context", self.round_digest, self.session_id, self.roster, self.parameters.digest())
 
 
 def fewest(context: SessionContext) -> int:
@@ -121,17 +124,17 @@ def fewest(context: SessionContext) -> int:
     Raises BadInput when there are not that many clients.
     """
     clients = len(context.identities)
-    needed = max(context.minimum_cohort, context.colluders + 2, clients - context.dropouts)
+    needed = max(context.min_clients_in_sum, context.colluders + 2, clients - context.dropouts)
     if needed > clients:
         raise BadInput(
             f"a sum of {needed} clients cannot be reached with {clients}",
-            remedy="lower colluders or minimum_cohort",
+            remedy="lower colluders or min_clients_in_sum",
         )
     return needed
 
 
 def explain(context: SessionContext) -> str:
-    """What holds, in words."""
+    """The conditions that hold, in words."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n}, and at least 2 more than c = {c}"
     lines = [

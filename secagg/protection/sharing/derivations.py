@@ -1,4 +1,7 @@
-"""What the shared protection hashes, signs and derives: one function for each labelled string."""
+"""Hashes, signatures and keys of the shared protection: share streams, manifests, receipts, pledges.
+
+One function for each labelled string.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def stream_key(context: SharedContext, seed: bytes, client: int, aggregator: int
 
 
 def seal_parts(client: int, aggregator: int, ephemeral: bytes, session_key: bytes) -> tuple[bytes, ...]:
-    """What the key of a sealed share is bound to beside the session (both public keys, as in RFC 9180, section 4.1)."""
+    """The parts that a sealed share's key is bound to (both public keys, as in RFC 9180, section 4.1)."""
     return (number(client), number(aggregator), ephemeral, session_key)
 
 

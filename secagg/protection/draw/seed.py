@@ -28,14 +28,14 @@ from secagg.protection.draw.messages import (
 )
 from secagg.protection.interface import CollectingStep, Transition
 from secagg.protection.messages import Digest, Outcome, Return, UploadHeader
-from secagg.wire import message
+from secagg.wire import message, tag_of
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
 VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
 def quorum_of(context: SessionContext) -> int:
-    """How many members the draw needs: t of the n in the context, the least with 2t > n + c."""
+    """The number of members that the draw needs: t of the n in the context, the least with 2t > n + c."""
     return (len(context.identities) + context.colluders) // 2 + 1
 
 
@@ -171,17 +171,21 @@ class Drawn:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Whose nonces are in it."""
+        """The members whose nonces are in it."""
         return self.draw.members
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """Nobody's."""
+        """Empty: a draw has no vectors."""
         return ()
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """There is no sum. Raises MalformedMessage."""
+        """Raise MalformedMessage: a draw has no sum."""
         raise MalformedMessage("Draw", "a draw opens nothing")
+
+
+SHOWN_DRAW = tag_of(Drawn)
+"""The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 
 
 def check_draw(context: SessionContext, draw: Draw) -> bytes:
