@@ -1,7 +1,7 @@
 """A plan's whole sequence of sessions, one for each round, at the server and at every other party."""
 
 from secagg.federation.client import FederationClient
-from secagg.federation.embedding import Client, Result, Server, credentials_for
+from secagg.federation.endpoints import Client, Result, Server, credentials_for
 from secagg.federation.helper import FederationSecond
 from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
 from secagg.federation.server import FederationServer, Stage
