@@ -14,7 +14,7 @@ from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
-from secagg.session.receive_signed import Hearing
+from secagg.session.receive_signed import SignedReceiver
 from secagg.session.rejoin import follow_return
 from secagg.session.transcripts import next_return
 from secagg.wire import decode
@@ -48,7 +48,7 @@ async def way_back(
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
         return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
-    hearing = Hearing(first, client, progress)
+    signed = SignedReceiver(first, client, progress)
     clock, problem = asyncio.get_running_loop().time, ""
     seconds = longest_round(first.plan) * (first.rounds + 1 - left.number if first.seed else 1)
     deadline = clock() + seconds
@@ -60,7 +60,7 @@ async def way_back(
             if data:
                 shown = decode(Return, data)
                 follow_return(first, shown, client, left.number)  # before anything is asked that it names
-                await read_opening_of(hearing, server, shown.opening, state)
+                await read_opening_of(signed, server, shown.opening, state)
                 opened = read_opening(state, shown.opening)
                 if shown.opening.number > first.rounds:
                     await _knock(first, server, ())  # so that the server need not wait for it any longer

@@ -18,7 +18,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
 from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
-from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced
 
@@ -82,7 +82,7 @@ def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
 
 
 async def read_attached(
-    hearing: Hearing, connection: Connection, session: bytes, attachment: Attachment, path: Path
+    signed: SignedReceiver, connection: Connection, session: bytes, attachment: Attachment, path: Path
 ) -> None:
     """Have what the server has named for a session (its context digest) in a file; asks for no byte that is there.
 
@@ -98,10 +98,10 @@ async def read_attached(
                 return
             part.unlink()
             problem = f"sends other bytes than the {attachment.length} that it has signed"
-            name = hearing.setup.roster.name(SERVER_INDEX)
+            name = signed.setup.roster.name(SERVER_INDEX)
             if failing_since is None:
                 failing_since = clock()
-                hearing.progress(f"{name}: {problem}; asking again for up to {connection.patience:.0f} s")
+                signed.progress(f"{name}: {problem}; asking again for up to {connection.patience:.0f} s")
             if clock() > failing_since + connection.patience:
                 raise ServerAway(connection.patience, name, problem)
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -109,11 +109,11 @@ async def read_attached(
         raise BadInput(f"cannot write {path} ({error.strerror})", remedy="free the disk and start again") from None
 
 
-async def read_opening_of(hearing: Hearing, connection: Connection, opening: RoundOpening, state: Path) -> None:
+async def read_opening_of(signed: SignedReceiver, connection: Connection, opening: RoundOpening, state: Path) -> None:
     """Have what opens a round in its folder, from the server. Raises what `read_attached` raises."""
     file = opening_file(state, opening)
     private_folder(file.parent)
-    await read_attached(hearing, connection, opening.context, opening.broadcast, file)
+    await read_attached(signed, connection, opening.context, opening.broadcast, file)
 
 
 async def _read_on(connection: Connection, session: bytes, attachment: Attachment, part: Path) -> bool:

@@ -40,7 +40,7 @@ from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, re
 from secagg.session.member_transcript import MemberTranscript
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.outcome_check import Files, check_outcome, require_lengths, require_possible, require_shape
-from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
@@ -97,7 +97,7 @@ class MemberSession:
         self._progress = progress
         self._contributor = contributor
         self._work = work
-        self._hearing = Hearing(setup, me.member, progress)
+        self._receiver = SignedReceiver(setup, me.member, progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         try:
@@ -175,15 +175,15 @@ class MemberSession:
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._hearing, server, session, outcome.release[0], self._folder / SUM_FILE)
+            await read_attached(self._receiver, server, session, outcome.release[0], self._folder / SUM_FILE)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._hearing, server, session, outcome.head[0], self._folder / HEAD_FILE)
+            await read_attached(self._receiver, server, session, outcome.head[0], self._folder / HEAD_FILE)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
-            await read_opening_of(self._hearing, server, opening, state)
+            await read_opening_of(self._receiver, server, opening, state)
         told = files.told
         if told is None:
             raise BadInput(f"files are gone from {self._folder}", remedy="start again")
@@ -290,7 +290,9 @@ class MemberSession:
             if body.receiver == SERVER_INDEX:
                 await upload()
             else:
-                reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
+                reply, answer = await self._receiver.receive_signed(
+                    body.receiver, (state.receipt,), upload, connection.patience
+                )
                 state.check_receipt(self._context, payload_of(answer, state.receipt))
                 self._transcript.received(reply)
 
@@ -310,7 +312,7 @@ class MemberSession:
             return data
 
         try:
-            data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+            data, body = await self._receiver.receive_signed(SERVER_INDEX, (expected, Abort), ask, connection.patience)
         except _NothingYet:
             if waits:
                 raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
@@ -342,7 +344,7 @@ class MemberSession:
         expected_head = transcript.head
         try:
             ask = partial(connection.submit, transcript.acknowledgement)
-            receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
+            receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
             self._progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return

@@ -41,14 +41,14 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True)
-class Hearing:
+class SignedReceiver:
     """How the party `receiver` of a session hears others. `progress` is told what nobody signed."""
 
     setup: RoundSetup
     receiver: int
     progress: Callable[[str], None]
 
-    async def word(
+    async def receive_signed(
         self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]], patience: float
     ) -> tuple[bytes, FrameBody]:
         """The sender's frame of an expected step, and its body.
