@@ -13,7 +13,7 @@ from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
-from secagg.federation import FederationSecond, credentials_for, session_folder
+from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -41,14 +41,14 @@ def take_part(
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
     meet = partial(asyncio.to_thread, greet, credentials, server, wait)
-    federation = FederationSecond(setup, me, state, speaker.say, meet)
+    federation = FederationHelper(setup, me, state, speaker.say, meet)
     sessions = asyncio.run(_run(federation, credentials, server, listen, folder, speaker))
     content = _content(sessions, state)
     speaker.result(content, two_columns("The session is over", rows_of(content)))
 
 
 async def _run(
-    federation: FederationSecond,
+    federation: FederationHelper,
     credentials: Credentials,
     server: str,
     listen: str | None,

@@ -16,7 +16,7 @@ from secagg.experiments.summary import Group, Row, Run, has_known_noise, rounds_
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Told apart by colour-blind readers (Okabe & Ito 2008)."""
+"""OutcomeContents apart by colour-blind readers (Okabe & Ito 2008)."""
 MARKERS = "osD^vP"
 PALEST = 0.4
 """Of a method's colour, what the smallest ε keeps."""

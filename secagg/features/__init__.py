@@ -1,5 +1,6 @@
 """Frozen feature maps whose output for one record never depends on its batch."""
 
+from secagg.encoding.grid import round_up
 from secagg.features.backbone import Backbone
 from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
 from secagg.features.encoder import Change, Encoder
@@ -9,7 +10,7 @@ from secagg.features.latents import Latents, as_feature, latents_of, pixels_of, 
 from secagg.features.opening import backbone_digest, needs_files, open_backbone, planned_name, programs_in
 from secagg.features.places import BOTTLENECK, KINDS, LORA, Place, read_places, tell_places
 from secagg.features.program import Progress
-from secagg.features.radius import lengths_of, radius_of, round_up
+from secagg.features.radius import lengths_of, radius_of
 
 __all__ = [
     "BOTTLENECK",

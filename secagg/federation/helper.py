@@ -26,7 +26,7 @@ async def nobody_waits() -> None:
 
 
 @dataclass
-class FederationSecond:
+class FederationHelper:
     """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
 
     `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
@@ -50,7 +50,7 @@ class FederationSecond:
         await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
-                outcome, draw = await self._session(setup, server, self._rounds.gone)
+                outcome, draw = await self._session(setup, server, self._rounds.dropped_out)
             except SessionAborted as error:
                 raise SessionAborted(error.reason, remedy=setup.remedy) from None
             self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
@@ -58,7 +58,7 @@ class FederationSecond:
         return self._rounds.done
 
     async def _session(
-        self, setup: RoundSetup, server: Connection, gone: AbstractSet[int]
+        self, setup: RoundSetup, server: Connection, dropped_out: AbstractSet[int]
     ) -> tuple[Outcome, Draw | None]:
         """One session's outcome, and what was drawn in it, if that is what it is."""
         folder = session_folder(self.state, setup)
@@ -67,7 +67,7 @@ class FederationSecond:
             begin_transcript(journal, setup)
             session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
-                uploads = AggregatorWork(setup, self.me, folder, journal, gone)
+                uploads = AggregatorWork(setup, self.me, folder, journal, dropped_out)
                 self._uploads[setup.context.plan] = uploads
                 session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
@@ -95,6 +95,6 @@ class FederationSecond:
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
         if step == Return.__name__ and may_return(self.setup.facts) and member in self.setup.context.clients:
-            self._rounds.knock(member)
+            self._rounds.request_rejoin(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

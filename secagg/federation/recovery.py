@@ -60,8 +60,8 @@ def release_of(facts: PlanFacts, data_name: str) -> Release:
 
 def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
     """What the plan's first so many sums cost, which settles its row; None where they have no cost of their own."""
-    came_to = plan_cost_until(facts, sums)
-    return came_to and replace(release_of(facts, data_name), epsilon=came_to[0], spent=came_to[1])
+    settled_cost = plan_cost_until(facts, sums)
+    return settled_cost and replace(release_of(facts, data_name), epsilon=settled_cost[0], spent=settled_cost[1])
 
 
 def open_ledger(state: Path) -> Ledger:

@@ -102,7 +102,7 @@ class FederationServer:
         away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(last.plan.join_seconds):
-                while not away <= self._rounds.gone | self._have_result:
+                while not away <= self._rounds.dropped_out | self._have_result:
                     self._handed.clear()
                     await self._handed.wait()
 
@@ -163,7 +163,7 @@ class FederationServer:
             raise OtherPlan(first.plan.digest, plan)
         if not may_return(first.facts) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
-        self._rounds.knock(member)
+        self._rounds.request_rejoin(member)
         if len(self._stages) < 2:
             return None
         before, latest = self.stages[-2:]
@@ -212,7 +212,7 @@ class FederationServer:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-        session = ServerSession(setup, self._identity, folder, journal, self._rounds.gone)
+        session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
         drop_openings(self._state, self._rounds.done)
         stage = self._stages[setup.context.plan] = Stage(setup, folder, session)
         return stage

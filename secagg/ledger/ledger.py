@@ -23,7 +23,7 @@ import numpy as np
 from secagg.agreement.policy import Budget
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.ledger.spending import Account, Cost, Release, Spent, account_of, came_to, refuse_overspending, settles
+from secagg.ledger.spending import Account, Cost, Release, Spent, account_of, refuse_overspending, settled_cost, settles
 from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
 from secagg.system.files import open_private
 
@@ -188,7 +188,7 @@ class Ledger:
         with self._connection("BEGIN IMMEDIATE") as connection:
             entries = self._entries(connection)
             refuse_overspending([entry.release for entry in entries], release, budget)
-            if came_to([entry.release for entry in entries], release) is not None:
+            if settled_cost([entry.release for entry in entries], release) is not None:
                 raise BadInput("this plan has ended, and was charged for what it opened: nothing more of it can leave")
             for entry in entries:
                 if entry.release == release:

@@ -124,7 +124,7 @@ def in_force(releases: Sequence[Release]) -> list[Release]:
     return counted
 
 
-def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
+def settled_cost(releases: Sequence[Release], whole: Release) -> Release | None:
     """What a plan that was charged `whole` was settled by; None where it was not."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
@@ -187,7 +187,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     """
     together = in_force(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
-    if known and known != [release] and known != [came_to(releases, release)]:
+    if known and known != [release] and known != [settled_cost(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
         _refuse_training(release, budget)
@@ -231,7 +231,7 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     counted = in_force(same_data(releases, data_name))
     others = [each for each in counted if release is None or each.session != release.session]
     if release is not None:
-        release = came_to(releases, release) or release
+        release = settled_cost(releases, release) or release
     together = others if release is None else [*others, release]
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]

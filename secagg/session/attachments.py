@@ -77,7 +77,7 @@ def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
     if len(done) < KEPT_OPENINGS:
         return
     setup, _ = done[-KEPT_OPENINGS]
-    if setup.opening is not None and setup.shown is None and setup.facts.opens_alone:
+    if setup.opening is not None and setup.rejoin is None and setup.facts.opens_alone:
         opening_file(state, setup.opening).unlink(missing_ok=True)
 
 

@@ -101,7 +101,7 @@ class MemberSession:
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         try:
-            self._transcript.relive()
+            self._transcript.replay()
         except SessionAborted:
             self._forget()  # a crash may have come between the end and the erasure
             raise
@@ -184,7 +184,7 @@ class MemberSession:
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
             await read_opening_of(self._receiver, server, opening, state)
-        told = files.told
+        told = files.contents
         if told is None:
             raise BadInput(f"files are gone from {self._folder}", remedy="start again")
         await asyncio.to_thread(check_outcome, setup, told, files.own)

@@ -50,7 +50,7 @@ class MemberTranscript:
         """The head of all that is written."""
         return self._journal.head
 
-    def relive(self) -> None:
+    def replay(self) -> None:
         """Take in what an earlier life wrote. Raises SessionAborted when that holds the session's end."""
         for record in self._journal.records():
             self._take(record.kind, record.content)

@@ -12,7 +12,7 @@ from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
-from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Doubt
+from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Caveat
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after
@@ -21,7 +21,7 @@ MOST_LONGER = 1 << 16
 
 
 @dataclass(frozen=True)
-class Told:
+class OutcomeContents:
     """An outcome, with the bytes in place of what names them; empty where it names none.
 
     `head` is a file, `broadcast` opens the next round, `release` is the opened sum in ring width.
@@ -82,13 +82,13 @@ class Files:
         return self.own.broadcast if self.outcome.opens == self.own.opens else b""
 
     @property
-    def told(self) -> Told | None:
+    def contents(self) -> OutcomeContents | None:
         """All of it; None where something lacks."""
         parts = self.head, self.broadcast, self.release
         outcome = self.outcome
         if any(bool(part) < bool(named) for part, named in zip(parts, outcome.attached, strict=True)):
             return None
-        return Told(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
+        return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
     def _kept(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
         """What is named, from its file. Raises BadInput for a file that is another one."""
@@ -124,7 +124,7 @@ def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None
             raise ProtocolViolation(SERVER_INDEX, problem)
 
 
-def check_outcome(setup: RoundSetup, told: Told, own: SumResult | None = None) -> None:
+def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | None = None) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
@@ -156,14 +156,14 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, ...]:
     """Check an outcome against what lies in its session's folder; return what that leaves open.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
     require_shape(setup, outcome)
     files = Files(setup, outcome, folder)
-    told = files.told
+    told = files.contents
     if told is None:
         return (SUM_GONE,)
     check_outcome(setup, told, files.own)
@@ -181,7 +181,7 @@ def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
-def _told_artifact(setup: RoundSetup, told: Told) -> Artifact | None:
+def _told_artifact(setup: RoundSetup, told: OutcomeContents) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(told.head) != (setup.plan.result == "members"):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")

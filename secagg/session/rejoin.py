@@ -78,18 +78,18 @@ def follow_return(
 
 
 def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
-    """The result, as `setup.shown` names it to a client that was not in the last round: `members` have signed it.
+    """The result, as `setup.rejoin` names it to a client that was not in the last round: `members` have signed it.
 
     They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
     """
-    if setup.shown is None or not setup.is_end:
+    if setup.rejoin is None or not setup.is_end:
         raise ProtocolViolation(SERVER_INDEX, "shows no result")
-    opening = setup.shown.opening
+    opening = setup.rejoin.opening
     try:
         artifact, _ = setup.method.read_artifact(head)
     except BadInput as error:
         raise ProtocolViolation(SERVER_INDEX, f"the result is not the plan's: {error.problem}") from None
-    signers = tuple(sorted(peek(frame).sender for frame in setup.shown.acknowledgements))
+    signers = tuple(sorted(peek(frame).sender for frame in setup.rejoin.acknowledgements))
     return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
 
 

@@ -22,8 +22,8 @@ class RoundSetup:
     """One round of a plan, equal for all parties because plan, roster and broadcasts are.
 
     `known_round` is what it sums, None where the broadcasts of the rounds between are not at hand. `opening` led to it,
-    None to the plan's first. `shown` is None but to a client that returned in this round: it was shown that in place of
-    the rounds before.
+    None to the plan's first. `rejoin` is what a client that returned in this round was given in place of the
+    rounds before; None for all others.
 
     In a plan with cohorts the first round, number 0, is the draw; `seed` is empty until then, and `draw` the proof of
     it, None where a simulation has chosen the seed. In a round `context` is that of its cohort. The last round opens an
@@ -34,7 +34,7 @@ class RoundSetup:
     context: SessionContext
     known_round: Round | None
     opening: RoundOpening | None = None
-    shown: Return | None = None
+    rejoin: Return | None = None
     seed: bytes = b""
     draw: Draw | None = None
 
@@ -76,7 +76,7 @@ class RoundSetup:
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
         opened = self.following if opening.number == self.number + 1 else self._opened
-        return replace(opened(opening, broadcast), shown=shown)
+        return replace(opened(opening, broadcast), rejoin=shown)
 
     def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
         if self.is_draw:

@@ -40,8 +40,8 @@ E = TypeVar("E", bound=Ended)
 class Rounds(Generic[E]):
     """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
 
-    `gone` are the clients that were not in the latest sum that they could be in: nobody waits for them, but for those
-    that knock. A new set after each session, which changes while its session is open.
+    `dropped_out` are the clients that were not in the latest sum that they could be in: nobody waits for them until they
+    ask to rejoin. It is a new set after each session, which changes while its session is open.
 
     So it may be taken up again, as by a server that waits for outcomes:
 
@@ -53,7 +53,7 @@ class Rounds(Generic[E]):
         self._due: RoundSetup | None = first
         self._open = first
         self.done: list[tuple[RoundSetup, E]] = []
-        self.gone: set[int] = set()
+        self.dropped_out: set[int] = set()
         self._knocked: set[int] = set()
 
     def __iter__(self) -> Iterator[RoundSetup]:
@@ -68,13 +68,13 @@ class Rounds(Generic[E]):
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
-        self.gone = (self.gone | set(self._open.context.clients)) - set(how.members) - knocked
+        self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - knocked
         self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
 
-    def knock(self, client: int) -> None:
+    def request_rejoin(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
         self._knocked.add(client)
-        self.gone.discard(client)
+        self.dropped_out.discard(client)
 
     def go_on_at(self, setup: RoundSetup) -> None:
         """The next session is a later one: this party has missed those between."""

@@ -143,7 +143,7 @@ class ServerProtocol:
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
-    def relive(self, record: Record) -> None:
+    def replay(self, record: Record) -> None:
         """Let a record of this server's own transcript act once more. Raises what the parts of the protocol raise."""
         if record.kind == "received":
             sender = peek(record.content).sender

@@ -52,8 +52,9 @@ _NAMED = 8
 class ServerSession:
     """One session, as the endpoint's coordinator.
 
-    `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
-    the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
+    `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
+    Methods that change the protocol, or look at more of it than one value, take their turn, for long messages are
+    checked in a thread.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class ServerSession:
         identity: SigningKey,
         folder: Path,
         journal: Journal,
-        gone: AbstractSet[int] = frozenset(),
+        dropped_out: AbstractSet[int] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
         self._folder = folder
         self._journal = journal
-        self._gone = gone
+        self._dropped_out = dropped_out
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
         self._outbox = Outbox(setup, identity, journal, self._protocol, self._write)
@@ -82,7 +83,7 @@ class ServerSession:
         """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
-            self._relive(record)
+            self._replay(record)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -341,11 +342,11 @@ class ServerSession:
             self._wake()
             raise
 
-    def _relive(self, record: Record) -> None:
+    def _replay(self, record: Record) -> None:
         """Take in one record of the transcript."""
         if record.kind == "sent":
             self._outbox.keep(record.content)
-        self._protocol.relive(record)
+        self._protocol.replay(record)
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
@@ -362,7 +363,7 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
-                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._gone
+                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
                 if (

@@ -45,8 +45,8 @@ def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
     journal.append("roster", encode(setup.roster))
     if setup.draw is not None:
         journal.append("draw", encode(setup.draw))
-    if setup.shown is not None:
-        journal.append("return", encode(setup.shown))
+    if setup.rejoin is not None:
+        journal.append("return", encode(setup.rejoin))
     elif setup.opening is not None:
         journal.append("round", encode(setup.opening))
 
@@ -73,7 +73,7 @@ def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple
         elif len(records) > index + 1 and records[index + 1].kind == "return":
             index += 1
             shown = _content(records, index, "return", Return)
-            setup = replace(follow(setup, shown.opening), shown=shown)
+            setup = replace(follow(setup, shown.opening), rejoin=shown)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]

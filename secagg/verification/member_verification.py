@@ -11,7 +11,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Caveat, require
 from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
@@ -39,7 +39,7 @@ class MemberVerifier:
         self._is_countersigned = False
         self._has_revealed = False
         self._lacks_vectors = False
-        self._left_open: tuple[Doubt, ...] = ()
+        self._left_open: tuple[Caveat, ...] = ()
 
     @property
     def role(self) -> str:
@@ -47,7 +47,7 @@ class MemberVerifier:
         return "client" if self.author is None else self._setup.roster.role(self.author)
 
     @property
-    def doubts(self) -> tuple[Doubt, ...]:
+    def doubts(self) -> tuple[Caveat, ...]:
         """What the transcript leaves open, once all of it is checked."""
         return (
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
@@ -57,7 +57,7 @@ class MemberVerifier:
         )
 
     @property
-    def _doubts_of_end(self) -> tuple[Doubt, ...]:
+    def _doubts_of_end(self) -> tuple[Caveat, ...]:
         """Whether somebody has signed that it was aborted, and for the reason that the record states."""
         if "aborted" not in self._said:
             return ()

@@ -10,7 +10,7 @@ from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
+from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Caveat, require
 from secagg.session.outcome import SumResult, open_sum
 from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
@@ -37,7 +37,7 @@ class ServerVerifier:
         self._head_agrees = False
         self._has_announced_end = False
         self._is_purged = False
-        self._left_open: tuple[Doubt, ...] = ()
+        self._left_open: tuple[Caveat, ...] = ()
         self.signers: set[int] = set()
 
     @property
@@ -52,7 +52,7 @@ class ServerVerifier:
         return ended if self._aborted is not None else self._setup.protocol.proves
 
     @property
-    def doubts(self) -> tuple[Doubt, ...]:
+    def doubts(self) -> tuple[Caveat, ...]:
         """What the transcript leaves open, once all of it is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)

@@ -17,7 +17,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.caveats import Doubt, require
+from secagg.session.caveats import Caveat, require
 from secagg.session.rejoin import follow_return
 from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of
@@ -27,11 +27,11 @@ from secagg.verification.server_verification import ServerVerifier
 from secagg.verification.trust_anchors import Trust
 
 _BRING_PLAN = "bring the agreed plan (--plan)"
-NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
-NOBODYS_PLAN = Doubt(
+NOBODYS_KEYS = Caveat("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
+NOBODYS_PLAN = Caveat(
     "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
 )
-UNKNOWN = Doubt(
+UNKNOWN = Caveat(
     "what its sum leads to needs the broadcasts of all rounds before",
     "if its sum leads to what it says",
     "give the transcripts of all rounds",
@@ -55,7 +55,7 @@ class Verified:
     outcome: Outcome | None
     signers: frozenset[int]
     vouched_by: str
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[Caveat, ...]
     sentence: str
     told: dict[str, Any]
 
@@ -112,8 +112,8 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
-    if setup.shown is not None:
-        _check_return(setup, setup.shown, verifier, place_of_opening(setup, records))
+    if setup.rejoin is not None:
+        _check_return(setup, setup.rejoin, verifier, place_of_opening(setup, records))
     known: set[tuple[str, bytes]] = set()
     for record in following:
         require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")

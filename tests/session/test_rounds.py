@@ -35,7 +35,7 @@ def test_who_knocks_is_waited_for_in_this_round_and_the_next() -> None:
         rounds.ended(*ending(setup, 1, 3, 4, 5))
         gone.append(set(rounds.gone))
         if setup.number == 1:
-            rounds.knock(2)
+            rounds.request_rejoin(2)
             gone.append(set(rounds.gone))
     assert gone == [{2}, set(), set(), {2}, {2}]
 

@@ -21,7 +21,7 @@ Within one report the worst of several lines is the worst by `State.rank`, as on
 BROUGHT = "attack "
 """How settings begin that name an auditor's own code, which is nothing of the simulated session."""
 AGAIN = "audit the old transcripts again with this version, and compare with that"
-Told = dict[tuple[str, str], tuple[str, str, State, str]]
+OutcomeContents = dict[tuple[str, str], tuple[str, str, State, str]]
 """By names of attack and adversary: their titles, the state, and the figure that sums it up."""
 
 
@@ -92,10 +92,10 @@ def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
             yield f"another simulation ({', '.join(said)})"
 
 
-def _told(content: Mapping[str, Any]) -> Told:
+def _told(content: Mapping[str, Any]) -> OutcomeContents:
     """What a report says of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
-    found: Told = {}
+    found: OutcomeContents = {}
     for one in content["adversaries"]:
         for finding in one["findings"]:
             if finding["state"] is not None:
@@ -123,7 +123,7 @@ def _figure(finding: Mapping[str, Any]) -> str:
     return shown if low == high else f"{shown}, {quantity(low, measure['unit'])} to {quantity(high, measure['unit'])}"
 
 
-def _changes(before: Told, after: Told) -> Iterator[Changed]:
+def _changes(before: OutcomeContents, after: OutcomeContents) -> Iterator[Changed]:
     for key in dict.fromkeys((*after, *before)):
         old, new = before.get(key), after.get(key)
         title, who, *_ = new or before[key]
