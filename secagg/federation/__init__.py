@@ -2,7 +2,7 @@
 
 from secagg.federation.client import FederationClient
 from secagg.federation.endpoints import Client, Result, Server, credentials_for
-from secagg.federation.helper import FederationHelper
+from secagg.federation.helper_party import FederationHelper
 from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
 from secagg.federation.server import FederationServer, Stage
 from secagg.session.attachments import session_folder

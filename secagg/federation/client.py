@@ -98,11 +98,11 @@ class FederationClient:
 
     @property
     def release(self) -> Release:
-        """What the whole plan costs: one row of the ledger, entered before the first upload."""
+        """The cost of the whole plan: one row of the ledger, entered before the first upload."""
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """What the policy's budget says of the data set: spent before, this plan, left."""
+        """The policy's budget for the data set: spent before, this plan, left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
@@ -172,7 +172,7 @@ class FederationClient:
     async def _part(
         self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
-        """Play a part in a session, or take the end of the plan as it was shown; return the draw too, if it is one.
+        """Play a part in a session, or take the result that others have signed; return the draw too, if it is one.
 
         Raises LeftBehind where it is not drawn.
         """

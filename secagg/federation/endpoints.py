@@ -1,4 +1,4 @@
-"""A server or a client of a real federation inside one's own asyncio program; the command line runs the same two.
+"""Server and client of a federation for use in an asyncio program; the command line runs the same two.
 
 >>> async with Server("plan.json", state="state", tls="tls", listen="0.0.0.0:7443") as server:  # doctest: +SKIP
 ...     result = await server.run()
@@ -46,7 +46,7 @@ Said = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What a plan came to: the names of the members in its last sum, digests, and where head and transcript lie.
+    """The result of a plan: the members in its last sum by name, digests, and the paths of head and transcript.
 
     `head` is None where the plan gives it to the server alone.
     """
@@ -59,7 +59,7 @@ class Result:
 
     @classmethod
     def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
-        """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
+        """Read it off a session's outcome, `folder` being the session's. Writes the model card beside the head."""
         head = folder / HEAD_FILE
         if head.exists():
             write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)

@@ -1,4 +1,4 @@
-"""The way back of a client that is not in a round: it knocks until it is shown a later one."""
+"""Rejoin a plan: a client that is not in a round asks until the server names a later one."""
 
 from __future__ import annotations
 

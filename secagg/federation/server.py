@@ -69,7 +69,7 @@ class FederationServer:
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
-        """How long each step took, in seconds, over all rounds, since this process began."""
+        """Seconds that each step took, over all rounds, since this process began."""
         total: dict[str, float] = {}
         for stage in self.stages:
             for step, seconds in stage.session.steps_seconds.items():
@@ -141,7 +141,7 @@ class FederationServer:
         self._open_files.close()
 
     async def farewell(self) -> None:
-        """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
+        """After an abort: stay until every party has fetched it, as long as members go on asking."""
         last = self.stages[-1]
         await last.session.farewell(patience(last.setup.plan))
 
@@ -157,7 +157,7 @@ class FederationServer:
         return self._stages[plan].session
 
     def _show_return(self, member: int, plan: bytes) -> bytes | None:
-        """What a client that was away needs to join the round that is open; it is waited for from now on."""
+        """Encoded `Return` for a client that was away, to join the open round; the round waits for it from now on."""
         first = self.stages[0].setup
         if plan != first.context.plan:
             raise OtherPlan(first.plan.digest, plan)
@@ -176,7 +176,7 @@ class FederationServer:
         return None if shown is None else encode(shown)
 
     def _show_draw(self, member: int, plan: bytes) -> bytes | None:
-        """What a client needs to know of the draw that came too late for it; None as long as there is none."""
+        """Encoded draw for a client that came too late for it; None until there is one."""
         stage = self.stages[0]
         if plan != stage.setup.context.plan:
             raise OtherPlan(stage.setup.plan.digest, plan)
@@ -195,7 +195,7 @@ class FederationServer:
                 self._note_end(stage, outcome)
 
     def _end(self, stage: Stage, outcome: Outcome) -> None:
-        """Open the session that follows an outcome that nobody has been told yet."""
+        """Open the session that follows an outcome, before the outcome is announced."""
         self._note_end(stage, outcome)
         self._go_on()
 

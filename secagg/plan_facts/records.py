@@ -66,7 +66,7 @@ class LocalRecords:
 
     @property
     def bad(self) -> int:
-        """How many do not count."""
+        """Number of records that do not count."""
         return int((self.labels == BAD).sum())
 
     def take(self, rows: NDArray[np.int64]) -> LocalRecords:
@@ -84,13 +84,13 @@ class LocalRecords:
 
     @property
     def counted_inputs(self) -> NDArray[Any] | None:
-        """What those that count were made of."""
+        """Inputs of the records that count."""
         return None if self.inputs is None else self.inputs[self.labels != BAD]
 
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """How inputs of one kind become feature vectors on a grid. `schema` is None unless the data are tables."""
+    """Recipe from inputs of one kind to feature vectors on a grid. `schema` is None unless the data are tables."""
 
     data_kind: str
     schema: Schema | None
@@ -131,7 +131,7 @@ class FeatureRecipe:
 
 @dataclass(frozen=True)
 class PlannedFeatures:
-    """What a plan states of a backbone with its expansion: its name, SHA-256 (hex) and how many numbers it gives.
+    """Facts of a backbone with its expansion that a plan states: name, SHA-256 (hex), number of features.
 
     `bound` is a length that no feature vector exceeds, None where none is known.
     """
@@ -143,7 +143,7 @@ class PlannedFeatures:
 
 
 class _Implementation(Protocol):
-    """What `secagg.features.local_records` must define."""
+    """Functions that `secagg.features.local_records` must define."""
 
     def read_records(
         self, plan: Plan, source: Source, backbone_path: str | None = None, progress: Progress | None = None

@@ -1,4 +1,4 @@
-"""What a second party that takes uploads does on its own: collect them at its endpoint, then work on what it keeps.
+"""An aggregator's work of its own: collect uploads at its endpoint, then work on what it keeps.
 
 An upload is on the disk before it is in the transcript, and in the transcript before its receipt leaves. A restart
 feeds the transcript's uploads through the same state again.
@@ -30,7 +30,8 @@ _log = logging.getLogger("secagg.aggregator")
 class AggregatorWork:
     """One session's uploads at one aggregator, and its work on them.
 
-    It does not wait for clients that are among the `dropped_out`. Raises BadInput for a party that the plan's protection has take no uploads.
+    It does not wait for clients that are among the `dropped_out`. Raises BadInput where the plan's protection has no
+    aggregators.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class AggregatorWork:
             self._complete.set()
 
     def _end(self, state: WorkingState) -> Transition:
-        """What the state makes of the uploads that are kept, and of this party's own noise where the plan says so."""
+        """Compute the next step from the kept uploads, and this party's own noise where the plan says so."""
         return state.work(self._context, self._me, self._read_kept, opening_noise_of(self._setup, self._me.randomness))
 
     def _digest(self, upload: Any, client: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a signed message names and parties read beside it: opened sums, heads, what opens a round. Each is a file.
+"""Files that signed messages name by digest: opened sums, heads, broadcasts that open a round.
 
 A file is read on from where an earlier try broke off, and counts only when all of it has the digest that was signed.
 Every sum of a plan is kept for `verify` and `audit`, in ring width. What opens a round is kept for the newest two where
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def read_kept(path: Path, attachment: Attachment) -> bytes | None:
-    """Return what a message names, from its file; None where there is no such file, or another one."""
+    """Return what a message names, from its file; None where the file is absent or another one."""
     try:
         if path.stat().st_size != attachment.length:
             return None
@@ -59,7 +59,7 @@ def opening_file(state: Path, opening: RoundOpening) -> Path:
 
 
 def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
-    """Have what opens a round in its folder, before anything is said of it. Raises BadInput when the disk refuses."""
+    """Write what opens a round into its folder, before any message names it. Raises BadInput when the disk refuses."""
     file = opening_file(state, opening)
     try:
         if read_kept(file, opening.broadcast) is None:

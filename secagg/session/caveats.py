@@ -1,4 +1,4 @@
-"""What a transcript may leave open although it is consistent, and what no transcript may hold."""
+"""Caveats of a consistent transcript; `require` rejects an invalid one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from secagg.transcript import Record
 
 @dataclass(frozen=True)
 class Caveat:
-    """What a consistent transcript leaves open ("consistent, but …"), and under which condition it proves the rest.
+    """One point that a consistent transcript leaves open ("consistent, but …"), and the condition for the rest.
 
     `remedy` is what a verifier can do about it; empty: nothing.
     """

@@ -57,7 +57,7 @@ async def _never(state: Any) -> Transition:
 
 
 class Contributor(Protocol):
-    """What a client puts into a session."""
+    """A client's vector for a session, and its duties before the upload."""
 
     def vector(self) -> Integers:
         """Return its flat vector (int64); the same each time."""
@@ -226,7 +226,7 @@ class MemberSession:
         return recalled
 
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
-        """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
+        """Advance by a message, or by this party's own work. A party that gives up here tells the server why."""
         try:
             if isinstance(state, WorkingState):
                 return await self._work(state)
@@ -253,13 +253,13 @@ class MemberSession:
         return transition.state, frames
 
     def _deliveries(self, message: type) -> dict[int, Delivery]:
-        """Who gets a message, and which bytes of the vector go with it."""
+        """Receivers of a message, and the bytes of the vector that go with it."""
         if self._is_client and message is self._script.announcement:
             return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
-        """Send what leaves from a state. A second party that is gone is no matter once there is an outcome."""
+        """Send the frames of a state. An absent helper does not matter once there is an outcome."""
         try:
             for frame in frames:
                 await self._send(connections, state, frame)
@@ -272,7 +272,7 @@ class MemberSession:
             raise
 
     async def _begun(self, connection: Connection, state: WorkingState) -> None:
-        """Wait for the server's word that opens a party's own work, where there is one."""
+        """Wait for the server's message that triggers a party's own work, where there is one."""
         if state.opened_by is not None:
             await self._receive(connection, state.opened_by)
 
@@ -297,7 +297,7 @@ class MemberSession:
                 self._transcript.received(reply)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
-        """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
+        """The server's message of a step; None when it has no outcome yet and this party does not wait for it."""
         if (heard := self._transcript.heard) is not None and heard.step == expected.__name__:
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
@@ -323,7 +323,7 @@ class MemberSession:
         return payload_of(body, expected)
 
     async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
-        """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
+        """The abort, naming the aggregators that signed a receipt for this upload and left it out."""
         if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
@@ -337,7 +337,7 @@ class MemberSession:
         return error
 
     async def _acknowledge(self, connection: Connection) -> None:
-        """Countersign the server's transcript and have one's own countersigned."""
+        """Countersign the server's transcript and have this one countersigned."""
         transcript = self._transcript
         if transcript.is_countersigned:
             return
@@ -354,7 +354,7 @@ class MemberSession:
         transcript.received(receipt)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
-        """Say why, if the server still listens, and never come back to this session."""
+        """Send the reason, if the server still listens, and never come back to this session."""
         self._end(error)
         with contextlib.suppress(SecaggError, TimeoutError):
             (frame,) = self._transcript.sign(Abort(str(error)[:2000]))
@@ -377,7 +377,7 @@ class _NothingYet(Exception):
 
 
 def _script(setup: RoundSetup, me: LocalParty) -> Script:
-    """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
+    """States of this party under the plan's protection. Raises SessionAborted for one that has no part in it."""
     protection = setup.protocol
     if me.member in setup.context.identities:
         return protection.client

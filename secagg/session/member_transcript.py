@@ -1,4 +1,4 @@
-"""What a party that is not the server has heard and said in a session, as its transcript holds it, and how it signs."""
+"""Journal of a party that is not the server: frames received and sent, and signing of the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outcome tells a party: the message, the bytes that it names, and what these must be."""
+"""Check the server's Outcome, and the files that it names, against a recomputation from the opened sum."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class OutcomeContents:
 
     @cached_property
     def message(self) -> Outcome:
-        """What the server signs."""
+        """The Outcome message that the server signs."""
         named = ((Attachment.of(each),) if each else () for each in (self.head, self.broadcast, self.release))
         return Outcome(self.members, self.aggregate_sha256, self.head_sha256, *named)
 
 
 @dataclass(frozen=True)
 class Files:
-    """What an outcome names, as far as it is in the session's `folder`, or follows from the sum on this machine.
+    """Files that an outcome names, if they are in the session's `folder` or follow from the sum on this machine.
 
     What follows need not have the bits of the server's, but where the method's arithmetic is exact: it stands for what
     the outcome names only where it has.
@@ -60,7 +60,7 @@ class Files:
 
     @cached_property
     def own(self) -> SumResult | None:
-        """What the sum gives; None without one. Raises what `recompute` raises."""
+        """Result that follows from the sum; None without one. Raises what `recompute` raises."""
         release = self.release
         return recompute(self.setup, self.outcome, release) if release else None
 
@@ -75,7 +75,7 @@ class Files:
 
     @property
     def broadcast(self) -> bytes:
-        """What opens the next round; empty where it is not there."""
+        """Broadcast of the next round; empty where it is not there."""
         kept = read_opening(self.folder.parent, opening_after(self.setup, self.outcome))
         if kept or self.outcome.opens is None or self.own is None:
             return kept
@@ -91,7 +91,7 @@ class Files:
         return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
     def _kept(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
-        """What is named, from its file. Raises BadInput for a file that is another one."""
+        """Read a named file. Raises BadInput for a file that is another one."""
         if not named or not path.exists():
             return b""
         content = read_kept(path, named[0])
@@ -171,7 +171,7 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, 
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
-    """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
+    """Compute the result of the released sum. Raises ProtocolViolation unless it is the one that the outcome names."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")

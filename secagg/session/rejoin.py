@@ -1,4 +1,4 @@
-"""How a client that was away returns: others have signed what opened the round, in place of all that it has missed.
+"""Rejoining: a client that was away takes t other clients' signatures on what opened a round for what it has missed.
 
 Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
 this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
@@ -24,7 +24,7 @@ from secagg.transcript import open_frame, payload_of, peek
 
 
 def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """What a client that was away is shown of a later round; None where it is not drawn, or too few others have signed.
+    """`Return` for a client that was away; None where it is not drawn, or too few others have signed.
 
     `acknowledged` are the parties' frames in the session before.
     """

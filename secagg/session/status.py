@@ -1,4 +1,4 @@
-"""Where a server's sessions stand, by their folders alone: nobody is asked, and nothing is verified or locked."""
+"""Status of a server's sessions, read from their folders without verification or locks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SessionStatus:
 
 
 def status_of(folder: Path) -> SessionStatus:
-    """Where the session of a server's folder stands. Raises BadInput for another party's, TranscriptInvalid."""
+    """Read the status of the session in a server's folder. Raises BadInput for another party's, TranscriptInvalid."""
     setup, records = setup_of(read_transcript(folder / FILE_NAME, torn_tail_allowed=True))
     protocol = ServerProtocol(setup)
     for record in records:

@@ -1,4 +1,4 @@
-"""Offline verification of the transcript of a party that is not the server: what it was told and what it gave."""
+"""Offline verification of the transcript of a client, an aggregator or a key holder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MemberVerifier:
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:
-        """What the transcript leaves open, once all of it is checked."""
+        """Caveats, once all of it is checked."""
         return (
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
@@ -68,7 +68,7 @@ class MemberVerifier:
 
     @property
     def proves(self) -> str:
-        """What the transcript proves, once all of it is checked."""
+        """Statement that the transcript proves, once all of it is checked."""
         return self._script.proves
 
     def check(self, record: Record) -> None:
@@ -128,7 +128,7 @@ class MemberVerifier:
             self._check_receipt(record, body, handover)
 
     def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
-        """A frame with its signature checked; whoever signed it is among the signers."""
+        """Check a frame's signature and note its signer."""
         setup = self._setup
         body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
         self.signers.add(body.sender)
@@ -170,7 +170,7 @@ class MemberVerifier:
         self._receipts.add(body.sender)
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
+        """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
         of_client = {

@@ -30,7 +30,7 @@ _RESULT = {
 
 
 def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
-    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
+    """Verify one transcript; return its findings as plain values. Raises what `verified` raises."""
     return TranscriptSeries(()).link(verified(path, trust, Openings((path,)))).findings
 
 
@@ -83,7 +83,7 @@ class TranscriptSeries:
         return replace(one, doubts=(*one.doubts, self._gap(one)))
 
     def _gap(self, one: Verified) -> Caveat:
-        """What stands for the rounds before `one`, whose transcripts are not there."""
+        """Caveat about the rounds before `one`, whose transcripts are absent."""
         if one.setup.rejoin is not None:
             last = max((number for number in range(one.number) if self._has(one, number)), default=0)
             is_one, signers = last + 2 == one.number, len(one.setup.rejoin.acknowledgements)
@@ -101,7 +101,7 @@ class TranscriptSeries:
         return any(_is_same_author(one, each) for each in self._ended.get((one.setup.plan.digest, number), ()))
 
     def _problem(self, one: Verified) -> str:
-        """What contradicts the history that `one` names, in the round before it or further back; else nothing."""
+        """Contradiction to the history that `one` names, in the round before it or further back; else empty."""
         place = _place_before(one)
         own = (_contradiction(one, each) for each in self._ended.get(place, ()))
         return next(filter(None, own), "") or self._problems.get(place, "")

@@ -72,7 +72,7 @@ class Verified:
 
     @property
     def proves(self) -> str:
-        """What the transcript proves, after the conditions that its doubts leave."""
+        """Statement that the transcript proves, after the conditions of its caveats."""
         conditions = ", and ".join(doubt.condition for doubt in self.doubts)
         return f"{conditions}: {self.sentence}" if conditions else self.sentence
 
@@ -145,7 +145,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
 
 
 def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
-    """What a client was shown when it returned is signed by enough others. Raises TranscriptInvalid."""
+    """Check that enough others signed what a client rejoined by. Raises TranscriptInvalid."""
     if verifier.role != "client":
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
@@ -172,7 +172,7 @@ def place_of_opening(setup: RoundSetup, records: Sequence[Record]) -> int:
 
 
 def _verifier(setup: RoundSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
-    """What checks the transcript of the party that sent its first sent frame.
+    """Verifier for the transcript of the party that sent its first sent frame.
 
     Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.
     Raises TranscriptInvalid for the transcript of nobody who takes part.

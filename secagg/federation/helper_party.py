@@ -1,4 +1,4 @@
-"""A second party of a plan, an aggregator or the key holder: one session after another, folder and transcript each."""
+"""A helper of a plan (an aggregator or the key holder): one session after another, each with folder and transcript."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from secagg.verification import note_plan
 
 
 async def nobody_waits() -> None:
-    """Whoever runs the party has seen to it that the server is there."""
+    """Return at once: the caller has made sure that the server is there."""
 
 
 @dataclass
 class FederationHelper:
-    """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
+    """Run one helper's part in a plan; for an aggregator, also its endpoint. Start again after a crash.
 
     `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
