@@ -71,7 +71,8 @@ def _models(
 ) -> Iterator[tuple[int, Mapping[str, TrainedModel]]]:
     """Every member's own models."""
     for member in result.members:
-        yield member, personal_models(last, result.members, result.vector, states[member])
+        own = personal_models(last, result.members, result.vector, states[member])
+        yield member, {name: model for name, model in own.items() if isinstance(model, TrainedModel)}
 
 
 def _measure(client: int, model: TrainedModel, held_out: Examples, weights: NDArray[np.float64]) -> ClientAccuracy:
