@@ -47,20 +47,9 @@ def local_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> Local:
     """Input of a member's contribution: its records, and the `state` that the round before left."""
-    plan = setup.plan
-    return Local(
-        records.counted,
-        len(plan.classes),
-        plan.grid,
-        member,
-        state,
-        randomness,
-        records.counted_inputs,
-        records.feature_map,
-        plan.training_sigma,
-        plan.further_sigmas,
-        plan.has_noise,
-    )
+    plan, own = setup.plan, records.counted
+    of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
+    return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)
 
 
 def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
