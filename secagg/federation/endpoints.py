@@ -119,8 +119,9 @@ class Server:
             self.approvals = gather_approvals(setup.plan, setup.roster, Path(approvals))
             for line in self.approvals.lines():
                 said(line)
-        warn = partial(_warn, said)
-        self.federation = FederationServer(setup, self._credentials.identity, Path(state), warn)
+        self.federation = FederationServer(
+            setup, self._credentials.identity, Path(state), lambda text: said(f"warning: {text}")
+        )
         self._endpoint: grpc.aio.Server | None = None
         self.address = ""
 
@@ -265,7 +266,3 @@ async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) ->
     await asyncio.to_thread(greets)
     if plan is not None:
         await link.check_plan(plan)
-
-
-def _warn(said: Said, text: str) -> None:
-    said(f"warning: {text}")

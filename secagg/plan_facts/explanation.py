@@ -23,7 +23,7 @@ LIKELY = 0.95
 
 def explain(facts: PlanFacts) -> list[tuple[str, str]]:
     """Explain the plan: a name and a sentence each."""
-    plan = facts.plan
+    plan, uploads = facts.plan, ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
@@ -39,7 +39,7 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
         *_groups(facts),
         *_training(facts),
         *_gate(facts),
-        ("what leaves a client", f"{_uploads(facts)} bytes whatever its records, and keys and shares"),
+        ("what leaves a client", f"{uploads} bytes whatever its records, and keys and shares"),
         ("ring", facts.kinds[0].capacity.proof()),
         *facts.protection.details(facts.kinds[0].context),
         ("protection", plan.protection),
@@ -148,11 +148,6 @@ def _stated(facts: PlanFacts) -> str:
     """Least number of records, where the plan states one."""
     stated = facts.plan.at_least
     return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
-
-
-def _uploads(facts: PlanFacts) -> str:
-    """The bytes of every kind of sum, in order."""
-    return ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
 
 
 def _sums(facts: PlanFacts) -> str:

@@ -205,7 +205,8 @@ class MemberSession:
             await self._send_all(connections, state, frames)
             if isinstance(state, WorkingState):
                 incoming = None
-                await self._begun(connections[SERVER_INDEX], state)
+                if state.opened_by is not None:
+                    await self._receive(connections[SERVER_INDEX], state.opened_by)
             else:
                 try:
                     incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
@@ -270,11 +271,6 @@ class MemberSession:
                 if await connections[SERVER_INDEX].fetch(self._context.plan, Outcome.__name__, 0.0):
                     return
             raise
-
-    async def _begun(self, connection: Connection, state: WorkingState) -> None:
-        """Wait for the server's message that triggers a party's own work, where there is one."""
-        if state.opened_by is not None:
-            await self._receive(connection, state.opened_by)
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
         body = peek(frame)
