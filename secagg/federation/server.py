@@ -200,11 +200,7 @@ class FederationServer:
         self._go_on()
 
     def _note_end(self, stage: Stage, outcome: Outcome) -> None:
-        """Let the next round be due.
-
-        Its state is decoded from the bytes that were written, though `find_outcome` has computed it: every party begins
-        at these bytes, and so does this one after a restart, so that what is wrong with them shows at once.
-        """
+        """Let the next round be due, as the bytes that were written open it (`Rounds.ended`)."""
         broadcast = read_opening(self._state, opening_after(stage.setup, outcome))
         self._rounds.ended(outcome, broadcast, stage.session.draw)
 

@@ -62,9 +62,10 @@ class Rounds(Generic[E]):
             yield setup
 
     def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
-        """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
+        """End the open session; `broadcast` is what opens the next, where that is at hand, `draw` that of the cohorts.
 
-        With a `draw` it was that of the cohorts. Raises what `RoundSetup.following` raises, or `RoundSetup.drawn`.
+        The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
+        them, and so does this one after a restart, so that bytes which say something else show at once. Raises what `RoundSetup.following` raises, or `RoundSetup.drawn`.
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()

@@ -1,4 +1,4 @@
-"""Faults of differential privacy, each put into the code, and the check of parties/noise_checks.py that reports it.
+"""Faults of differential privacy, each put into the code, and the check of session/noise_checks.py that reports it.
 
 The same checks hold for the code as it is in tests/session/test_promise.py and tests/session/test_noise.py.
 """
