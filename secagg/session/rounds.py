@@ -65,7 +65,8 @@ class Rounds(Generic[E]):
         """End the open session; `broadcast` is what opens the next, where that is at hand, `draw` that of the cohorts.
 
         The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
-        them, and so does this one after a restart, so that bytes which say something else show at once. Raises what `RoundSetup.following` raises, or `RoundSetup.drawn`.
+        them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
+        `RoundSetup.following` raises, or `RoundSetup.drawn`.
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
