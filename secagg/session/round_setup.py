@@ -69,14 +69,14 @@ class RoundSetup:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
         return self._opened(opening, broadcast)
 
-    def at(self, opening: RoundOpening, broadcast: bytes = b"", shown: Return | None = None) -> RoundSetup:
+    def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
         """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
 
-        `shown` is what a client that returns in it was shown, whoever may have signed that. Raises MalformedMessage or
+        `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
         opened = self.following if opening.number == self.number + 1 else self._opened
-        return replace(opened(opening, broadcast), rejoin=shown)
+        return replace(opened(opening, broadcast), rejoin=rejoin)
 
     def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
         if self.is_draw:
