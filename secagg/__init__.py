@@ -15,14 +15,14 @@ from secagg.system.extras import extra
 
 if TYPE_CHECKING:
     from secagg.data import open_dataset
-    from secagg.experiments.compare import Contender, compare
+    from secagg.experiments.comparison import Contender, compare
     from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
     from secagg.federation.endpoints import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
-    from threat_models.auditing import audit
+    from threat_models.audit import audit
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,12 +40,12 @@ __all__ = [
 ]
 _PLACES = {
     "Client": "secagg.federation.endpoints:Client",
-    "Contender": "secagg.experiments.compare:Contender",
+    "Contender": "secagg.experiments.comparison:Contender",
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.endpoints:Server",
-    "audit": "threat_models.auditing:audit",
-    "compare": "secagg.experiments.compare:compare",
+    "audit": "threat_models.audit:audit",
+    "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
     "simulate": "secagg.experiments.simulation:simulate",

@@ -1,4 +1,4 @@
-"""Adversaries, as threat_models/*.toml declare them."""
+"""Adversaries, as threat_models/adversaries/*.toml declare them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from secagg.errors import BadInput
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "adversaries"
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
 """Who is asked about when nobody is named."""
 FIELDS = ("messages", "uploads", "release", "head", "contributions")
@@ -42,7 +42,7 @@ class Adversary:
     residual_risk: str
 
     def colluding(self, clients: tuple[str, ...]) -> tuple[str, ...]:
-        """Who of the clients sides with it."""
+        """The clients that collude with it."""
         return clients[:-1] if self.colluders == "all but one" else clients[: int(self.colluders)]
 
 

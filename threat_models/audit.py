@@ -1,164 +1,410 @@
-"""Run the attacks that apply to each adversary, on what that adversary sees and nothing else."""
+"""Audit transcripts, or a simulated plan: gather the evidence, run the attacks, and judge the report.
+
+`audit` is `secagg.audit`, the audit of the command line for Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol
 
-from methods import sums_of
-from secagg.encoding import Kind
-from threat_models.adversary import FIELDS, Adversary
-from threat_models.attacks import ATTACKS, Attack
-from threat_models.attacks.targets import unread_in, withhold
-from threat_models.findings import Finding, Verdict
+from secagg.data import Dataset
+from secagg.errors import BadInput, why
+from secagg.experiments.input_data import open_simulated
+from secagg.experiments.provenance import data_sha256
+from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.networks import code_warnings
+from secagg.protection import UNPROTECTED, protection_named
+from secagg.system import plugins
+from secagg.verification.trust_anchors import Trust
+from secagg.verification.verification import NOTHING_BROUGHT
+from threat_models.active.run import malicious_server
+from threat_models.adversary import USUAL, Adversary, adversary_named
+from threat_models.attacks import ATTACKS, Attack, add_attack
+from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries
+from threat_models.evidence.canaries import canaries_of, plant
+from threat_models.evidence.session_noise import noise_of_sessions
+from threat_models.evidence.simulation import Rehearsal, rehearse
+from threat_models.evidence.transcripts import input_of, known_of, of_plans, read_sessions
+from threat_models.examination import Steps, examine, plan_comparisons
+from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
-from threat_models.report.content import CONTROL, SEEN, Examination
-from threat_models.report.gate import Gate, Rule
-from threat_models.report.summary_facts import ONE_RUN_LEVEL, RESERVED
+from threat_models.report.changes import compare
+from threat_models.report.content import AttackNote, AuditReport, Examination, Input, ProtectionLevel
+from threat_models.report.gate import DEFAULT, Gate
+from threat_models.report.gate_evaluation import judge
+from threat_models.report.html import as_html
+from threat_models.report.json_report import as_content
+from threat_models.report.summary import as_text
+from threat_models.report.summary_facts import (
+    ONE_RUN_LEVEL,
+    add_drawn,
+    add_multiples,
+    add_session_noise,
+    bound_of,
+    cover_of,
+    environment,
+    limits_of,
+    measure_promise,
+    subject_of,
+)
 from threat_models.session import Knowledge, Session
-from threat_models.views import View, missing_from, view_of
+from threat_models.views import View
 
-MOST_MEASURES = 64
-"""No attack has more measures of one view."""
-APART = {"messages", "uploads", "head"}
-"""What is no part of a sum, nor of use against one."""
-Steps = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+ACTIVE = AttackNote(
+    "malicious_server",
+    "Server that cheats real parties",
+    "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own",
+    "A server that cheats gets what it should not, from real parties that went along.",
+    "Stop using this build, and report it as SECURITY.md says.",
+)
+NO_PUBLIC = (
+    "No --public given: membership and unmixing cannot be judged; "
+    "bring records of the same population that took no part."
+)
+COMPARED = ("unmixing", "feature_inversion")
+"""Attacks that a simulation repeats at the other levels of protection."""
 
 
-def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
-    """Count the confidence limits on which the gate's decisions may rest; attacks that it tolerates have none.
+class Progress(Protocol):
+    """Receives notes and progress; the command line's `Speaker` is one."""
 
-    `one_run`: there are canaries, whose bound has a level of its own.
+    def say(self, text: str, /) -> None:
+        """Take a note of one line."""
+        ...
+
+    def steps(self) -> AbstractContextManager[Steps]:
+        """Yield a function that takes (the step's name, steps done, steps in all; 0: unknown)."""
+        ...
+
+
+class _Silent:
+    def say(self, text: str, /) -> None:
+        pass
+
+    @contextmanager
+    def steps(self) -> Iterator[Steps]:
+        yield lambda text, done, total: None
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A plan to simulate and audit: its data set, by name or path, how that is read, and the plan's settings."""
+
+    dataset: str
+    settings: SimulationSettings
+    label: str | None = None
+    schema: str | None = None
+    image_size: int | None = None
+    test: str | None = None
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """A request for an audit: its subject, adversaries and rules.
+
+    Without `transcripts` the `simulation` is audited. `known` and `public` are records that took part and others that
+    did not, `records` how many took part in all, where that is public; `canaries` how many to plant, or the file of
+    those planted. `backbone` is where the transcripts' backbone is kept, `attacks` name some of the auditor's own.
+    `against` is an earlier audit's JSON, of the same session unless `across_sessions`.
     """
-    limits = [
-        _count_limits(ATTACKS[attack], gate.rules_for(attack, adversary.name))
-        for adversary in adversaries
-        for attack in adversary.attacks
-        if attack in ATTACKS
-    ]
-    return Comparisons(sum(limits), RESERVED + one_run * ONE_RUN_LEVEL)
+
+    transcripts: tuple[Path, ...] = ()
+    threat_models: tuple[str, ...] = USUAL
+    known: str | None = None
+    public: str | None = None
+    records: int | None = None
+    canaries: str | None = None
+    gate: Path | None = None
+    attacks: tuple[str, ...] = ()
+    seed: int = 0
+    simulation: Simulation | None = None
+    backbone: str | None = None
+    trust: Trust = NOTHING_BROUGHT
+    auditor: str = ""
+    against: Path | None = None
+    across_sessions: bool = False
 
 
-def _count_limits(attack: Attack, rules: tuple[Rule, ...]) -> int:
-    """Count the limits that these rules may judge: few measures have a ceiling, but a name may stand for many."""
-    if all(rule.tolerated for rule in rules):
-        return 0
-    is_wide = any(
-        rule.measure and rule.names_several and "ceiling" not in (rule.at_most, rule.at_least) for rule in rules
+@dataclass(frozen=True)
+class AuditInput:
+    """The subject of an audit: sessions, what may be known beside them, and where they come from.
+
+    `recorded` are the sessions of single transcripts, `levels` a simulated plan's sums without its protection, and
+    without its noise. `doubts` say why known and public records may not be what they are called, or are missing.
+    """
+
+    sessions: tuple[Session, ...]
+    knowledge: Knowledge
+    settings: Mapping[str, str]
+    doubts: tuple[str, ...]
+    one_run: OneRunBound | None
+    recorded: tuple[Session, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    rehearsal: Rehearsal | None = None
+    levels: tuple[tuple[str, Session, Knowledge], ...] = ()
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A report, and the exit code that its gate gives: 0 pass, 1 fail, 4 inconclusive."""
+
+    report: AuditReport = field(repr=False)
+    exit_code: int
+
+    def summary(self) -> str:
+        """The report for a terminal."""
+        return as_text(self.report)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, by the report's published schema."""
+        return as_content(self.report)
+
+    def to_html(self) -> str:
+        """One page that needs nothing else."""
+        return as_html(self.report)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.summary())}</pre>"
+
+
+def audit(
+    transcripts: Sequence[Path | str] = (),
+    *,
+    dataset: str | None = None,
+    threat_models: Sequence[str] = USUAL,
+    known: str | None = None,
+    public: str | None = None,
+    records: int | None = None,
+    canaries: str | None = None,
+    plans: Sequence[Path | str] = (),
+    rosters: Sequence[Path | str] = (),
+    gate: Path | str | None = None,
+    auditor: str = "",
+    against: Path | str | None = None,
+    across_sessions: bool = False,
+    **settings: Any,
+) -> Audit:
+    """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
+
+    `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
+    with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises
+    BadInput, TranscriptInvalid.
+
+    >>> audit(dataset="digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
+    """
+    if bool(transcripts) == (dataset is not None):
+        raise BadInput("say what to audit", remedy="give transcripts or dataset, not both")
+    if transcripts and settings:
+        raise BadInput(
+            f"{', '.join(settings)} go with dataset", remedy="a transcript's session is over: leave them out"
+        )
+    simulation = None
+    if dataset is not None:
+        read = {name: settings.pop(name, None) for name in ("label", "schema", "image_size", "test")}
+        chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
+        simulation = Simulation(dataset, chosen, **read)
+    request = AuditRequest(
+        tuple(map(Path, transcripts)),
+        tuple(threat_models),
+        known,
+        public,
+        records,
+        canaries,
+        None if gate is None else Path(gate),
+        seed=int(settings.get("seed", 0)),
+        simulation=simulation,
+        trust=Trust.in_files(list(map(Path, plans)), list(map(Path, rosters))),
+        auditor=auditor,
+        against=None if against is None else Path(against),
+        across_sessions=across_sessions,
     )
-    return max(attack.limits, len(rules), MOST_MEASURES if is_wide else 0)
+    return run_audit(request)
 
 
-def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, progress: Steps) -> Examination:
-    """Run an adversary's attacks on the sessions that it saw, in order. Active ones are not run here."""
-    seen = sessions[: adversary.sessions]
-    views = tuple(view_of(session, adversary) for session in seen)
-    sees = views[0].sees
-    findings = []
-    blocks = tuple(dict.fromkeys(name for view in views for name in unread_in(view)))
-    for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
-        unread = () if attack.weighs_all else tuple(name for name in blocks if name not in attack.needs)
-        nothing = _find_nothing(attack, adversary, seen[0], unread)
-        if nothing is not None:
-            findings.append(nothing)
-            continue
-        title = f"{adversary.title}: {attack.title}"
-        unseen = _find_unseen(attack, adversary, seen)
-        found = _explain_not_run(attack, adversary, seen, views, knowledge, unseen)
-        if found is None:
-            found = attack.run(views, knowledge, partial(progress, title))
-        found = withhold(found, unread)
-        found = _withhold_if_unseen(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
-        findings.append(_withhold_if_doubted(found, knowledge) if attack.trusts_owners else found)
-    return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
+def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
+    """Gather what is audited, run the attacks, and judge the report by its gate."""
+    progress = progress or _Silent()
+    brought = [_load_attack(progress, spec) for spec in request.attacks]
+    today = datetime.now(UTC).date()
+    rules = Gate.read(request.gate or DEFAULT, today)
+    adversaries = [adversary_named(name) for name in request.threat_models]
+    own = tuple(attack.name for attack, _ in brought)  # none for an adversary that only talks to real parties
+    adversaries = [
+        each if each.attacks == (ACTIVE.name,) else replace(each, attacks=(*each.attacks, *own)) for each in adversaries
+    ]
+    if request.simulation is not None:
+        audited = _simulate(progress, request.simulation, request.canaries)
+    else:
+        audited = _read(progress, request, adversaries)
+    code = {f"attack {attack.name}": f"{found.source}, SHA-256 {found.sha256}" for attack, found in brought}
+    audited = replace(audited, settings={**audited.settings, **code})
+    comparisons = plan_comparisons(rules, adversaries, one_run=request.canaries is not None)
+    with comparisons.apply():
+        report = _report(progress, audited, adversaries, comparisons, seed=request.seed)
+    result = judge(rules, report, today)
+    report = replace(report, gate=result, cover=cover_of(audited.recorded, request.auditor, today))
+    if request.against is not None:
+        earlier = compare(report, request.against, across_sessions=request.across_sessions)
+        report = replace(report, against=earlier)
+    return Audit(report, result.exit_code)
 
 
-def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) -> tuple[str, ...]:
-    """The fields that the adversary sees, that the attack would use, and that these sessions do not hold."""
-    used = set(attack.needs) | (set() if attack.needs and set(attack.needs) <= APART else {"release", "contributions"})
-    missing = {name for session in seen for name in missing_from(session, adversary)}
-    return tuple(name for name in FIELDS if name in used & missing)
+def _load_attack(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
+    """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
+    _warn(progress, method=spec)
+    found = plugins.load(plugins.ATTACKS, spec)
+    if found is None:
+        raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
+    attack: Any = found.value
+    own = replace(attack, run=partial(_run_brought, spec, attack)) if isinstance(attack, Attack) else None
+    return add_attack(own, spec), found
 
 
-def _find_nothing(attack: Attack, adversary: Adversary, session: Session, unread: tuple[str, ...]) -> Finding | None:
-    """Find that an attack has nothing to work on by the plan, or by what the adversary sees; None where it may have.
-
-    That kinds of sums are missing is no reason where blocks of unknown kind are seen.
-    """
-    if adversary.name == CONTROL:
-        return None
-    opened = session.plan.protection in adversary.opens or adversary.colluders
-    closed = {name for name in FIELDS if name not in adversary.sees or (name == "contributions" and not opened)}
-    hidden = [SEEN[need] for need in attack.needs if need in closed]
-    if why := attack.unsuited(session) or (f"It does not see {', '.join(hidden)}." if hidden else ""):
-        return Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why)
-    if why := attack.lacks(session):
-        return withhold(Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why), unread)
-    return None
+def _run_brought(
+    spec: str, attack: Attack, views: tuple[View, ...], knowledge: Knowledge, progress: Callable[[int, int], None]
+) -> Finding:
+    """Run an auditor's own attack. Raises BadInput where its code fails, or returns no Finding."""
+    try:
+        found: object = attack.run(views, knowledge, progress)
+    except Exception as error:
+        problem = f"the attack {spec} failed ({type(error).__name__}: {why(error)})"
+        raise BadInput(problem, remedy="mend it; --debug shows where") from error
+    if not isinstance(found, Finding) or found.attack != attack.name:
+        raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
+    return found
 
 
-def _explain_not_run(
-    attack: Attack,
-    adversary: Adversary,
-    seen: Sequence[Session],
-    views: Sequence[View],
-    knowledge: Knowledge,
-    unseen: tuple[str, ...],
-) -> Finding | None:
-    """The finding of an attack that has nothing to work on, which says why; None where it can be run.
-
-    The control without protection is one only where it sees every vector.
-    """
-    if adversary.name == CONTROL and unseen:
-        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, "")
-    if (not attack.needs or {"class_sums", "counts"} & set(attack.needs)) and _is_elsewhere(seen[0]):
-        why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
-        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    weighed = unread_in(views[0]) if attack.weighs_all else ()
-    lacking = [need for need in attack.needs if not views[0].has(need) and (need in FIELDS or not weighed)]
-    if lacking == ["uploads"] and "uploads" in adversary.sees and not seen[0].role:
-        why = "A simulation keeps no uploads: audit a server's transcript for them."
-        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)
-    if lacking:
-        names = [SEEN[need] for need in lacking if need in SEEN] or ["a sum that holds " + " and ".join(lacking)]
-        why = "" if unseen else f"It does not see {', '.join(names)}."
-        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)
-    if len(views) < attack.sessions:
-        why = f"It takes {attack.sessions} sessions, of which this audit was given {len(views)}."
-        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    lacks_a_kind = attack.tells_members and len(set(knowledge.is_member.tolist())) < 2
-    if lacks_a_kind or (attack.tries_records and not len(knowledge.candidates)):
-        why = "It takes records that took part (--known) and others (--public), which this audit was not given."
-        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    return None
+def attack_notes() -> dict[str, AttackNote]:
+    """Return what a report says of each attack, by its name."""
+    found = {
+        name: AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()
+    }
+    return {**found, ACTIVE.name: ACTIVE}
 
 
-def _is_elsewhere(session: Session) -> bool:
-    """Whether this is the transcript of another round than that of the sum of classes, which its adversary saw too."""
-    is_other = bool(session.role and session.release) and "class_sums" not in session.release
-    return is_other and any(kind.has(Kind.CLASS_SUMS) and not kind.keeps_state for kind in sums_of(session.plan))
+def _warn(progress: Progress, *backbones: str | None, parameters: str = "", method: str = "") -> None:
+    for line in code_warnings(backbones, [parameters], [method]):
+        progress.say(line)
 
 
-def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
-    """Make a finding inconclusive where the attack, which did not succeed, had not all that its adversary sees.
+def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> AuditInput:
+    """The plan of the settings; where it has noise, the same plan without it to compare; once more with canaries."""
+    settings = simulation.settings
+    _warn(progress, settings.backbone, parameters=settings.parameters, method=settings.method)
+    read = simulation.label, simulation.schema, simulation.image_size, simulation.test
+    data = open_simulated(progress.say, simulation.dataset, settings.epsilon, *read)
+    one_run = None
+    if canaries is not None:
+        if not canaries.isdecimal():
+            raise BadInput(
+                f"--canaries must be a number here (got {canaries!r})", remedy="with --simulate say how many; 100, say"
+            )
+        planted = plant(data, settings, int(canaries))
+        one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
+    with progress.steps() as told:
+        title = f"simulating a federation on {data.name}"
+        told(title, 0, 0)
+        found = rehearse(data, settings, partial(told, title))
+    for note in found.notes:
+        progress.say(f"note: {note}")
+    levels = [("every client's vector in clear", found.sessions[0], found.knowledge)]
+    if math.isfinite(settings.epsilon):
+        # Under no protection: others refuse exact slots without a gate.
+        exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
+        levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
+    shown, known = _settings_in_words(data, settings), found.knowledge
+    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
-    The control without protection is nobody's view here: where it has not all, it has nothing to say.
-    """
-    if finding.verdict is Verdict.SUCCEEDS or not finding.unseen:
-        return finding
-    what = "transcript" if session.role else "simulation"
-    held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
-    sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
-    verdict = Verdict.NOT_APPLICABLE if finding.adversary == CONTROL else Verdict.INCONCLUSIVE
-    return replace(finding, verdict=verdict, sentence=sentence)
+
+def _settings_in_words(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
+    """The settings that were chosen, as the report shows them."""
+    chosen = {"dataset": data.name, **asdict(settings)}
+    chosen["refine"] = "auto" if settings.refine is None else str(settings.refine)
+    del chosen["reference"]  # an audit compares with none
+    shown = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
+    return {**shown, "data_sha256": data_sha256(data)}
 
 
-def _withhold_if_doubted(finding: Finding, knowledge: Knowledge) -> Finding:
-    """Make a finding inconclusive, without ceilings, where it is in doubt which records took part."""
-    if not knowledge.doubts or finding.verdict is Verdict.NOT_APPLICABLE:
-        return finding
-    measures = tuple(replace(measure, ceiling=None) for measure in finding.measures)
-    sentence = f"{finding.sentence} {knowledge.doubts[0]}"
-    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence, measures=measures)
+def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> AuditInput:
+    """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
+    with progress.steps() as told:
+        told(f"verifying {', '.join(map(str, request.transcripts))}", 0, 0)
+        recorded = read_sessions(request.transcripts, request.trust)
+    sessions = of_plans(recorded)
+    for each in adversaries:
+        if len(sessions) > each.sessions:
+            raise BadInput(
+                f"{each.name} sees {each.sessions} of these {len(sessions)} plans' transcripts",
+                remedy="audit each plan by itself, with all its rounds; rerunning_server alone takes two",
+            )
+    if len({session.plan.protection for session in sessions}) > 1:
+        raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
+    if request.known or request.public:  # whose features the plan's backbone makes
+        _warn(progress, request.backbone or sessions[0].plan.backbone)
+    knowledge = known_of(sessions[0], request.known, request.public, request.records, request.backbone)
+    members = int(knowledge.is_member.sum())
+    strangers = len(knowledge.owners) - members + (len(knowledge.public) if knowledge.public is not None else 0)
+    given = (("known", request.known, members), ("public", request.public, strangers))
+    inputs = tuple(input_of(role, source, count) for role, source, count in given if source)
+    one_run = None
+    if request.canaries is not None:
+        canaries = canaries_of(sessions[0].plan, Path(request.canaries))
+        inputs += (input_of("canaries", request.canaries, len(canaries)),)
+        known = knowledge.candidates.take(knowledge.is_member) if request.known else None
+        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
+    settings = {} if request.records is None else {"records, as the auditor says": str(request.records)}
+    lacking = (NO_PUBLIC,) if request.known is not None and request.public is None else ()
+    return AuditInput(sessions, knowledge, settings, knowledge.doubts + lacking, one_run, recorded, inputs)
+
+
+def _report(
+    progress: Progress, found: AuditInput, adversaries: list[Adversary], comparisons: Comparisons, seed: int
+) -> AuditReport:
+    rehearsal, knowledge = found.rehearsal, found.knowledge
+    audited = found.sessions[:1] if rehearsal else found.sessions
+    protection = protection_named(audited[0].plan.protection)
+    with progress.steps() as told:
+        promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        if rehearsal is not None:
+            promise = add_drawn(promise, rehearsal.drawn, rehearsal.opinion)
+        promise = add_multiples(promise, found.recorded)
+        promise = add_session_noise(promise, noise_of_sessions(audited, knowledge))
+        if found.one_run is not None:
+            promise = replace(promise, one_run=bound_of(found.one_run))
+        examinations = []
+        for each in adversaries:
+            if each.attacks != (ACTIVE.name,):
+                examinations.append(examine(each, found.sessions, knowledge, told))
+                continue
+            finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
+            examinations.append(Examination(each, each.sees, (), (replace(finding, adversary=each.name),)))
+        levels = [ProtectionLevel(name, _at(name, level, known, told)) for name, level, known in found.levels]
+    subject = subject_of(audited, knowledge.records, found.settings, found.recorded)
+    return AuditReport(
+        title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
+        subject=replace(subject, inputs=found.inputs, doubts=found.doubts),
+        promise=promise,
+        attacks=tuple(attack_notes().values()),
+        examinations=tuple(examinations),
+        power=(comparisons.sentence(),),
+        limits=limits_of(subject, rehearsal.refusals if rehearsal else (), is_simulated=rehearsal is not None),
+        environment=environment(),
+        seed=seed,
+        comparisons=comparisons,
+        levels=tuple(levels),
+    )
+
+
+def _at(name: str, session: Session, knowledge: Knowledge, told: Steps) -> tuple[Finding, ...]:
+    """The compared attacks on one level: by somebody who sees every vector, or by the server."""
+    seen = adversary_named("no_protection" if "clear" in name else "curious_server")
+    chosen = replace(seen, attacks=tuple(each for each in seen.attacks if each in COMPARED))
+    return examine(chosen, (session,), knowledge, told).findings

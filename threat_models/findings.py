@@ -1,4 +1,4 @@
-"""What an attack found: numbers with intervals and methods, curves, pictures, and one sentence."""
+"""Findings of attacks: numbers with intervals and methods, curves, pictures, and one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED = "refused"
 
 
 class Verdict(StrEnum):
-    """What an attack's numbers say."""
+    """The conclusion from an attack's numbers."""
 
     SUCCEEDS = "succeeds"
     """The adversary learns what the attack is after, beyond chance and beyond its interval."""
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """What an attack measures. Gates and reports find it by its `id`; people read its `label`.
+    """A quantity that an attack measures. Gates and reports find it by its `id`; people read its `label`.
 
     `unit` is "" for a plain number, SHARE for a share of 1, REFUSED for 1 or 0 in words. `good` says what the number
     would be if nothing leaked; {baseline} and {ceiling} in it stand for the measure's own. `leads`: it may sum up a
@@ -87,13 +87,13 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """What was measured, and of what, for people."""
+        """The name of the measured quantity, and its object, for people."""
         return f"{self.metric.label}, {self.of}" if self.of else self.metric.label
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a curve: points, with lower and upper limits where there are any (empty: none)."""
+    """One line of a curve: points, with lower and upper limits where there are any; else these are empty."""
 
     name: str
     x: tuple[float, ...]

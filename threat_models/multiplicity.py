@@ -39,7 +39,7 @@ class Comparisons:
             _LEVEL.reset(token)
 
     def sentence(self) -> str:
-        """What was corrected and how, for people."""
+        """The correction in words, for people."""
         if not self.count:
             return "No decision of the gate rests on an attack's confidence limit: nothing was corrected for."
         return (

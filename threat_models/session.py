@@ -1,4 +1,4 @@
-"""What an audit knows of one secure sum, and what an adversary may know beside it: plain values."""
+"""Values of an audit: one secure sum, and the knowledge of an adversary beside it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from secagg.heads import LinearHead
 from secagg.networks import Adapted, OverEncoder, SlotMeans, TrainedModel
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
+Floats = NDArray[np.float64]
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
 Released = LinearHead | TrainedModel | SlotMeans
@@ -56,7 +57,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the verification of one transcript (a file) said: what it proves, and with which doubts.
+    """Results of the verification of one transcript (a file): what it proves, and with which doubts.
 
     `consortium` is the roster's word, which has so many `clients`; `signers` are the names and identity keys (hex) of
     those who signed what is in it; `vouched_by` says on whose word plan and roster are the consortium's, and is empty
@@ -75,7 +76,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """How a vector becomes a ciphertext: as the client does it, or the library, which rounds; masks known or not."""
+    """The encoding of a vector as a ciphertext: the client's, or the library's, which rounds; masks known or not."""
 
     CLIENT = "client"
     LIBRARY = "library"
@@ -97,7 +98,7 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """What makes encrypted sessions anew."""
+    """A maker of encrypted sessions."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
         """Make `rounds` sessions in which the sum is split in the same of two ways."""
@@ -116,7 +117,7 @@ class ZeroSample:
     rule: ZeroSums
     sigma: float
     off_diagonal: float
-    values: NDArray[np.float64] = field(repr=False)
+    values: Floats = field(repr=False)
     remainder: float
 
     @classmethod
@@ -130,9 +131,7 @@ class ZeroSample:
         return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
 
 
-def _zero_sums(
-    rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]
-) -> tuple[NDArray[np.float64], float]:
+def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> tuple[Floats, float]:
     """Zero sums of a block over the σ of their noise, made independent; and the least σ by which any is divided.
 
     The rows of a symmetric matrix of independent noise, σ on the diagonal and σ' off it, have sums with the covariance
@@ -153,7 +152,7 @@ def _zero_sums(
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """What shows the noise of the plan's sum of this number: its zero samples, and what was summed.
+    """The noise of the plan's sum of this number: its zero samples, and the round that was summed.
 
     `unseen` are the blocks with noise that have no zero sums, by name.
     """
@@ -210,7 +209,7 @@ class Session:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class AuditRecords:
     """Records that the audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
 
     `features` are what the integers were made of (n, d), before centring and normalisation; `prepared` what an encoder
@@ -220,7 +219,7 @@ class Records:
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
-    features: NDArray[np.float64] = field(repr=False)
+    features: Floats = field(repr=False)
     images: NDArray[np.uint8] | None = field(default=None, repr=False)
     domains: Integers | None = field(default=None, repr=False)
     in_cells: Integers | None = field(default=None, repr=False)
@@ -241,9 +240,9 @@ class Records:
             return Examples.of(self.integers, self.labels)
         return Examples(self.integers, self.labels, self.domains)
 
-    def take(self, rows: Any) -> Records:
+    def take(self, rows: Any) -> AuditRecords:
         """The records at `rows`."""
-        return Records(
+        return AuditRecords(
             self.integers[rows],
             self.labels[rows],
             self.features[rows],
@@ -254,13 +253,13 @@ class Records:
         )
 
 
-def join_records(*parts: Records) -> Records:
+def join_records(*parts: AuditRecords) -> AuditRecords:
     """Join records of several sources, in order; images, domains and cells where all sources have them."""
     optional = []
     for name in ("images", "domains", "in_cells", "prepared"):
         found = [getattr(part, name) for part in parts]
         optional.append(None if any(each is None for each in found) else np.concatenate(found))
-    return Records(
+    return AuditRecords(
         np.concatenate([part.integers for part in parts]),
         np.concatenate([part.labels for part in parts]),
         np.concatenate([part.features for part in parts]),
@@ -270,7 +269,7 @@ def join_records(*parts: Records) -> Records:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an adversary knows beside its view, and the truth by which its attacks are scored.
+    """An adversary's knowledge beside its view, and the truth by which its attacks are scored.
 
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
@@ -285,9 +284,9 @@ class Knowledge:
     candidates may not be what their owners say.
     """
 
-    candidates: Records
+    candidates: AuditRecords
     owners: tuple[str, ...]
-    public: Records | None = None
+    public: AuditRecords | None = None
     backbone: Callable[[Any], Any] | None = field(default=None, repr=False)
     records: int | None = None
     held: Mapping[str, Integers] = field(default_factory=dict, repr=False)
@@ -295,7 +294,7 @@ class Knowledge:
     parts: Mapping[int, Mapping[str, Blocks]] = field(default_factory=dict, repr=False)
     doubts: tuple[str, ...] = ()
     within: Callable[[Adapted], OverEncoder] | None = field(default=None, repr=False)
-    generated: Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None = field(default=None, repr=False)
+    generated: Callable[[SlotMeans], tuple[Floats, Integers]] | None = field(default=None, repr=False)
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What one adversary sees of a session: an object that lacks everything else."""
+"""The view of one adversary of a session, without the fields that it does not see."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class View:
 
 
 def view_of(session: Session, adversary: Adversary) -> View:
-    """What an adversary sees of a session.
+    """The view of an adversary of a session.
 
     `contributions` are of all clients where the protection is one that the adversary opens, else of its colluders; the
     field is missing where there are none. Raises BadInput where the transcript of a party shows nothing of what the
@@ -100,11 +100,12 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
     no attack on masks is judged by a simulation.
     """
     clear = [client for client in _clients_in_clear(session, adversary) if client in session.members]
+    sums = sum(kind.times for kind in sums_of(session.plan))
     is_there = {
         "messages": session.role in ("", "server"),
         "uploads": session.role in ("", "server"),
         "release": bool(session.release),
-        "head": session.head is not None or (session.role == "server" and session.number < _count_sums(session)),
+        "head": session.head is not None or (session.role == "server" and session.number < sums),
         "contributions": all(client in session.contributions for client in clear),
     }
     hidden = _hidden_from_members(session) if adversary.is_member else set()
@@ -113,17 +114,13 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
     return tuple(name for name in adversary.sees if name not in hidden and not is_there[name])
 
 
-def _count_sums(session: Session) -> int:
-    return sum(kind.times for kind in sums_of(session.plan))
-
-
 def _clients_in_clear(session: Session, adversary: Adversary) -> tuple[str, ...]:
     """The clients whose contributions the adversary has in clear."""
     return session.clients if session.plan.protection in adversary.opens else adversary.colluding(session.clients)
 
 
 def _hidden_from_members(session: Session) -> set[str]:
-    """What the plan does not show to members: the head where the server keeps it, sums that open no other round."""
+    """Fields that the plan hides from members: the head where the server keeps it, sums that open no other round."""
     plan = session.plan
     return {
         name for name, is_shown in (("head", plan.result == "members"), ("release", session.is_shown)) if not is_shown

@@ -13,17 +13,17 @@ from typing import Any
 import threat_models
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.plots import Scale, plot_accuracy
+from secagg.experiments.figures import Scale, plot_accuracy
 from secagg.experiments.provenance import data_sha256, sources_sha256
+from secagg.experiments.results import ResultRow, Run, is_baseline, summarise, varying
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Row, Run, is_baseline, summarise, varying
 from secagg.experiments.workers import RunFile
 from secagg.features import Progress
 from secagg.wire import plain
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine
 from threat_models.evidence.simulation import rehearse
+from threat_models.examination import examine
 from threat_models.findings import SHARE
 from threat_models.report.content import CONTROL
 from threat_models.report.json_report import measure_content
@@ -37,7 +37,7 @@ COLUMNS = ("verdict", "measure", "label", "value", "low", "high", "baseline", "c
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attack measured on the plan of one run: its result's JSON, in which `leading` are measures that lead."""
+    """One attack's measures on the plan of one run: its result's JSON, in which `leading` are measures that lead."""
 
     run: Run
     found: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Attempt:
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Who tries an attack: the server where it does, else the first of the threat models. Raises BadInput."""
+    """Choose who tries an attack: the server where it does, else the first of the threat models. Raises BadInput."""
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]
@@ -109,7 +109,7 @@ def write_attack_curve(attempts: Sequence[Attempt], attack: str, out: Path) -> t
     return tuple(silent)
 
 
-def _series(attempts: Sequence[Attempt], family: str) -> list[Row]:
+def _series(attempts: Sequence[Attempt], family: str) -> list[ResultRow]:
     """A series for each series of the sweep and each measure of the family, its values in place of accuracies."""
     ways: dict[str, list[Run]] = {}
     for attempt in attempts:

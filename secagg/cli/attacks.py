@@ -9,7 +9,7 @@ from secagg.system.extras import extra
 def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
     """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
     with extra("audit"):
-        from threat_models.auditing import attack_notes
+        from threat_models.audit import attack_notes
     from threat_models.adversary import adversary_named, names
     from threat_models.attacks import ATTACKS
     from threat_models.report.gate import all_metrics

@@ -91,15 +91,12 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
     with extra("audit"):
-        from threat_models.auditing import AuditRequest, Simulation, run_audit  # loads what no other command needs
-    from threat_models.report.json_report import as_json
-    from threat_models.report.summary import as_text
-
+        from threat_models.audit import AuditRequest, Simulation, run_audit  # loads what no other command needs
     simulation = None
     if simulated:
         read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
         simulation = Simulation(options["dataset"], gather(SimulationSettings, options), **read)
-    asked = AuditRequest(
+    request = AuditRequest(
         tuple(transcripts or ()),
         tuple(threat_model or USUAL),
         known,
@@ -116,22 +113,25 @@ def audit(
         against,
         across_sessions,
     )
-    done = run_audit(asked, speaker)
-    _write_reports(done.report, html, sarif)
-    for written in filter(None, (html, sarif)):
-        speaker.say(f"wrote {written}")
-    speaker.text(as_json(done.report), as_text(done.report))
+    done = run_audit(request, speaker)
+    _write(done.report, html, sarif, speaker)
     raise typer.Exit(done.exit_code)
 
 
-def _write_reports(report: AuditReport, html: Path | None, sarif: Path | None) -> None:
+def _write(report: AuditReport, html: Path | None, sarif: Path | None, speaker: Speaker) -> None:
+    """Write the report's files, and print it."""
     from threat_models.report.html import as_html
+    from threat_models.report.json_report import as_json
     from threat_models.report.sarif import as_sarif
+    from threat_models.report.summary import as_text
 
     if html is not None:
         html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if sarif is not None:
         sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
+    for written in filter(None, (html, sarif)):
+        speaker.say(f"wrote {written}")
+    speaker.text(as_json(report), as_text(report))
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:

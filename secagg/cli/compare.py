@@ -15,7 +15,7 @@ from secagg.cli.options import (
 )
 from secagg.cli.sweep import Grid, refuse_page, say_written, with_lists, write_page
 from secagg.errors import BadInput
-from secagg.experiments import compare as experiments
+from secagg.experiments import comparison as experiments
 
 
 @with_lists("method", "parameters")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from secagg.cli.page import render
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import ResultTable
 
 STYLE = """
 .results td, .results thead th + th { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -15,7 +15,7 @@ STYLE = """
 """
 
 
-def comparison_page(title: str, tables: Sequence[Table], notes: Sequence[str], figure: Path) -> str:
+def comparison_page(title: str, tables: Sequence[ResultTable], notes: Sequence[str], figure: Path) -> str:
     """The page; what `figure`, an SVG file, shows stands in the tables, too."""
     drawn = b64encode(figure.read_bytes()).decode()
     return render("comparison.html", STYLE, title=title, tables=tables, notes=notes, figure=drawn)

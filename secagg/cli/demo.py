@@ -121,8 +121,8 @@ def _trust(stage: Stage) -> Trust:
 
 def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
-    from threat_models.auditing import AuditRequest, run_audit
-    from threat_models.report.content import Outcome
+    from threat_models.audit import AuditRequest, run_audit
+    from threat_models.report.content import GateOutcome
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
 
@@ -135,7 +135,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
-        bad = [line.sentence for line in report.gate.lines if line.outcome is not Outcome.PASS]
+        bad = [line.sentence for line in report.gate.lines if line.outcome is not GateOutcome.PASS]
         verdict = ": ".join([str(report.gate.outcome), *(["; ".join(bad)] if bad else [])])
     return {
         "audit": str(page),

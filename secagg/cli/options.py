@@ -16,7 +16,7 @@ from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
 from secagg.errors import BadInput
-from secagg.experiments.given import open_simulated
+from secagg.experiments.input_data import open_simulated
 from secagg.networks import admit
 from secagg.plan_facts.planning import Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection

@@ -26,12 +26,12 @@ from secagg.cli.options import DataSource, with_settings
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
+from secagg.experiments.figures import write_curves
 from secagg.experiments.outcome import SimulationResult, in_the_sum
-from secagg.experiments.plots import write_curves
+from secagg.experiments.results import Run
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Listeners, simulate_dataset
-from secagg.experiments.summary import Run
+from secagg.experiments.simulation import Callbacks, simulate_dataset
 from secagg.privacy.claim import shown
 from secagg.protection import protection_named
 from secagg.session.outcome import HEAD_FILE
@@ -131,7 +131,7 @@ def _simulate(
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
-        listeners = Listeners(
+        listeners = Callbacks(
             extracting=partial(told, "extracting features"),
             playing=_follow(told),
             referring=partial(told, REFERRING),

@@ -25,8 +25,8 @@ from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
+from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings, kind_of
-from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult
 from secagg.system.extras import extra
 from secagg.wire import Choice

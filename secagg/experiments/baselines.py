@@ -20,10 +20,10 @@ from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
-from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import split
 from secagg.heads import Evaluation
 from secagg.heads.evaluation import clopper_pearson
 from secagg.plan_facts.facts import FINE_LEVELS

@@ -1,4 +1,4 @@
-"""Every protection for one and the same plan, side by side: for whoever has to choose one."""
+"""Compare every protection for one and the same plan: trust, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.experiments.session import Measured, run_session
+from secagg.experiments.session import SessionCost, run_session
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
@@ -89,6 +89,6 @@ def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> f
     setup = RoundSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
     vector = np.zeros(setup.sum.layout.length, dtype=np.int64)
     identities = {index: keys[member.name] for index, member in enumerate(few.members)}
-    found: Measured = run_session(setup, identities, lambda _: vector.copy(), {}).measured
+    found: SessionCost = run_session(setup, identities, lambda _: vector.copy(), {}).measured
     seconds = statistics.median(found.client_cpu.values())
     return seconds * clients / measured if setup.protection.grows_with_clients else seconds

@@ -1,20 +1,34 @@
-"""The runs of a comparison as tables: a row per method, a column per partition, its costs, and paired differences."""
+"""`compare`: methods beside each other over partitions and seeds, each under the protection asked for if it can.
+
+Its tables have a row per method, a column per partition, the costs, and paired differences. A method that cannot run
+under the protection runs without, and every number of such a run is marked. Runs are kept and not repeated, as by
+`sweep`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
+from os import PathLike
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.plots import plot_groups
-from secagg.experiments.summary import (
+from methods import method_named
+from secagg.data import Dataset
+from secagg.data.shift import one_by_one
+from secagg.errors import BadInput
+from secagg.experiments.baselines import BASELINES, FEDERATED
+from secagg.experiments.figures import plot_groups
+from secagg.experiments.input_data import given_dataset
+from secagg.experiments.results import (
     Group,
     Interval,
-    Row,
+    ResultRow,
     Run,
     RunResult,
     accuracy_of,
@@ -23,21 +37,116 @@ from secagg.experiments.summary import (
     results_of,
     student_interval,
 )
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, runs_of
 from secagg.experiments.tables import (
     DASH,
     SUPERSCRIPTS,
     Marks,
     Results,
-    Table,
+    ResultTable,
     caption,
     footnotes,
+    format_cell,
     measures_table,
     pipeline_notes,
-    shown,
 )
+from secagg.features import Progress
 from secagg.heads.evaluation import clopper_pearson
-from secagg.protection import UNPROTECTED
+from secagg.protection import UNPROTECTED, USUAL
 from secagg.wire import plain, plain_fields
+
+LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
+"""The settings that may have several values, beside the methods."""
+SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
+OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
+"""What has no meaning for a baseline, which runs without."""
+_CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its parameters, as `simulate` takes them."""
+
+    method: str
+    parameters: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Contender:
+        """Read METHOD or METHOD[NAME=VALUE …], the brackets holding what --parameters takes.
+
+        Raises BadInput, for a method that there is not as well.
+        """
+        found = _CONTENDER.fullmatch(text.strip())
+        if found is None:
+            raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
+        if found[1] not in BASELINES:
+            method_named(found[1])
+        return cls(found[1], " ".join((found[2] or "").split()))
+
+
+def compare(
+    dataset: Dataset | str | PathLike[str] | Sequence[Any],
+    contenders: Sequence[Contender],
+    grid: Mapping[str, Sequence[Any]],
+    seeds: int,
+    out: Path | str,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **how: Any,
+) -> Comparison:
+    """Simulate every contender in every condition with the seeds 0…seeds−1, and write the results into `out`.
+
+    `dataset`: as `sweep` takes it. `grid`: fields of SimulationSettings with the values to try, several for those in
+    `LISTED`, one for the others. A run that is refused is tried again with the protection `none`; its `unprotected`
+    then says why. `workers`, `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that
+    cannot be.
+    """
+    out = Path(out)
+    dataset = given_dataset(dataset, grid)
+    execution = Execution.of(out, workers, progress, **how)
+    settings = execution.choose(_ask(dataset, contenders, grid, seeds))
+    asked = runs_of(dataset, settings, out, execution)
+    refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
+    open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
+    done = len(asked.runs)
+    report = None if progress is None else lambda more, total: progress(done + more, done + total)
+    bare = runs_of(dataset, open_ones, out, replace(execution, progress=report)) if refused else Ran((), 0, 0)
+    instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
+    runs = tuple(instead.get(id(run), run) for run in asked.runs)
+    ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
+    name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
+    baselines = any(contender.method in BASELINES for contender in contenders)
+    idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
+    comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
+    if results_of(runs) and execution.is_whole:  # refusals alone must not replace what was written before
+        comparison.write(out)
+    return comparison
+
+
+def _ask(
+    dataset: Dataset, contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]], seeds: int
+) -> list[dict[str, Any]]:
+    """The settings of every run as asked for. Raises BadInput."""
+    if not contenders:
+        raise BadInput("there is no method to compare")
+    for name, values in grid.items():
+        if name not in (*LISTED, *SINGLE):
+            raise BadInput(f"a comparison has no {name}", remedy=f"choose among {', '.join((*LISTED, *SINGLE))}")
+        if name in SINGLE and len(values) != 1:
+            raise BadInput(f"a comparison takes one {name}", remedy=f"several values go with {', '.join(LISTED)}")
+    spelled = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
+    conditions = combinations(spelled, seeds)
+    return [
+        {
+            **condition,
+            **(OF_SUMS if contender.method in BASELINES else {}),
+            "method": contender.method,
+            "parameters": contender.parameters,
+        }
+        for contender, condition in product(dict.fromkeys(contenders), conditions)
+    ]
+
 
 ROW = ("method", "parameters", "epsilon", "expand")
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
@@ -84,7 +193,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class MethodRow(Row):
+class MethodRow(ResultRow):
     """A method with its parameters at one ε and expansion, and what it cost."""
 
     @property
@@ -125,7 +234,7 @@ class MethodRow(Row):
         """The row of the table."""
         finite = math.isfinite(self.settings["epsilon"])
         bare = sorted({why for cell in self.cells for why in _why_bare(cell, finite)})
-        cells = [shown(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
+        cells = [format_cell(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
         ran = [name + (marks.of(*bare) if name == UNPROTECTED and bare else "") for name in self.protections]
         is_noisy = any(promise != "none" for promise in self.promises)
         opened_only = marks.of(OPENED_ONLY) if is_noisy and UNPROTECTED in self.protections else ""
@@ -183,7 +292,7 @@ class Comparison(Results):
         return tuple(rows)
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
         marks = Marks()
         rows = tuple(row.texts(marks) for row in self.rows)
@@ -196,10 +305,10 @@ class Comparison(Results):
         without = [f"Baselines make no secure sum and ran without {names}."] if names else []
         header = ("method", *(column.label for column in self.columns), *COSTS)
         notes = (*marks.notes, *without, *pipeline_notes(self.runs), *footnotes(self.runs))
-        return Table(text, header, rows, notes)
+        return ResultTable(text, header, rows, notes)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies; below it, where there are any, paired differences and further measures."""
         labels = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
         several = len({row.settings["epsilon"] for row in self.rows}) > 1
@@ -278,8 +387,8 @@ class Difference:
 class Pair:
     """Differences of `row` from `first`, by column of the comparison; None where seeds are too few."""
 
-    row: Row
-    first: Row
+    row: ResultRow
+    first: ResultRow
     differences: tuple[Difference | None, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -293,9 +402,9 @@ def place_of(run: Run) -> Place:
     return run.settings["partition"], run.settings["leave_out"]
 
 
-def pairs_of(rows: Sequence[Row]) -> tuple[Pair, ...]:
+def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
     """Each row against the first with a result at its ε and expansion, where two seeds or more are common to both."""
-    first: dict[tuple[Any, ...], Row] = {}
+    first: dict[tuple[Any, ...], ResultRow] = {}
     pairs = []
     for row in rows:
         if all(cell.accuracy is None for cell in row.cells):
@@ -306,7 +415,7 @@ def pairs_of(rows: Sequence[Row]) -> tuple[Pair, ...]:
     return tuple(pair for pair in pairs if any(pair.differences))
 
 
-def paired_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
+def paired_table(rows: Sequence[ResultRow], columns: Sequence[str]) -> ResultTable | None:
     """A row for each pair, under the labels of the comparison's `columns`; None without a pair."""
     pairs = pairs_of(rows)
     if not pairs:
@@ -317,7 +426,7 @@ def paired_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | None:
         for pair in pairs
     )
     sure = all(each is None or each.is_sure for pair in pairs for each in pair.differences)
-    return Table(CAPTION, ("method", "less", *columns), cells, () if sure else (UNSURE,), "paired")
+    return ResultTable(CAPTION, ("method", "less", *columns), cells, () if sure else (UNSURE,), "paired")
 
 
 def _why_bare(cell: Group, finite: bool) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.summary import (
+from secagg.experiments.results import (
     Interval,
     RoundResult,
     Run,
@@ -64,7 +64,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class RoundCurve:
     """The accuracy after each round of runs that differ in their seed alone."""
 
     label: str
@@ -87,7 +87,7 @@ class Curve:
         return tuple(point for point in self.points if point.accuracy is not None)
 
 
-def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
+def curves_of(runs: Sequence[Run]) -> tuple[RoundCurve, ...]:
     """One curve for each setting whose runs have rounds, in the order of the runs."""
     with_rounds = [run for run in runs if run.result and run.result["rounds"]]
     groups = grouped(with_rounds, lambda run: run.settings_without("seed"))
@@ -95,8 +95,8 @@ def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
     return tuple(curve for group in groups for curve in _curves(group, names))
 
 
-def csv_of_curves(curves: Sequence[Curve]) -> str:
-    """One row per curve and point. A column is empty where nothing was measured, or there is no noise."""
+def csv_of_curves(curves: Sequence[RoundCurve]) -> str:
+    """One row per curve and point. A column is empty where nothing was measured or no noise was added."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -109,14 +109,14 @@ def csv_of_curves(curves: Sequence[Curve]) -> str:
     return text.getvalue()
 
 
-def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[Curve]:
+def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
     """The curve of the shared model, and one for each kind of members' own models."""
     found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
     reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
     label = _label(runs[0].settings, names)
-    yield Curve(label, tuple(map(Point.of, reports)), tuple(runs))
+    yield RoundCurve(label, tuple(map(Point.of, reports)), tuple(runs))
     for kind in reports[-1][0]["personal"] if reports else ():
-        yield Curve(f"{label}: members' own, {kind}", tuple(Point.of(each, kind) for each in reports), tuple(runs))
+        yield RoundCurve(f"{label}: members' own, {kind}", tuple(Point.of(each, kind) for each in reports), tuple(runs))
 
 
 def _label(settings: Mapping[str, Any], names: Sequence[str]) -> str:

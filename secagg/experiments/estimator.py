@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from secagg.encoding import inputs_of
 from secagg.errors import BadInput
-from secagg.experiments.by_client import joined
+from secagg.experiments.input_data import joined
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.simulation import simulate
 from secagg.features import Expansion

@@ -25,12 +25,12 @@ from secagg.system.engines import Engine
 JUDGED = 1_000
 """Training records that show whether training diverged."""
 Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]
-"""Says how good something is on head inputs (m, d) with labels (m,), m ≥ 1."""
+"""Evaluates something on head inputs (m, d) with labels (m,), m ≥ 1."""
 
 
 @dataclass(frozen=True)
 class DomainAccuracy:
-    """How good a head is on the held-out records of one domain; `left_out`: no client had a record of it."""
+    """Accuracy on the held-out records of one domain; `left_out`: no client had a record of it."""
 
     domain: str
     evaluation: Evaluation
@@ -97,7 +97,7 @@ class Features:
         return self.measuring(grid)(measure)
 
     def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
-        """What applies one measure after another to the held-out records, which are put on the grid once."""
+        """A function that applies measures to the held-out records, which are put on the grid once."""
         if self.dataset.test is None or self.test is None:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
@@ -154,7 +154,7 @@ def map_of(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> FeatureMap:
-    """What makes the features of a data set's records; `backbone` None: pixels of images, else the values as they are.
+    """The feature map of a data set; `backbone` None: pixels of images, else the values as they are.
 
     Raises BadInput for a backbone that does not fit them.
     """
@@ -166,7 +166,7 @@ def map_of(
 def _inputs(
     records: Records, features: NDArray[np.float64], grid: Grid
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """What a head takes of the records with a label, and these labels."""
+    """A head's inputs for the records with a label, and these labels."""
     labelled = records.labels != BAD
     return inputs_of(features[labelled], grid), records.labels[labelled]
 

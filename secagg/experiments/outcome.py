@@ -1,4 +1,4 @@
-"""What one simulated run gave."""
+"""The result of one simulated run, and its JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any, cast
 from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.errors import BadInput
-from secagg.experiments.adaptation import AdaptedClients
+from secagg.experiments.client_accuracy import AdaptedClients, PersonalAccuracy
 from secagg.experiments.features import DomainAccuracy
-from secagg.experiments.personal import PersonalAccuracy
+from secagg.experiments.results import RunResult
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import RunResult
 from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks import TunedModel
@@ -29,7 +28,7 @@ from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
-    """How many clients' vectors are in the last sum, of how many that were asked for one, and where the others are."""
+    """Count the clients in the last sum, of those that were asked for a vector, in words."""
     asked = cohort or clients
     gone = f"{asked - members} vanished before their vectors counted"
     words = f"{members} of {asked} ({'all' if members == asked else gone})"
@@ -38,7 +37,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Federated:
-    """What only a federated run has: its last session, that session's sum, and what each client sent in all."""
+    """Facts that a baseline lacks: the last session, its sum, and the bytes that each client sent in all."""
 
     setup: RoundSetup
     result: SumResult
@@ -96,25 +95,25 @@ class SimulationResult:
     rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
-        """What ran and what came of it, on one line; the rest is in `to_json`."""
+        """Method, data, ε and accuracy on one line; the rest is in `to_json`."""
         ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
         test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
         return f"<{type(self).__name__}: {ran}{test}>"
 
     def summary(self) -> str:
-        """What ran and what came of it, a line each."""
-        rows = self._told()
+        """Settings and results, a line each."""
+        rows = self._lines()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def to_frame(self) -> Any:
-        """A `pandas.DataFrame` of one row: everything in `to_json` that is no list, measures and seconds by name."""
+        """A `pandas.DataFrame` of one row: everything in `to_json` but lists, with measures and seconds by name."""
         return frame_of([flat(self.to_json())])
 
     def _repr_html_(self) -> str:
-        return html_of((), self._told(), "A simulated federation")
+        return html_of((), self._lines(), "A simulated federation")
 
-    def _told(self) -> list[tuple[str, str]]:
+    def _lines(self) -> list[tuple[str, str]]:
         s = self.settings
         scored = self.metrics
         known = [(scored.called(name), each) for name, each in scored.overall.items() if each] if scored else []
@@ -148,7 +147,7 @@ class SimulationResult:
 
     def to_json(self) -> RunResult:
         """Plain values for a JSON file; null where a baseline has nothing."""
-        s, test, reference = self.settings, self.evaluation, self.reference
+        s, head, test, reference = self.settings, self.head, self.evaluation, self.reference
         content = {
             "method": s.method,
             "dataset": self.dataset,
@@ -164,7 +163,7 @@ class SimulationResult:
             "adjacency": s.adjacency,
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
-            "refine": self._refinements,
+            "refine": int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0,
             **{name: getattr(s, name) for name in OTHERS},
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
@@ -173,13 +172,14 @@ class SimulationResult:
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "personal": [asdict(each) for each in self.personal] or None,
-            "tuned": _tuned(self.head),
+            "tuned": {"settings": head.settings, "loss": head.score} if isinstance(head, TunedModel) else None,
             "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "leaves": self.leaves,
-            "head_sha256": self.head.digest if self.head is not None else None,
+            "head_sha256": head.digest if head is not None else None,
             **{name: getattr(self, name) for name in ("bad_records", "bad_held_out", "diverged")},
-            **(_tell_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
+            **(dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": self.baseline_bytes}),
+            **(_of_federated(self.federated) if self.federated else {}),
             "client_seconds": self.client_seconds,
             "server_seconds": self.server_seconds,
             "seconds": dict(self.seconds),
@@ -187,11 +187,6 @@ class SimulationResult:
             "notes": list(self.notes),
         }
         return cast(RunResult, {**content, "not_private": self._not_private(content)})
-
-    @property
-    def _refinements(self) -> int:
-        """The rounds of refinement that the plan had."""
-        return int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0
 
     def _not_private(self, content: Mapping[str, Any]) -> list[str]:
         """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
@@ -238,29 +233,16 @@ def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
     """Each domain's accuracy; their mean over the domains that clients had, and that of the one left out."""
     inside = [each.evaluation.accuracy for each in found if not each.left_out]
     outside = [each.evaluation.accuracy for each in found if each.left_out]
+    names = ("accuracy", "correct", "total")
     domains = {
-        each.domain: {
-            "accuracy": each.evaluation.accuracy,
-            "correct": each.evaluation.correct,
-            "total": each.evaluation.total,
-            "left_out": each.left_out,
-        }
+        each.domain: {name: getattr(each.evaluation, name) for name in names} | {"left_out": each.left_out}
         for each in found
     }
     means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
     return {"domains": domains, **means}
 
 
-def _tuned(head: Artifact | None) -> dict[str, Any] | None:
-    """The settings that were found, and their mean loss on the records that members held back; None without any."""
-    return {"settings": head.settings, "loss": head.score} if isinstance(head, TunedModel) else None
-
-
-def _not_federated(sent: int | None) -> dict[str, Any]:
-    return dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": sent}
-
-
-def _tell_federated(run: Federated) -> dict[str, Any]:
+def _of_federated(run: Federated) -> dict[str, Any]:
     plan = run.setup.plan
     values = (
         plan.normalisation,

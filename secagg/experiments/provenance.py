@@ -1,4 +1,4 @@
-"""What decides a result: what was asked, of which data, and the code and the versions of libraries that answer."""
+"""The identity of a result: settings, digest of the data, and the code and versions of libraries that made it."""
 
 from __future__ import annotations
 

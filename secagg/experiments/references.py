@@ -1,4 +1,4 @@
-"""What runs without noise give: computed once for all runs that it is the reference of."""
+"""Accuracies without noise, computed once for all runs that they are the reference of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class References:
     folder: Path | None
 
     def recall(self, key: str, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
-        """What `compute` gives for a key, which decides it; whoever comes meanwhile waits for who computes it."""
+        """Compute the accuracy of a key once; other processes that ask meanwhile wait for the result."""
         place = self.data_sha256, key
         if place not in _known:
             _known[place] = compute() if self.folder is None else _shared(self.folder / f"{key}.json", compute)

@@ -1,4 +1,4 @@
-"""What is known as the rounds of a simulated plan end: accuracy on held-out records, ε spent, bytes sent.
+"""Reports of the rounds of a simulated plan: accuracy on held-out records, ε spent, bytes sent.
 
 A real federation measures nothing of this: the accuracy of each round would be one more release.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from methods.training.chain import ChainRound
+from secagg.experiments.client_accuracy import PersonalAccuracy
 from secagg.experiments.features import Features
-from secagg.experiments.personal import PersonalAccuracy
 from secagg.heads import Artifact, Evaluation
 from secagg.session import RoundSetup, SumResult
 
@@ -21,7 +21,7 @@ POINTS = 20
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What is known after round `number`.
+    """Accuracy, ε spent and bytes sent after round `number`.
 
     `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on. `personal`: of the
     members' own models as they are then.
@@ -49,7 +49,7 @@ class RoundReport:
 
 
 Watcher = Callable[[int, int, RoundReport | None], None]
-"""Is told as every round ends: how many have, how many there are, and the last report if there is one."""
+"""Called as every round ends with how many have, how many there are, and the last report if there is one."""
 
 
 class RoundLog:
@@ -87,7 +87,7 @@ class RoundLog:
 
 
 def model_after(result: SumResult) -> Artifact | None:
-    """What can be measured after a round: its artifact, or the model in training; None where there is neither.
+    """The artifact of a round, or the model in training, if it predicts; None where there is neither.
 
     Raises BadInput for a model that has left the finite numbers.
     """

@@ -1,6 +1,6 @@
-"""One session in memory, whatever protects it: the parties' own state machines, every message through its bytes.
+"""Run one session in memory, under any protection: the parties' own state machines, every message through its bytes.
 
-Sockets, disks and the signed frames around messages are missing; who is to say what when, is the protection's affair.
+Sockets, disks and the signed frames around messages are missing; the protection decides which message comes when.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,13 @@ from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import RoundSetup, opening_noise_of
 from secagg.wire import decode, encode
 
-T = TypeVar("T")
 MOST_HELD = 64 << 20
 """Bytes of uploads that are kept in memory: files cost more than packing and adding up short vectors."""
 
 
 @dataclass
-class Measured:
-    """What a session cost. CPU seconds per client are summed over its steps; bytes are what it sent.
+class SessionCost:
+    """The cost of a session: CPU seconds per client, summed over its steps, and the bytes that it sent.
 
     `server_seconds` are elapsed ones of the server and of all second parties, by what was collected or said.
     """
@@ -42,7 +41,7 @@ class Measured:
     client_bytes: dict[int, int] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
 
-    def add(self, other: Measured) -> None:
+    def add(self, other: SessionCost) -> None:
         """Add the cost of another session."""
         for member, seconds in other.client_cpu.items():
             self.client_cpu[member] = self.client_cpu.get(member, 0.0) + seconds
@@ -53,17 +52,17 @@ class Measured:
 
     @contextmanager
     def client(self, member: int) -> Iterator[None]:
-        """What runs inside costs this client CPU."""
+        """Count the CPU time of a block for this client."""
         begun = time.process_time() + spared_seconds()
         yield
-        self.add(Measured({member: time.process_time() + spared_seconds() - begun}))
+        self.add(SessionCost({member: time.process_time() + spared_seconds() - begun}))
 
     @contextmanager
     def server(self, step: str) -> Iterator[None]:
-        """What runs inside takes server or second parties time."""
+        """Count the elapsed time of a block for the server or second parties."""
         begun = time.perf_counter()
         yield
-        self.add(Measured(server_seconds={step: time.perf_counter() - begun}))
+        self.add(SessionCost(server_seconds={step: time.perf_counter() - begun}))
 
 
 @dataclass(frozen=True)
@@ -72,16 +71,16 @@ class SessionResult:
 
     total: Integers
     members: tuple[int, ...]
-    measured: Measured
+    measured: SessionCost
 
 
 class InMemorySession:
-    """Carries every party through one session: at once (`run`), or a step at a time for whoever looks between.
+    """Carries every party through one session: at once (`run`), or step by step.
 
-    `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in `leaves`
-    vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the sum adds.
-    What parties have said and the server has not heard lies in the `outbox`, what it has said and they have not in the
-    `inbox`; `uploads` are the bytes that they announce.
+    `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in
+    `dropouts` vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the
+    sum adds. The `outbox` holds parties' messages on the way to the server, the `inbox` those on the way to parties;
+    `uploads` are the bytes that they announce.
     """
 
     def __init__(
@@ -90,20 +89,20 @@ class InMemorySession:
         protection: Protection,
         parties: Mapping[int, LocalParty],
         vector_of: Callable[[int], Integers],
-        leaves: Mapping[int, str] | None = None,
+        dropouts: Mapping[int, str] | None = None,
         noise: Callable[[], Integers] | None = None,
     ) -> None:
         self.context = context
         self.protection = protection
         self.parties = dict(parties)
         self.vector_of = vector_of
-        self.leaves = dict(leaves or {})
+        self.dropouts = dict(dropouts or {})
         self.noise = noise
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
         self.uploads: dict[int, bytes] | _Uploads = {}
-        self.measured = Measured()
+        self.measured = SessionCost()
         self.server: Any = None
         self._shown: tuple[Any, bytes] = (None, b"")
 
@@ -118,7 +117,7 @@ class InMemorySession:
             self.begin()
             self.play()
             with self.measured.server("open"):
-                total = self.opened()
+                total = self.open_sum()
         return SessionResult(total, self.server.members, self.measured)
 
     def begin(self) -> None:
@@ -137,9 +136,9 @@ class InMemorySession:
             self.answer()
 
     def hear(self, *without: int) -> None:
-        """The server takes what lies ready from those that it expects; who leaves at this step does it before."""
+        """Deliver pending messages to the server; clients that drop out at this step do so first."""
         for index, message in list(self.outbox.items()):
-            if self._leaves_at(index, type(message)):
+            if self._drops_out_at(index, type(message)):
                 self.leave(index)
         said, self.outbox = self.outbox, {}
         with self.measured.server(self.server.awaits.__name__):
@@ -148,7 +147,7 @@ class InMemorySession:
                     self.deliver(index, message)
 
     def deliver(self, index: int, message: Any) -> None:
-        """A party's message reaches the server, with the bytes that it announces."""
+        """Deliver a party's message to the server, with the bytes that it announces."""
         data = encode(message)
         self._charge(index, len(data))
         self.server.accept(index, decode(self.server.awaits, data))
@@ -167,7 +166,7 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Every party that is there takes what the server shows it, where it waits for that.
+        """Deliver the server's messages to the parties that wait for them.
 
         Clients come before second parties, which close what they collect as soon as it is their turn.
         """
@@ -179,7 +178,7 @@ class InMemorySession:
                 self.show(index, message)
 
     def show(self, index: int, message: Any) -> None:
-        """The server's message reaches a party. Raises what the party makes of it."""
+        """Deliver the server's message to a party. Raises what the party raises."""
         state, me = self.states[index], self.parties[index]
         if self._shown[0] is not message:
             self._shown = message, encode(message)
@@ -187,15 +186,16 @@ class InMemorySession:
         if isinstance(state, WorkingState):
             self._work(index)
         else:
-            self._act(index, lambda: state.advance(self.context, me, _decode(state.awaits, data)))
+            message = once((state.awaits, data), lambda: decode(state.awaits, data))
+            self._act(index, lambda: state.advance(self.context, me, message))
 
     def leave(self, member: int) -> None:
         """A client vanishes."""
         for each in (self.states, self.outbox, self.inbox):
             each.pop(member, None)
 
-    def opened(self) -> Integers:
-        """What the server opens, with the noise of a server that adds some."""
+    def open_sum(self) -> Integers:
+        """Open the sum, and add the noise of a server that adds some."""
         ring, length = self.context.ring, self.context.length
         total = np.zeros(length, dtype=ring.word)
         for index in self.server.vectors:
@@ -206,12 +206,12 @@ class InMemorySession:
     def _is_client(self, index: int) -> bool:
         return index in self.context.identities
 
-    def _leaves_at(self, index: int, step: type) -> bool:
-        return self.leaves.get(index) == step.__name__
+    def _drops_out_at(self, index: int, step: type) -> bool:
+        return self.dropouts.get(index) == step.__name__
 
     def _charge(self, index: int, size: int) -> None:
         if self._is_client(index):
-            self.measured.add(Measured(client_bytes={index: size}))
+            self.measured.add(SessionCost(client_bytes={index: size}))
 
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
         """A party takes a step, on its own account."""
@@ -222,12 +222,12 @@ class InMemorySession:
     def _protect(self, index: int, transition: Transition) -> Transition:
         """A client protects its vector as soon as it can, if it is not about to leave."""
         ready = transition.state
-        if not isinstance(ready, ReadyState) or self._leaves_at(index, self.protection.client.announcement):
+        if not isinstance(ready, ReadyState) or self._drops_out_at(index, self.protection.client.announcement):
             return transition
         return ready.protect(self.context, self.parties[index], self.context.ring.encode(self.vector_of(index)))
 
     def _take(self, index: int, transition: Transition) -> None:
-        """A party's next state; what it says leaves, and a second party does the work that waits for nobody."""
+        """Keep a party's next state, send its message, and let a second party do work that waits for no message."""
         self.states[index] = transition.state
         if transition.vector is not None:
             self.uploads[index] = transition.vector
@@ -264,7 +264,7 @@ class InMemorySession:
         self.states[part.receiver] = taking
         with self.measured.client(member):
             self.states[member].check_receipt(self.context, decode(type(receipt), encode(receipt)))
-        return not self._leaves_at(member, type(receipt))
+        return not self._drops_out_at(member, type(receipt))
 
     def _part(self, member: int, part: Delivery) -> bytes:
         return self.uploads[member][part.start : part.start + part.size]
@@ -274,13 +274,13 @@ def run_session(
     setup: RoundSetup,
     identities: Mapping[int, SigningKey],
     vector_of: Callable[[int], Integers],
-    leaves: Mapping[int, str],
+    dropouts: Mapping[int, str],
     noise: RandomSource | None = None,
 ) -> SessionResult:
-    """Open the sum of the clients that stay; `leaves` says who leaves at which step.
+    """Open the sum of the clients that stay; `dropouts` says which client leaves at which step.
 
-    Who opens the sum draws its noise from `noise`, by default the operating system. `identities` are those of all
-    parties by their index in the roster. Raises SessionAborted when too few are left.
+    The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
+    of all parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
     parties = {
@@ -288,11 +288,7 @@ def run_session(
         for index in (SERVER_INDEX, *context.clients, *context.seconds)
     }
     opening = opening_noise_of(setup, noise or source)
-    return InMemorySession(context, setup.protection, parties, vector_of, leaves, opening).run()
-
-
-def _decode(kind: type[T], data: bytes) -> T:
-    return once((kind, data), lambda: decode(kind, data))
+    return InMemorySession(context, setup.protection, parties, vector_of, dropouts, opening).run()
 
 
 class _Uploads:

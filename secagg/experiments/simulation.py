@@ -20,23 +20,22 @@ from secagg.data import Dataset
 from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.baselines import BASELINES, run_baseline
-from secagg.experiments.by_client import BY_CLIENT, CLIENT, ids_of, joined
-from secagg.experiments.casting import Cast
+from secagg.experiments.checkpoints import Checkpoint, CheckpointFolder
+from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
+from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
+from secagg.experiments.notes import refuse_records, with_notes
 from secagg.experiments.outcome import Federated, SimulationResult
-from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.experiments.references import References
-from secagg.experiments.remarks import refuse_records, remarked
-from secagg.experiments.resuming import KeptRounds, Reached
 from secagg.experiments.rounds import RoundLog, Watcher
 from secagg.experiments.seeding import Randomness
-from secagg.experiments.session import Measured, run_session
+from secagg.experiments.session import SessionCost, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
 from secagg.plan_facts.records import LocalRecords
@@ -47,11 +46,11 @@ from secagg.system.threads import one_blas_thread
 
 
 @dataclass(frozen=True)
-class Listeners:
-    """Who is told how far a simulation is, each of its own part.
+class Callbacks:
+    """Functions that follow a simulation's progress, each of its own part.
 
-    Of records while a backbone's program extracts features, of each round as it ends, of the rounds of the reference,
-    and of clients while they adapt the head, one after another.
+    `extracting` counts records while a backbone's program extracts features, `playing` sees each round as it ends,
+    `referring` counts the rounds of the reference, and `adapting` the clients that have adapted the head.
     """
 
     extracting: Progress | None = None
@@ -60,13 +59,13 @@ class Listeners:
     adapting: Progress | None = None
 
 
-NOBODY = Listeners()
+NO_CALLBACKS = Callbacks()
 
 
 def simulate_dataset(
     dataset: Dataset,
     settings: SimulationSettings,
-    told: Listeners = NOBODY,
+    callbacks: Callbacks = NO_CALLBACKS,
     engine: Engine | None = None,
     keep: Path | None = None,
 ) -> SimulationResult:
@@ -78,10 +77,10 @@ def simulate_dataset(
     """
     refuse_records(dataset, settings)  # before features are extracted
     clock = Clock()
-    features = Features.of(dataset, settings, told.extracting, engine)
+    features = Features.of(dataset, settings, callbacks.extracting, engine)
     clock.lap("features")
-    kept = KeptRounds(keep, settings, data_sha256(dataset)) if keep is not None else None
-    result = simulate_features(features, settings, clock, told, kept=kept)
+    kept = CheckpointFolder(keep, settings, data_sha256(dataset)) if keep is not None else None
+    result = simulate_features(features, settings, clock, callbacks, kept=kept)
     if kept is not None:
         kept.forget()
     return result
@@ -91,35 +90,35 @@ def simulate_features(
     features: Features,
     settings: SimulationSettings,
     clock: Clock,
-    told: Listeners = NOBODY,
+    callbacks: Callbacks = NO_CALLBACKS,
     references: References | None = None,
-    kept: KeptRounds | None = None,
+    kept: CheckpointFolder | None = None,
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
-    federate = partial(_federate, told=told, references=references, kept=kept)
+    federate = partial(_federate, callbacks=callbacks, references=references, kept=kept)
     run = run_baseline if settings.method in BASELINES else federate
-    return remarked(run(features, settings, clock), features)
+    return with_notes(run(features, settings, clock), features)
 
 
 def _federate(
     features: Features,
     settings: SimulationSettings,
     clock: Clock,
-    told: Listeners,
+    callbacks: Callbacks,
     references: References | None,
-    kept: KeptRounds | None,
+    kept: CheckpointFolder | None,
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
-    cast = Cast.of(features, settings)
-    setup, members, notes = cast.setup, cast.members, cast.notes
+    federation = SimulatedFederation.of(features, settings)
+    setup, members, notes = federation.setup, federation.members, federation.notes
     clock.lap("quantise")
-    log = RoundLog(features, setup, settings.every, told.playing)
-    last, result, measured = _play(cast, settings, clock, log, kept)
+    log = RoundLog(features, setup, settings.every, callbacks.playing)
+    last, result, measured = _play(federation, settings, clock, log, kept)
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
-    reference = _reference(cast, settings, last, result, evaluation, references, told.referring)
+    reference = _reference(federation, settings, last, result, evaluation, references, callbacks.referring)
     clock.lap("reference")
-    adapted = _adapt(cast, settings, head, told.adapting)
+    adapted = _adapt(federation, settings, head, callbacks.adapting)
     clock.lap("adaptation")
     return SimulationResult(
         settings=settings,
@@ -144,28 +143,32 @@ def _federate(
 
 
 def _play(
-    cast: Cast, settings: SimulationSettings, clock: Clock, log: RoundLog, kept: KeptRounds | None
-) -> tuple[RoundSetup, SumResult, Measured]:
-    """The last session, what came of it, and what all of them cost; from where an earlier start has come to, on."""
-    reached = kept.recall() if kept is not None else Reached()
-    measured, openings = reached.measured, reached.openings
-    log.points += reached.points
-    clock.add(reached.seconds)
-    prepare_seeded = partial(_prepare, cast.randomness, settings.paper_noise)
-    for played in play_rounds(cast, cast.leaves, prepare_seeded, clock.lap, reached):
+    federation: SimulatedFederation,
+    settings: SimulationSettings,
+    clock: Clock,
+    log: RoundLog,
+    kept: CheckpointFolder | None,
+) -> tuple[RoundSetup, SumResult, SessionCost]:
+    """Play from the last checkpoint on; return the last session, its result, and the cost of all."""
+    checkpoint = kept.recall() if kept is not None else Checkpoint()
+    measured, openings = checkpoint.measured, checkpoint.openings
+    log.points += checkpoint.points
+    clock.add(checkpoint.seconds)
+    prepare_seeded = partial(_prepare, federation.randomness, settings.paper_noise)
+    for played in play_rounds(federation, federation.dropouts, prepare_seeded, clock.lap, checkpoint):
         setup, result = played.setup, played.result
         measured.add(played.measured)
-        personal = partial(measure_personal, cast.features, setup, result, played.states, cast.rows)
+        personal = partial(measure_personal, federation.features, setup, result, played.states, federation.rows)
         log.end(setup, result, measured.client_bytes, personal)
         clock.lap("evaluation")
         if kept is not None and not setup.is_last:
-            openings = replace(reached, openings=openings).after(setup, result)
-            kept.keep(setup.number, Reached(openings, played.states, tuple(log.points), measured, clock.laps))
+            openings = replace(checkpoint, openings=openings).after(setup, result)
+            kept.keep(setup.number, Checkpoint(openings, played.states, tuple(log.points), measured, clock.laps))
     return played.setup, played.result, measured
 
 
 def _reference(
-    cast: Cast,
+    federation: SimulatedFederation,
     settings: SimulationSettings,
     last: RoundSetup,
     result: SumResult,
@@ -173,16 +176,16 @@ def _reference(
     references: References | None,
     progress: Progress | None,
 ) -> Evaluation | None:
-    """How good the same is without noise, where the settings ask for it."""
-    setup = cast.setup
+    """The accuracy of the same without noise, where the settings ask for it."""
+    setup = federation.setup
     if not settings.reference or not result.require_artifact().predicts:
         return None
-    if settings.paper_noise is None and not cast.leaves and is_own_reference(last, result.members):
+    if settings.paper_noise is None and not federation.dropouts and is_own_reference(last, result.members):
         return own
 
     def compute() -> Evaluation | None:
-        pooled = pooled_result(setup, cast.members, cast.randomness.source("reference"), progress)
-        return cast.features.evaluate(pooled.require_artifact(), setup.plan.grid)
+        pooled = pooled_result(setup, federation.members, federation.randomness.source("reference"), progress)
+        return federation.features.evaluate(pooled.require_artifact(), setup.plan.grid)
 
     if references is None or not is_pooled(setup):
         return compute()
@@ -190,15 +193,15 @@ def _reference(
 
 
 def _adapt(
-    cast: Cast, settings: SimulationSettings, head: Artifact, progress: Progress | None
+    federation: SimulatedFederation, settings: SimulationSettings, head: Artifact, progress: Progress | None
 ) -> AdaptedClients | None:
     if settings.adaptation is None:
         return None
     if not isinstance(head, LinearHead):
         raise BadInput(f"method {settings.method} gives no head that could be adapted")
-    rows = tuple(cast.rows.values())
-    grid = cast.setup.plan.grid
-    return adapt_clients(cast.features, rows, head, settings.method, grid, settings.adaptation, progress)
+    rows = tuple(federation.rows.values())
+    grid = federation.setup.plan.grid
+    return adapt_clients(federation.features, rows, head, settings.method, grid, settings.adaptation, progress)
 
 
 def simulate(
@@ -250,37 +253,37 @@ class PlayedRound:
     setup: RoundSetup
     vectors: Mapping[int, Integers] = field(repr=False)
     result: SumResult
-    measured: Measured
+    measured: SessionCost
     states: Mapping[int, bytes] = field(repr=False)
 
 
 def play_rounds(
-    cast: Cast,
-    leaves: Mapping[int, str],
+    federation: SimulatedFederation,
+    dropouts: Mapping[int, str],
     prepare: Callable[[RoundSetup, LocalRecords, int, bytes], Prepared],
     lap: Callable[[str], None] = lambda name: None,
-    reached: Reached | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Iterator[PlayedRound]:
-    """Every session of the plan; who left one is in no later one. `lap` is told what has just been done.
+    """Play every session of the plan; a client that drops out of one is in none later. `lap` takes each part's name.
 
     With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
-    and what the round before left it. Rounds that an earlier start has `reached` are not played again.
+    and its state after the round before. Rounds before the `checkpoint` are not played again.
     """
-    rounds: Rounds[SumResult] = Rounds(cast.setup)
-    states = dict.fromkeys(cast.members, b"")
-    if reached is not None and reached.openings:
-        rounds.go_on_at(reached.due(cast.setup))
-        states |= reached.states
-        leaves = dict.fromkeys(leaves, cast.setup.protection.leaving[0])
+    rounds: Rounds[SumResult] = Rounds(federation.setup)
+    states = dict.fromkeys(federation.members, b"")
+    if checkpoint is not None and checkpoint.openings:
+        rounds.go_on_at(checkpoint.session_at(federation.setup))
+        states |= checkpoint.states
+        dropouts = dict.fromkeys(dropouts, federation.setup.protection.leaving[0])
     for setup in rounds:
-        measured, vectors = Measured(), {}
+        measured, vectors = SessionCost(), {}
         for member in setup.context.clients:
             with measured.client(member):
-                prepared = prepare(setup, cast.members[member], member, states[member])
+                prepared = prepare(setup, federation.members[member], member, states[member])
             vectors[member], states[member] = prepared.vector, prepared.state
         lap("statistics")
         opened = run_session(
-            setup, cast.keys, vectors.__getitem__, leaves, cast.randomness.source("opening", setup.number)
+            setup, federation.keys, vectors.__getitem__, dropouts, federation.randomness.source("opening", setup.number)
         )
         measured.add(opened.measured)
         lap("secure_sum")
@@ -288,12 +291,12 @@ def play_rounds(
             result = conclude(setup, opened.members, opened.total)
         lap("head")
         yield PlayedRound(setup, vectors, result, measured, dict(states))
-        leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
+        dropouts = dict.fromkeys(dropouts, setup.protection.leaving[0])
         rounds.ended(result, result.broadcast)
 
 
 def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
-    """What a member contributes to a round, with its own noise where the plan has clients add it."""
+    """Compute a member's contribution to a round, with its own noise where the plan has clients add it."""
     return contribution_of(setup, records, OperatingSystem(), member, state)
 
 

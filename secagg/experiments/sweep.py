@@ -7,30 +7,98 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
-from secagg.experiments.execution import Execution
-from secagg.experiments.given import given_dataset
-from secagg.experiments.plots import plot_accuracy
+from secagg.experiments.figures import plot_accuracy
+from secagg.experiments.input_data import given_dataset
 from secagg.experiments.provenance import data_sha256
+from secagg.experiments.results import ResultRow, Run, described, not_private, notes_of, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.summary import Row, Run, described, not_private, notes_of, results_of, summarise, varying
-from secagg.experiments.tables import Results, Table, accuracy_table, by_epsilon, measures_table, pipeline_notes
+from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
 from secagg.features import Progress
+from secagg.system.engines import PROCESSES, Engine, engine_of
 from secagg.system.extras import require
 from secagg.system.reading import parse_json
 from secagg.wire import plain, plain_fields
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `of`-th run, from the one at place `index`, 1 ≤ index ≤ of: what one job of an array does."""
+
+    index: int
+    of: int
+
+    @classmethod
+    def read(cls, text: str) -> Shard:
+        """Read I/N. Raises BadInput."""
+        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise BadInput(f"there is no shard {text!r}", remedy="give I/N with 1 ≤ I ≤ N, 2/16 say")
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+    def choose(self, runs: Sequence[T]) -> Sequence[T]:
+        """Its own among all runs, in order."""
+        return runs[self.index - 1 :: self.of]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The runs to make, the engine that makes them, and who follows the progress.
+
+    With a `shard` only its own are, and nothing is written but these runs. With `collect` none is: they are all there.
+    """
+
+    engine: Engine
+    shard: Shard | None = None
+    collect: bool = False
+    progress: Progress | None = None
+
+    @classmethod
+    def of(
+        cls,
+        out: Path,
+        workers: int | None = None,
+        progress: Progress | None = None,
+        engine: str = PROCESSES,
+        ray: str | None = None,
+        shard: str | None = None,
+        collect: bool = False,
+    ) -> Execution:
+        """As `sweep` and `compare` take it. Raises BadInput."""
+        if shard is not None and collect:
+            raise BadInput("a shard makes runs, and collecting makes none", remedy="give one of both")
+        if collect and not out.is_dir():
+            raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
+        chosen = Shard.read(shard) if shard is not None else None
+        return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
+
+    def choose(self, runs: Sequence[T]) -> Sequence[T]:
+        """Those of all runs that are asked for here."""
+        return self.shard.choose(runs) if self.shard is not None else runs
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what comes of it is all that was asked for, so that tables can be written."""
+        return self.shard is None
+
 
 log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
@@ -54,7 +122,7 @@ class Ran:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was taken over, where anything was there; then what the runs' own reports note, each once."""
+        """The number of runs that were taken over, if any; then the notes of the runs' own reports, each once."""
         said = f"{self.kept} of {len(results_of(self.runs))} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
@@ -73,17 +141,17 @@ class SweepResult(Results):
     asked: int = 0
 
     @property
-    def series(self) -> tuple[Row, ...]:
+    def series(self) -> tuple[ResultRow, ...]:
         """A row for each series with a result."""
         return summarise(self.runs)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """Accuracy by series and ε."""
         return accuracy_table(self.dataset, self.runs)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies, and below it that of further measures, where there are any."""
         groups = [group for row in self.series for group in by_epsilon(row.label, row.runs)]
         further = measures_table(self.dataset, "ε", groups, pipeline_notes(self.runs))
@@ -180,7 +248,7 @@ def runs_of(
     folder.mkdir(parents=True, exist_ok=True)
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
-    said = _Said(execution.progress, settings, len(files), kept)
+    said = _RunLog(execution.progress, settings, len(files), kept)
     for file, run in run_all(dataset, missing, execution.engine) if missing else ():
         if run.refusal is not None and execution.shard is not None:
             file.write_refusal(run.refusal)
@@ -203,8 +271,8 @@ def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile],
     return BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
 
 
-class _Said:
-    """Tells progress and log of every run that ends."""
+class _RunLog:
+    """Reports every run that ends to progress and log."""
 
     def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
         self._progress = progress or (lambda done, total: None)
@@ -226,7 +294,7 @@ class _Said:
 
 
 def _questions(folder: Path, data_sha256: str) -> set[str]:
-    """What the runs in a folder answer, whatever made them.
+    """The questions that the runs in a folder answer, whatever made them.
 
     Raises BadInput where one is over other data: the tables beside it would be replaced.
     """
@@ -264,12 +332,10 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
     given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
     lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]
     names = (*AXES, "seed")
-    combined = (dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
-    return tuple({tuple(each.values()): each for each in map(_without_rounds, combined)}.values())
-
-
-def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of which no rounds and rounds by rule are the same where there is no sum that could have any."""
-    if settings["method"] in BASELINES and not settings["refine"]:
-        return {**settings, "refine": None}
-    return settings
+    found = {}
+    for values in product(*lists, range(seeds)):
+        settings = dict(zip(names, values, strict=True))
+        if settings["method"] in BASELINES and not settings["refine"]:
+            settings["refine"] = None  # a baseline has no sum: no rounds and rounds by rule are the same
+        found[tuple(settings.values())] = settings
+    return tuple(found.values())

@@ -7,19 +7,18 @@ import io
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.plots import write_curves
-from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import (
+from secagg.experiments.figures import write_curves
+from secagg.experiments.results import (
     Group,
     Interval,
-    Row,
+    ResultRow,
     Run,
     RunResult,
     has_known_noise,
@@ -31,6 +30,7 @@ from secagg.experiments.summary import (
     student_interval,
     summarise,
 )
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.privacy.claim import OUTRIGHT
 from secagg.system.extras import extra
 from secagg.system.printable import escaped
@@ -60,7 +60,7 @@ INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % inter
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A caption, a header and rows of the same length; the first column names the row. `notes` stand below.
 
     `name` is its label in LaTeX.
@@ -147,7 +147,7 @@ class Results(ABC):
 
     @property
     @abstractmethod
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ResultTable, ...]:
         """The table of accuracies, and below it the others, where there are any."""
 
     @abstractmethod
@@ -188,22 +188,22 @@ class Results(ABC):
         write_curves(self.runs, out)
 
 
-def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
+def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
     """Accuracy in per cent, a row per series and a column per ε; a dash and its reason where a run was refused."""
     series = summarise(runs, refused=True)
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
     marks = Marks()
     rows = []
     for row in series:
-        cells = {cell.epsilon: shown(cell) + marks.of_cell(cell) for cell in row.cells}
+        cells = {cell.epsilon: format_cell(cell) + marks.of_cell(cell) for cell in row.cells}
         rows.append((row.label, *(cells.get(epsilon, DASH) for epsilon in epsilons)))
     text, header = caption(dataset, runs, series), ("ε", *map(_epsilon, epsilons))
-    return Table(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
+    return ResultTable(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
 
 
 def measures_table(
     dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
-) -> Table | None:
+) -> ResultTable | None:
     """Other measures than accuracy: a row for each group, which has its texts in the first and second column.
 
     A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
@@ -217,7 +217,7 @@ def measures_table(
     of = f"of class {positive.pop()}" if positive != {None} else "means over the classes"
     text = f"In per cent, on the same records: AUC and F1 are {of}; a lower calibration error is better. {INTERVALS}"
     header = ("method", second, *SHOWN.values())
-    return Table(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
+    return ResultTable(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
 
 
 def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
@@ -258,7 +258,7 @@ def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
-def caption(dataset: str, runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str:
     """The caption of a table of accuracies: the kinds of intervals in its rows, and what all runs share."""
     results = results_of(runs)
     counts = {cell.seeds for row in rows for cell in row.cells if cell.seeds}
@@ -274,14 +274,23 @@ def caption(dataset: str, runs: Sequence[Run], rows: Sequence[Row]) -> str:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
     names = ("clients", "partition", "leave_out", "expand", *(("delta", "adjacency", "unit") if noisy else ()))
-    federated = [result for result in results if not is_baseline(result)] or results
-    shared = {name: value for name in names if (value := _common(federated, name))}
-    conditions = [f"{name.replace('_', ' ')} {_number(value)}" for name, value in shared.items()]
-    tested = " or ".join(_tested(share, dataset) for share in sorted({result["validate"] for result in results}))
-    return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
+    federated: list[Any] = [result for result in results if not is_baseline(result)] or results
+    conditions = []
+    for name in names:
+        values = {result[name] for result in federated if result[name] is not None}
+        if len(values) == 1 and (value := values.pop()):
+            number = f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else value
+            conditions.append(f"{name.replace('_', ' ')} {number}")
+    tested = [
+        f"{100 * share:g} % of the training records of {dataset}, held out"
+        if share
+        else f"the held-out records of {dataset}"
+        for share in sorted({result["validate"] for result in results})
+    ]
+    return f"Accuracy (%) on {' or '.join(tested)}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
-def shown(cell: Group) -> str:
+def format_cell(cell: Group) -> str:
     """The mean accuracy of a cell with its interval; a dash without one."""
     return DASH if cell.accuracy is None else shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 
@@ -374,21 +383,5 @@ def _measure(runs: Sequence[Run], name: str) -> str:
     return shown_accuracy(fmean(values), (max(0.0, low), min(1.0, high)), len(values), len(runs) - len(values))
 
 
-def _tested(share: float, dataset: str) -> str:
-    """The records that accuracy is measured on, where this share of the training records is for validation."""
-    validated = f"{100 * share:g} % of the training records of {dataset}, held out"
-    return validated if share else f"the held-out records of {dataset}"
-
-
-def _common(results: Collection[Mapping[str, Any]], name: str) -> Any:
-    """The one value that all results have, or None."""
-    values = {result[name] for result in results if result[name] is not None}
-    return values.pop() if len(values) == 1 else None
-
-
 def _epsilon(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)

@@ -10,9 +10,8 @@ from typing import Any
 from methods.search.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.execution import Execution
-from secagg.experiments.summary import Run, varying
-from secagg.experiments.sweep import SweepResult, combinations, runs_of
+from secagg.experiments.results import grouped, results_of, varying
+from secagg.experiments.sweep import Execution, SweepResult, combinations, runs_of
 from secagg.features import Progress
 from secagg.system.files import write_synced
 
@@ -21,7 +20,7 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is searched: the settings in `space` of `method`, beside its `fixed` ones, as words.
+    """A search for the settings in `space` of `method`, beside its `fixed` ones, as words.
 
     An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
     """
@@ -40,7 +39,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Found:
-    """What one search found: the method's `parameters` as words, written to the file of this name.
+    """One search's result: the method's `parameters` as words, written to the file of this name.
 
     `search`: in what it differs from the others, "epsilon 4.0, clients 20" say; empty where there is no other.
     """
@@ -60,21 +59,21 @@ class TuneResult:
     @property
     def found(self) -> tuple[Found, ...]:
         """In the order of the searches; one that was refused found nothing."""
-        best: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-        for run in self.sweep.runs:
-            if run.result is not None and (tuned := run.result["tuned"]) is not None:
-                shared = {name: value for name, value in run.settings.items() if name != "seed"}
-                known = best.get(repr(shared))
-                if known is None or tuned["loss"] < known[1]["loss"]:
-                    best[repr(shared)] = shared, tuned
-        names = varying([shared for shared, _ in best.values()])
+        searches = grouped(self.sweep.runs, lambda run: run.settings_without("seed"))
+        tuned = [[each for result in results_of(runs) if (each := result["tuned"]) is not None] for runs in searches]
+        best = [
+            (runs[0].settings_without("seed"), min(found, key=lambda each: each["loss"]))
+            for runs, found in zip(searches, tuned, strict=True)
+            if found
+        ]
+        names = varying([shared for shared, _ in best])
         return tuple(
             Found(
                 ", ".join(f"{name.replace('_', ' ')} {shared[name]}" for name in names),
                 " ".join([*self.tuning.fixed.split(), *tuned["settings"].split()]),
                 SETTINGS_FILE.format(f"-{place}" if len(best) > 1 else ""),
             )
-            for place, (shared, tuned) in enumerate(best.values(), start=1)
+            for place, (shared, tuned) in enumerate(best, start=1)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -105,20 +104,14 @@ def tune(
     """
     if {"method", "parameters"} & set(grid):
         raise BadInput("what is tuned is no part of the grid", remedy="give it as the tuning")
-    asked = [_with(each, tuning) for each in combinations({**grid, "method": (FedPop.name,)}, seeds)]
+    settings = combinations({**grid, "method": (FedPop.name,)}, seeds)
+    asked = [{**each, "parameters": tuning.parameters(each["seed"])} for each in settings]
     execution = Execution.of(Path(out), workers, progress, **how)
     ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
-    alike = tuple(_alike(run, tuning) for run in ran.runs)
+    # Tables and curves take seeds as one series, although these differ in the first population too.
+    name = f"{tuning.method} {tuning.search}".strip()
+    alike = tuple(replace(run, settings={**run.settings, "parameters": name}) for run in ran.runs)
     result = TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked)))
     if result.sweep.series and execution.is_whole:
         result.write(Path(out))
     return result
-
-
-def _with(settings: Mapping[str, Any], tuning: Tuning) -> dict[str, Any]:
-    return {**settings, "parameters": tuning.parameters(settings["seed"])}
-
-
-def _alike(run: Run, tuning: Tuning) -> Run:
-    """The run as tables and curves call it: seeds differ in the first population too, and are one series."""
-    return replace(run, settings={**run.settings, "parameters": f"{tuning.method} {tuning.search}".strip()})

@@ -15,9 +15,9 @@ from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
 from secagg.experiments.provenance import SOURCES, identity_of, made_by, question_of, sources_sha256
 from secagg.experiments.references import References
+from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
-from secagg.experiments.summary import Run
 from secagg.system.engines import Engine, Shelf
 from secagg.system.engines.interface import Arrays
 from secagg.system.files import write_synced
@@ -40,12 +40,12 @@ class RunFile:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What was asked, and what made the answer: code and versions."""
+        """The question, and the code and versions that answer it."""
         return identity_of(self.settings, self.data_sha256)
 
     @cached_property
     def question(self) -> dict[str, Any]:
-        """What was asked."""
+        """The settings and the digests of data and code that they name."""
         return question_of(self.settings, self.data_sha256)
 
     @property
@@ -71,7 +71,7 @@ class RunFile:
         return kept, None
 
     def write_refusal(self, refusal: str) -> None:
-        """Keep why there is no result, for whoever collects the shards of a sweep: nobody else takes it over."""
+        """Keep the reason of a refusal, which is read where the shards of a sweep are collected, and nowhere else."""
         self._write({"result_sha256": _digest(None), "result": None, "refused": refusal})
 
     def _write(self, content: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Itera
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What all runs have in common: data, where features of each kind lie, and the settings of every run by place."""
+    """The common input of all runs: data, the places of their features, and the settings of every run by place."""
 
     dataset: Dataset
     kinds: Mapping[Kind, int]
@@ -110,7 +110,7 @@ class _Context:
     references: References
 
     def features(self, settings: SimulationSettings, arrays: Arrays) -> Features:
-        """What `Features.of` gives for these settings."""
+        """The features for these settings, as `Features.of` makes them."""
         kind = settings.backbone, settings.expand
         train, test = (arrays[f"{part}-{self.kinds[kind]}"] for part in ("train", "test"))
         return Features(self.dataset, map_of(self.dataset, *kind), train, test).cut(settings)
@@ -118,7 +118,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a process says of a run: its result as JSON or why it was refused, and what made it."""
+    """A process's answer: the result as JSON or why it was refused, and the versions that made it."""
 
     result: Mapping[str, Any] | None
     refusal: str | None

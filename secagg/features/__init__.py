@@ -37,7 +37,6 @@ __all__ = [
     "programs_in",
     "radius_of",
     "read_places",
-    "round_up",
     "tell_places",
     "to_latents",
     "to_pixels",

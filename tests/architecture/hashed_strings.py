@@ -54,6 +54,7 @@ def _calls(function: Function) -> tuple[tuple[str, ast.Call], ...]:
     return tuple((name_of(node.func), node) for node in ast.walk(function) if isinstance(node, ast.Call))
 
 
+@cache
 def sinks_of(modules: tuple[Module, ...]) -> dict[str, set[Sink]]:
     """The functions of `SINKS`, and those that pass a parameter on to one, by name."""
     known = {name: {Sink(name, *place)} for name, place in SINKS.items()}
@@ -92,6 +93,8 @@ def _names_in(argument: ast.expr) -> Iterator[str]:
             for part in parts:
                 if isinstance(part, ast.FormattedValue):
                     yield from _names_in(part.value)
+        case _:
+            pass
 
 
 def _at(function: Function, parameter: str, parameters: list[str]) -> Iterator[Sink]:
@@ -102,6 +105,7 @@ def _at(function: Function, parameter: str, parameters: list[str]) -> Iterator[S
         yield Sink(function.name, parameter, parameters.index(parameter), needed)
 
 
+@cache
 def _assigned(function: Function) -> dict[str, list[ast.expr]]:
     """What a function assigns to each of its names."""
     found: dict[str, list[ast.expr]] = {}
@@ -138,9 +142,9 @@ class Strings:
 
     def _of(self, module: Module) -> Iterator[str]:
         for function in module.functions():
-            own = _assigned(function)
             for name, call in _calls(function):
                 for argument in _hashed(name, call, self.sinks, SINKS.keys() | HASHES):
+                    own = _assigned(function)
                     yield from self.read(argument, module, own)
 
     def read(self, node: ast.expr, module: Module, own: dict[str, list[ast.expr]]) -> Iterator[str]:
@@ -164,6 +168,8 @@ class Strings:
                 value = self._constant(name, module)
                 if value is not None:
                     yield from self.read(value, module, own)
+            case _:
+                pass  # a value, no literal
 
     def _part(self, part: ast.expr, module: Module, own: dict[str, list[ast.expr]]) -> str:
         if isinstance(part, ast.FormattedValue):
@@ -172,16 +178,23 @@ class Strings:
 
     def _constant(self, name: str, module: Module) -> ast.expr | None:
         """The value of a constant of this module, or of one that it imports."""
-        places = [(module.name, name)]
-        for node in module.nodes:
-            if isinstance(node, ast.ImportFrom):
-                places += [(node.module or "", each.name) for each in node.names if (each.asname or each.name) == name]
+        places = ((module.name, name), *_imports(module).get(name, ()))
         return next((self._constants[place] for place in places if place in self._constants), None)
 
 
-def names(modules: tuple[Module, ...]) -> set[str]:
-    """What classes call themselves: `name`, as a constant or as what a property gives."""
-    strings = Strings(modules)
+@cache
+def _imports(module: Module) -> dict[str, list[tuple[str, str]]]:
+    """Where each imported name of a module comes from."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                found.setdefault(each.asname or each.name, []).append((node.module or "", each.name))
+    return found
+
+
+def names(strings: Strings, modules: tuple[Module, ...]) -> set[str]:
+    """What classes of some modules call themselves: `name`, as a constant or as what a property gives."""
     found = {text for module in modules for value in _own_names(module) for text in strings.read(value, module, {})}
     return {text for text in found if _is_word(text)}
 
@@ -196,6 +209,8 @@ def _own_names(module: Module) -> Iterator[ast.expr]:
                     yield value
                 case ast.FunctionDef(name="name"):
                     yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value)
+                case _:
+                    pass
 
 
 def tags(modules: tuple[Module, ...]) -> dict[str, str]:

@@ -55,7 +55,7 @@ AUDITED = (
     "heads",
     "protection.PROTECTIONS",
 )
-FREE = ("threat_models.active", "threat_models.auditing", "threat_models.evidence")
+FREE = ("threat_models.active", "threat_models.audit", "threat_models.evidence")
 AUDITOR_SEES = (
     *(f"secagg.{name}" for name in AUDITED),
     "secagg.protection.PROTECTIONS",  # the facts about them

@@ -33,7 +33,7 @@ MAY_NAME = {
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
     "threat_models.attacks.protocol.split_of_sum": "an attack on sums that are decrypted",
 }
-MAY_IMPORT = "threat_models.evidence.splits"
+MAY_IMPORT = "threat_models.evidence.split_sessions"
 """Ciphertexts' parts are split as only the encrypted protection's own functions can."""
 
 

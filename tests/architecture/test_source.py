@@ -10,7 +10,7 @@ from tests.architecture.source import Documented, Function, Module, installed, m
 
 MODULE_LINES = 500
 FUNCTION_LINES = 40
-VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 RUNS_PLUGINS = "secagg.system.plugins"
 """The one module whose work is to run code of others, by its digest."""
 UNFINISHED = re.compile(r"\b(todo|fixme)\b", re.IGNORECASE)

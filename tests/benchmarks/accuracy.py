@@ -25,10 +25,9 @@ import numpy as np
 
 from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
-from secagg.experiments.summary import Run, student_interval
-from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table, shown_accuracy
+from secagg.experiments.results import Run, student_interval
+from secagg.experiments.sweep import Execution, combinations, runs_of
+from secagg.experiments.tables import ResultTable, shown_accuracy
 from tests.benchmarks.fashion_mnist import CLASSES, DATA, read
 
 DELTA = 1e-5
@@ -211,7 +210,7 @@ def tables(measured: Mapping[str, Mapping[str, Mapping[float, Cell]]]) -> str:
             f"{task.title}{expanded} ({chosen}): accuracy in per cent, mean of {task.seeds} seeds ± half the 95 % "
             f"interval; {members}, masked, δ = {DELTA:g}, add/remove of a record, c = 1, D = 0 where not said."
         )
-        parts.append(f"### {task.title}\n\n{Table(caption, header, body).markdown()}")
+        parts.append(f"### {task.title}\n\n{ResultTable(caption, header, body).markdown()}")
     return "\n".join([*parts, "", *verdicts(measured)])
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import ResultTable
 from tests.benchmarks.fashion_mnist import DATA
 
 CIFAR, PACS = "cifar10_resnet18_layer3_features.npz", "pacs_resnet18_layer3_features_64px.npz"
@@ -80,7 +80,7 @@ def main() -> None:
         command = every[name]
         before = f"{command.before:g}" if command.before is not None else ""
         rows.append((command.title, before, f"{user_seconds(command.words):.1f}", f"≤ {command.goal:g}"))
-    print(Table("User CPU seconds, one thread.", ("", "before", "now", "goal"), tuple(rows)).markdown())
+    print(ResultTable("User CPU seconds, one thread.", ("", "before", "now", "goal"), tuple(rows)).markdown())
 
 
 if __name__ == "__main__":

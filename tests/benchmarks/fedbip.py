@@ -36,7 +36,7 @@ from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.fashion_mnist import read
-from threat_models.auditing import audit
+from threat_models.audit import audit
 
 STYLES = ("plain", "inverted", "noisy", "blurred")
 PICTURES = 750

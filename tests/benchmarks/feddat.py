@@ -27,7 +27,7 @@ from secagg.data import open_dataset
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import ResultTable
 from secagg.features import BOTTLENECK
 from secagg.networks import Adapter, DistillingSettings, TrainedModel, WithHead, distil
 from secagg.networks.training import shuffled
@@ -231,7 +231,7 @@ def table_of(rows: Mapping[str, Row], found: Mapping[str, Sequence[Accuracies]])
         best = max(found[name][0], key=lambda model: mean(mean(each[model].values()) for each in found[name]))
         models = (shown(found[name], model) for model in ("shared", "personal"))
         body.append((row.title, *models, *(f"{100 * of_task(found[name], best, task):.1f}" for task in asked)))
-    return Table("", ("", "shared", "personal", *asked), tuple(body)).markdown()
+    return ResultTable("", ("", "shared", "personal", *asked), tuple(body)).markdown()
 
 
 def main() -> None:

@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 
 from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation
+from secagg.experiments.client_accuracy import Examples, Measurable
 from secagg.experiments.features import Features
-from secagg.experiments.own_records import Examples, Measurable
+from secagg.experiments.results import student_interval
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.experiments.summary import student_interval
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import ResultTable
 from secagg.networks import ByHead, TrainedModel, TrainingSettings, train
 from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_blas_thread
@@ -202,7 +202,7 @@ def table(
             by_shift[form, shift] = shown([found(jobs(seed, *what), out)[form.model] for seed in range(seeds)], alone)
     rows = tuple((form.title, *(by_shift[form, shift] for shift in Shift)) for form in forms)
     promise = "exact" if math.isinf(epsilon) else f"ε = {epsilon:g}, δ = {DELTA:g}, record level"
-    return Table(f"{features}, {promise}.", ("", *(f"{shift} shift" for shift in Shift)), rows).markdown()
+    return ResultTable(f"{features}, {promise}.", ("", *(f"{shift} shift" for shift in Shift)), rows).markdown()
 
 
 def found(job: Job, out: Path) -> dict[str, float]:

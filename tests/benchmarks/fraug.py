@@ -22,10 +22,9 @@ from PIL import Image
 
 from secagg.crypto.labels import digest
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
-from secagg.experiments.summary import Run
-from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table
+from secagg.experiments.results import Run
+from secagg.experiments.sweep import Execution, combinations, runs_of
+from secagg.experiments.tables import ResultTable
 from secagg.networks import Augmented, AugmentedSettings, TrainedModel, program_named, train_augmented
 from secagg.networks.augmented import Distance, Weights
 from secagg.randomness import SeededRandomness
@@ -233,7 +232,7 @@ def make_accuracy(name: str, data: Path, out: Path, workers: int | None, seeds: 
         f"at the rate {RATE:g}: accuracy in per cent on each domain's held-out records, the mean of {seeds} seeds, and "
         "the standard deviation of the mean over domains."
     )
-    return Table(caption, ("", *domains, "mean"), rows).markdown()
+    return ResultTable(caption, ("", *domains, "mean"), rows).markdown()
 
 
 def _cells(values: Sequence[Sequence[float]]) -> list[str]:
@@ -269,7 +268,7 @@ def make_private(data: Path, out: Path, workers: int | None, seeds: int) -> str:
         f"rounds of {PRIVATE_STEPS} steps on a record with probability {SAMPLING:g}: accuracy in per cent, the mean of "
         "four members, seed 0."
     )
-    return Table(caption, ("", f"ε = {EPSILON:g}", "ε = ∞, the same steps"), rows).markdown()
+    return ResultTable(caption, ("", f"ε = {EPSILON:g}", "ε = ∞, the same steps"), rows).markdown()
 
 
 def make_members(data: Path, out: Path, workers: int | None, seeds: int) -> str:
@@ -287,7 +286,7 @@ def make_members(data: Path, out: Path, workers: int | None, seeds: int) -> str:
         f"{MEMBERS} members, masked, a promise about a whole member, ε = {EPSILON:g}, δ = {DELTA:g}: the length of a "
         "round's noise ÷ that of all updates where each is as long as it may be."
     )
-    noise = Table(caption, ("", f"{ROUNDS} rounds", f"{PRIVATE_ROUNDS} rounds"), tuple(rows)).markdown()
+    noise = ResultTable(caption, ("", f"{ROUNDS} rounds", f"{PRIVATE_ROUNDS} rounds"), tuple(rows)).markdown()
     return f"{noise}\n{_runs_of_members(data, out, workers)}"
 
 
@@ -309,7 +308,7 @@ def _runs_of_members(data: Path, out: Path, workers: int | None) -> str:
         f"{PRIVATE_ROUNDS} rounds ({SMALL}): accuracy in per cent, the mean of all members' own models, seed 0; one "
         "party adds the noise."
     )
-    return Table(caption, ("", f"ε = {EPSILON:g} a member", "no noise"), rows).markdown()
+    return ResultTable(caption, ("", f"ε = {EPSILON:g} a member", "no noise"), rows).markdown()
 
 
 MAKERS: Mapping[str, Callable[[Path, Path, int | None, int], str]] = {

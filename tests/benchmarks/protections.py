@@ -17,7 +17,7 @@ from secagg.agreement.roster import Member, Roster
 from secagg.crypto.shared_work import spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
-from secagg.experiments.session import InMemorySession, Measured
+from secagg.experiments.session import InMemorySession, SessionCost
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
@@ -72,7 +72,7 @@ Costs = dict[str, dict[int, ProtectionCosts]]
 
 
 @dataclass
-class _Measured(Measured):
+class _SessionCost(SessionCost):
     """Also the CPU seconds of all other parties, and those `spared` by computing once what several parties compute.
 
     Parties are charged what they were spared: each would compute it in its own process.
@@ -123,7 +123,7 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
     leaves = dict.fromkeys(range(1, dropouts + 1), setup.protection.client.announcement.__name__)
     parties = {index: LocalParty(index, key, OperatingSystem()) for index, key in keys.items()}
     session = InMemorySession(setup.context, setup.protection, parties, vectors.__getitem__, leaves)
-    session.measured = measured = _Measured()
+    session.measured = measured = _SessionCost()
     began = time.process_time()
     opened = session.run()
     cpu = time.process_time() - began

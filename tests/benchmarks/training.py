@@ -23,12 +23,11 @@ import numpy as np
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
+from secagg.experiments.results import Run
 from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Run
-from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table
+from secagg.experiments.sweep import Execution, combinations, runs_of
+from secagg.experiments.tables import ResultTable
 from secagg.plan_facts.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
@@ -130,7 +129,7 @@ def make_cnn(name: str, data: Path, out: Path, workers: int | None) -> str:
         f"{title}, the built-in CNN, ten members, {ROUNDS} rounds, masked: accuracy in per cent, the mean over seeds "
         f"(the lowest to the highest), {seeds} of them; δ = {DELTA:g}, add/remove of a record, c = 1, D = 0."
     )
-    return Table(caption, (title, *(f"ε = {each:g}" for each in PRIVATE), "ε = ∞"), tuple(rows)).markdown()
+    return ResultTable(caption, (title, *(f"ε = {each:g}" for each in PRIVATE), "ε = ∞"), tuple(rows)).markdown()
 
 
 def make_members(data: Path, out: Path, workers: int | None) -> str:
@@ -150,7 +149,7 @@ def make_members(data: Path, out: Path, workers: int | None) -> str:
         "each is as long as it may be, under masks, and under none, where each share must hide its member alone. Ten "
         "members are masked; for 200 and 1,000 one noise as large as a masked sum's is added to the sum."
     )
-    return Table(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
+    return ResultTable(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
 
 
 def plan_of(members: int, protection: str) -> RoundSetup:
@@ -191,7 +190,7 @@ def make_cost(data: Path, out: Path, workers: int | None) -> str:
         f"CPU seconds on one thread, medians of {REPEATS} runs of {LONG} rounds and of {SHORT}, and their difference."
     )
     rows = tuple((name, f"{value:.3f}", f"≤ {goal:g}") for name, value, goal in body)
-    return Table(caption, ("", "CPU s", "goal"), rows).markdown()
+    return ResultTable(caption, ("", "CPU s", "goal"), rows).markdown()
 
 
 SHORT, LONG, REPEATS = 2, 42, 3
@@ -224,7 +223,7 @@ def make_secure(data: Path, out: Path, workers: int | None) -> str:
         f"the best of {REPEATS}. Floor: {TEN} key streams and additions at full speed, measured in the same run: "
         f"{1000 * floor:.1f} ms."
     )
-    return Table(caption, ("", "CPU s", "goal", "÷ floor"), tuple(body)).markdown()
+    return ResultTable(caption, ("", "CPU s", "goal", "÷ floor"), tuple(body)).markdown()
 
 
 def _member_cpu(sigma: float) -> float:

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.execution import Execution
-from secagg.experiments.summary import Run
-from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table
+from secagg.experiments.results import Run
+from secagg.experiments.sweep import Execution, combinations, runs_of
+from secagg.experiments.tables import ResultTable
 from secagg.experiments.tuning import Tuning
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED, say
 from tests.benchmarks.fashion_mnist import DATA
@@ -104,7 +103,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
         "records."
     )
     header = ("promise", "search", "validation loss", "its own model", "trained with what it chose", "chosen")
-    return Table(caption, header, tuple(rows)).markdown()
+    return ResultTable(caption, header, tuple(rows)).markdown()
 
 
 def main() -> None:

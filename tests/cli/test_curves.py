@@ -14,8 +14,8 @@ import pytest
 
 from secagg.cli.simulate import _follow
 from secagg.experiments.curves import curves_of
+from secagg.experiments.results import Run, student_interval
 from secagg.experiments.rounds import RoundReport
-from secagg.experiments.summary import Run, student_interval
 from secagg.heads import Evaluation
 from tests.cli.command import Command
 

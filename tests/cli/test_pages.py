@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from secagg.cli.comparison_page import comparison_page
-from secagg.experiments.tables import SHOWN, Table, html_of
+from secagg.experiments.tables import SHOWN, ResultTable, html_of
 from tests.cli import browser
 from tests.cli.command import Command
 from tests.threat_models.report import sample
@@ -58,8 +58,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     measured = (["fedcgs", "dirichlet:0.05", *["84.62 (80.00–88.61)"] * 4], ["<b>", "iid", *["–"] * 4])
     tables = (
-        Table("Accuracy.", ("method", "iid"), (("fedcgs", "98.1"),), ("¹ A note.",)),
-        Table("Further.", ("method", "partition", *SHOWN.values()), tuple(map(tuple, measured)), name="measures"),
+        ResultTable("Accuracy.", ("method", "iid"), (("fedcgs", "98.1"),), ("¹ A note.",)),
+        ResultTable("Further.", ("method", "partition", *SHOWN.values()), tuple(map(tuple, measured)), name="measures"),
     )
     figure = folder / "accuracy.svg"
     figure.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="340" height="120"/>', encoding="utf-8")

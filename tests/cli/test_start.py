@@ -135,7 +135,7 @@ def test_missing_extra_is_one_line(
     (tmp_path / "out.parquet").touch()
     for name in [missing, *(each for each in sys.modules if each.startswith(f"{missing}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("threat_models.auditing", "threat_models.report.html"):  # which other tests may have loaded
+    for name in ("threat_models.audit", "threat_models.report.html"):  # which other tests may have loaded
         monkeypatch.delitem(sys.modules, name, raising=False)
     said = secagg(*words.format(data=tmp_path / "data.npz", out=tmp_path / "out").split(), "--quiet")
     assert said.code == 2

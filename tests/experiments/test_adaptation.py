@@ -9,7 +9,7 @@ from secagg.data import Dataset, Records
 from secagg.encoding import Grid, Normalisation
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.adaptation import AdaptedClients, adapt_clients
+from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset

@@ -11,8 +11,7 @@ import pytest
 from secagg.data import Dataset, Records, open_dataset
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.compare import Contender, compare
-from secagg.experiments.comparison import Comparison
+from secagg.experiments.comparison import Comparison, Contender, compare
 from tests.experiments.test_sweep import FILES
 
 CURVES = {"curves.csv", "curves.png", "curves.svg"}

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import rgb_to_hsv
 
 from secagg.experiments.comparison import OPENED_ONLY, UNSURE, Comparison, pairs_of
-from secagg.experiments.plots import _looks
-from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.figures import _looks
+from secagg.experiments.results import Run, student_interval
 
 GAINS = (0.02, 0.03, 0.025, 0.025)
 WHY = "samples have no sum"

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import secagg
 from secagg import SecureSumClassifier
 from secagg.errors import BadInput
-from secagg.experiments.by_client import ids_of
+from secagg.experiments.input_data import ids_of
 
 X, Y = load_iris(return_X_y=True)
 

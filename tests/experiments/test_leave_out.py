@@ -8,9 +8,9 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import simulate_dataset
 
 DOMAINS = np.array(["art", "photo", "sketch"])
@@ -32,7 +32,7 @@ def dataset() -> Dataset:
 
 def test_left_out_records_reach_no_client() -> None:
     """No client holds a record of the domain, and all others are with one client each."""
-    cast = Cast.of(Features.of(dataset(), LEFT), LEFT)
+    cast = SimulatedFederation.of(Features.of(dataset(), LEFT), LEFT)
     held = cast.features.dataset.train.take(np.concatenate(list(cast.rows.values())))
     assert set(held.columns["domain"]) == {"art", "sketch"}
     original = np.flatnonzero(dataset().train.columns["domain"] != "photo")

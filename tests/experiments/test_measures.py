@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.results import Run, student_interval
 from secagg.experiments.tables import by_epsilon, measures_table
 
 VALUES = (0.7, 0.8)

@@ -11,8 +11,8 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding import Grid
 from secagg.encoding.grid import Origin
+from secagg.experiments.client_accuracy import Measurable
 from secagg.experiments.features import Features
-from secagg.experiments.own_records import Measurable
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads.evaluation import clopper_pearson

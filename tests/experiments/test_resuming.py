@@ -19,7 +19,7 @@ from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Listeners, simulate_dataset
+from secagg.experiments.simulation import Callbacks, simulate_dataset
 
 NOISE = {"epsilon": 30.0, "delta": 1e-3, "adjacency": "add-remove"}
 TIMES = ("seconds", "client_seconds", "server_seconds")
@@ -52,7 +52,7 @@ def settings_of(plan: str, **given: Any) -> SimulationSettings:
     return SimulationSettings(**{"noise_seed": 7, "every": 1, "reference": False, **PLANS[plan], **given})
 
 
-def watching(stop: int | None, seen: list[int]) -> Listeners:
+def watching(stop: int | None, seen: list[int]) -> Callbacks:
     """Who stops as this round ends, and notes those that did."""
 
     def playing(number: int, _rounds: int, _report: object) -> None:
@@ -60,7 +60,7 @@ def watching(stop: int | None, seen: list[int]) -> Listeners:
             raise Interrupted
         seen.append(number)
 
-    return Listeners(playing=playing)
+    return Callbacks(playing=playing)
 
 
 def played(plan: str, keep: Path | None = None, stop: int | None = None, **given: Any) -> tuple[list[int], Any]:

@@ -12,7 +12,7 @@ from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.rounds import POINTS, RoundReport
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import NOBODY, Listeners, simulate_dataset
+from secagg.experiments.simulation import NO_CALLBACKS, Callbacks, simulate_dataset
 from secagg.privacy.gaussian import epsilon_of, mu_of
 
 DELTA = 1e-5
@@ -25,7 +25,7 @@ def wine() -> Dataset:
     return open_dataset("wine")
 
 
-def descent(data: Dataset, rounds: int, listeners: Listeners = NOBODY, **given: Any) -> SimulationResult:
+def descent(data: Dataset, rounds: int, listeners: Callbacks = NO_CALLBACKS, **given: Any) -> SimulationResult:
     """Gradient descent in rounds, where nothing is random without noise."""
     chosen: dict[str, Any] = {"parameters": "gradients=1 rate=1.0", "protection": "none", "reference": False, **given}
     settings = SimulationSettings(method="fedavg", rounds=rounds, clients=3, **chosen)
@@ -107,7 +107,7 @@ def test_watcher_hears_of_every_round(wine: Dataset) -> None:
     def playing(number: int, rounds: int, report: RoundReport | None) -> None:
         heard.append((number, rounds, report.number if report else None))
 
-    descent(wine, 5, Listeners(playing=playing), every=2)
+    descent(wine, 5, Callbacks(playing=playing), every=2)
     assert heard == [(1, 5, None), (2, 5, 2), (3, 5, 2), (4, 5, 4), (5, 5, 5)]
 
 

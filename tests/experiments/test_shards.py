@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput
-from secagg.experiments.compare import Contender, compare
-from secagg.experiments.execution import Shard
+from secagg.experiments.comparison import Contender, compare
 from secagg.experiments.provenance import SOURCES
-from secagg.experiments.sweep import sweep
+from secagg.experiments.sweep import Shard, sweep
 from secagg.system.engines import ENGINES, RAY
 from tests.experiments.test_compare import CURVES
 from tests.experiments.test_sweep import FILES, dataset

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
 
-from secagg.experiments.plots import plot_accuracy, save
-from secagg.experiments.summary import Run, student_interval, summarise
-from secagg.experiments.tables import Table, accuracy_table
+from secagg.experiments.figures import plot_accuracy, save
+from secagg.experiments.results import Run, student_interval, summarise
+from secagg.experiments.tables import ResultTable, accuracy_table
 
 ACCURACIES = (0.8, 0.85, 0.87)
 
@@ -187,7 +187,7 @@ def test_caption_claims_no_seed_that_was_refused(refused: int, said: str) -> Non
 
 def test_text_formats() -> None:
     """Markdown and LaTeX hold every cell, with what is special to them escaped; text is aligned."""
-    table = Table("50 % of a_b", ("ε", "∞"), (("x|y", "1 ± 2"), ("column:A_B & C", "3–4")), ("¹² a & b",))
+    table = ResultTable("50 % of a_b", ("ε", "∞"), (("x|y", "1 ± 2"), ("column:A_B & C", "3–4")), ("¹² a & b",))
     assert "| x\\|y | 1 ± 2 |" in table.markdown()
     latex = table.latex()
     assert "\\caption{50 \\% of a\\_b}" in latex

@@ -18,8 +18,8 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.compare import Contender, compare
-from secagg.experiments.given import ARRAYS
+from secagg.experiments.comparison import Contender, compare
+from secagg.experiments.input_data import ARRAYS
 from secagg.experiments.provenance import SOURCES, data_sha256, made_by, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset

@@ -17,9 +17,9 @@ from methods.training.chain import ChainRound
 from secagg.agreement.plan import Plan
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput, PlanRefused
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
 from secagg.plan_facts.explanation import explain
@@ -59,19 +59,19 @@ def settings_of(parameters: str, **given: Any) -> SimulationSettings:
 def setup_of(parameters: str, **given: Any) -> RoundSetup:
     """The plan of such a search."""
     settings = settings_of(parameters, **given)
-    return Cast.of(Features.of(data(), settings), settings).setup
+    return SimulatedFederation.of(Features.of(data(), settings), settings).setup
 
 
 def states_of(parameters: str, **given: Any) -> list[bytes]:
     """The digest of the state after each round, and of the model after the last."""
     settings = settings_of(parameters, **given)
-    cast, found = Cast.of(Features.of(data(), settings), settings), []
+    cast, found = SimulatedFederation.of(Features.of(data(), settings), settings), []
 
     def prepare(setup: RoundSetup, records: Any, member: int, state: bytes) -> Any:
         source = cast.randomness.source("contribution", setup.number, member)
         return contribution_of(setup, records, source, member, state)
 
-    for played in play_rounds(cast, cast.leaves, prepare):
+    for played in play_rounds(cast, cast.dropouts, prepare):
         following = played.result.following
         found.append(following.state.digest if isinstance(following, ChainRound) else played.result.artifact_sha256)
     return found
@@ -110,7 +110,7 @@ def test_client_level_names_the_members_that_it_takes() -> None:
     rows = np.random.default_rng(0).permutation(150).repeat(8)
     many = replace(data(), train=data().train.take(rows))
     settings = settings_of(EXACT, unit="silo", clients=needed + 10, **promise)
-    assert Cast.of(Features.of(many, settings), settings).setup.facts.claim is not None
+    assert SimulatedFederation.of(Features.of(many, settings), settings).setup.facts.claim is not None
 
 
 def test_all_rounds_are_charged_together() -> None:

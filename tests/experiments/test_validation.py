@@ -9,9 +9,9 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.sweep import sweep
 
@@ -41,7 +41,7 @@ def held_out(settings: SimulationSettings = VALIDATED, whole: Dataset | None = N
 
 def test_held_out_records_reach_no_client() -> None:
     """Clients hold the other training records, each once; the held-out ones are the stated share of every class."""
-    cast = Cast.of(Features.of(dataset(), VALIDATED), VALIDATED)
+    cast = SimulatedFederation.of(Features.of(dataset(), VALIDATED), VALIDATED)
     held = cast.features.dataset.train.take(np.concatenate(list(cast.rows.values())))
     assert sorted([*held.origin.row.tolist(), *held_out()]) == list(range(120))
     assert [sum(row % 3 == label for row in held_out()) for label in range(3)] == [10, 10, 10]

@@ -31,7 +31,7 @@ from threat_models.attacks.protocol.split_of_sum import guess_splits
 from threat_models.estimation.recomputation import second_opinion
 from threat_models.estimation.rerelease import audit_release
 from threat_models.estimation.worst_case_canary import draw_release, worst_canary
-from threat_models.evidence.splits import SplitSessions
+from threat_models.evidence.split_sessions import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding
 from threat_models.views import view_of

@@ -98,9 +98,9 @@ class Rehearsal(InMemorySession):
 
     def finish(self, leaves: Mapping[int, str] | None = None) -> tuple[tuple[int, ...], list[int]]:
         """Play on to the end; return the members of the sum and the sum."""
-        self.leaves = dict(leaves or {})
+        self.dropouts = dict(leaves or {})
         self.play()
-        return self.server.members, self.opened().tolist()
+        return self.server.members, self.open_sum().tolist()
 
     def expected(self, members: tuple[int, ...]) -> list[int]:
         """The sum of the members' vectors in Python integers."""

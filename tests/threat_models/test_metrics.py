@@ -7,7 +7,7 @@ import pytest
 import threat_models
 from tests.threat_models.attacks.audited import rehearsed
 from threat_models.adversary import adversary_named
-from threat_models.audit import examine
+from threat_models.examination import examine
 from threat_models.findings import Metric, covers
 from threat_models.report.gate import all_metrics
 

@@ -24,7 +24,7 @@ from threat_models.attacks.reconstruction.inversion import CLASS, RAW, choose_in
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
 from threat_models.evidence.simulation import join_records
 from threat_models.report.html import png
-from threat_models.session import Knowledge, Records
+from threat_models.session import AuditRecords, Knowledge
 
 CLASSES, CLIENTS, EACH = 10, 10, 50
 """Every client has 50 records of each class: batches of 5, 10 and 50 leave none over."""
@@ -40,10 +40,10 @@ class Federation:
     """Members, client by client; as many strangers; public records with images, others without; who has an image."""
 
     plan: object
-    members: Records
-    strangers: Records
-    public: Records
-    others: Records
+    members: AuditRecords
+    strangers: AuditRecords
+    public: AuditRecords
+    others: AuditRecords
     pictured: tuple[np.ndarray, np.ndarray]
 
     @property

@@ -11,7 +11,7 @@ from tests.threat_models.attacks.trained import trained
 from threat_models import adversary as adversaries
 from threat_models.adversary import FIELDS, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine
+from threat_models.examination import examine
 from threat_models.findings import Verdict
 from threat_models.views import ALWAYS, view_of
 

@@ -30,7 +30,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What came of a probe: each party that refused, with its own sentence; each that answered the lie, with the step.
+    """Outcome of a probe: each party that refused, with its own sentence; each that answered the lie, with the step.
 
     The verdict is the server's: it succeeds when anyone answers, fails when every target refuses for the right reason,
     and is inconclusive otherwise (the session stopped, but not by the control that the probe is about).

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from secagg.protection import PROTECTIONS
-from threat_models.active.masked import MASKED
+from threat_models.active.masked import MASKED, REPLAYS
 from threat_models.active.openers import OPENERS
 from threat_models.active.plans import PLANS
 from threat_models.active.probe import ProbeResult, careless_control, honest_control, make_finding, run_probe
-from threat_models.active.replays import REPLAYS
 from threat_models.attacks.attack import Progress
 from threat_models.findings import Control, Finding
 

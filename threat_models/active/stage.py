@@ -45,11 +45,11 @@ class Cheat:
 
     @property
     def targets(self) -> tuple[int, ...]:
-        """Who is to be deceived."""
+        """The parties to deceive."""
         return self.consortium.clients
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The frame that is told in place of an honest one; None: the honest one."""
+        """The frame to send in place of an honest one; None: the honest one."""
         return None
 
     async def make_up(self, member: int, step: str) -> bytes | None:
@@ -72,14 +72,14 @@ class Cheat:
         return self.say(member, message, body)
 
     def attach(self, content: bytes) -> Attachment:
-        """Have bytes that no honest server would show read by whoever is told of them."""
+        """Offer bytes that no honest server would show to the parties that fetch them."""
         named = Attachment.of(content)
         self._made_up[named.digest] = self.consortium.folder / named.digest.hex()
         self._made_up[named.digest].write_bytes(content)
         return named
 
     def broadcast_of(self, honest: Outcome) -> bytes:
-        """What the honest server has open a round after this outcome; empty after the last."""
+        """The broadcast with which the honest server opens the round after this outcome; empty after the last."""
         opened = [stage.setup.opening for stage in self._honest.stages]
         named = [each for each in opened if each is not None and each.broadcast == honest.opens]
         return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""
@@ -218,7 +218,7 @@ async def _listen(stack: AsyncExitStack, consortium: Consortium, member: int, co
 
 
 async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -> Mapping[int, str]:
-    """How the targets' work ended, when all of them have ended or one has answered a lie; the others are given up."""
+    """Await the targets' endings, until all of them have ended or one has answered a lie; give the others up."""
     tasks = {member: asyncio.ensure_future(_ending(each)) for member, each in work.items()}
     over = asyncio.ensure_future(cheat.went_along.wait())
     all_ended = asyncio.ensure_future(asyncio.wait([tasks[member] for member in cheat.targets]))
@@ -239,7 +239,7 @@ async def at_once() -> None:
 
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
-    """What a client does with a plan before it connects, in the order of the command. Raises what it refuses with."""
+    """Check a plan as a client does before it connects, in the order of the command. Raises what it refuses with."""
     setup = RoundSetup.of(consortium.plan, consortium.credentials(member).roster)
     setup.facts.check(consortium.policy)
     ledger, state = Ledger(consortium.state(member)), consortium.state(member)

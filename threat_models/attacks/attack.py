@@ -1,4 +1,4 @@
-"""What every attack declares: its name, what it needs, what it measures, and the function that runs it."""
+"""The declaration of an attack: its name, needs and measures, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Attack:
     attack's verdict, since it weighs every block or none. `needs` are the fields or blocks that a view must have
     (`View.has`); a block that is needed is read, whatever its kind. `sessions` is the number of sums about nearly the
     same data. `metrics` are all that it may measure. `tries_records`: it needs candidate records; `tells_members`: of
-    both kinds, that took part and that did not; `trusts_owners`: its numbers depend on which of these took part.
+    both kinds, that took part and that did not; `trusts_owners`: its numbers depend on which of these took part, as
+    those of all that tell members do.
     `limits` is the largest number of confidence limits that its verdict and the gate may judge, of one view.
 
     `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding

@@ -20,9 +20,8 @@ from scipy.linalg import eigh
 from methods.slots.slots import cell_sums
 from secagg.encoding import full_matrix
 from secagg.privacy import OpenedNoise
-from threat_models.session import Blocks, Records
+from threat_models.session import AuditRecords, Blocks, Floats
 
-Floats = NDArray[np.float64]
 Noise = Mapping[str, OpenedNoise]
 
 MOMENTS = frozenset({"counts", "class_sums", "second_moment"})
@@ -30,7 +29,7 @@ RIDGE = 1e-3
 """Of the mean eigenvalue, added to every one of a covariance."""
 
 
-def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floats]:
+def total(records: AuditRecords, cells: int, names: frozenset[str]) -> dict[str, Floats]:
     """The blocks of a sum over records, those of `names`: what `secagg.encoding.accumulate` gives, as float64.
 
     Exact while n·R_q² < 2⁵³.
@@ -44,7 +43,7 @@ def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floa
     return blocks
 
 
-def squared_mu(records: Records, noise: Noise) -> Floats:
+def squared_mu(records: AuditRecords, noise: Noise) -> Floats:
     """μ² = ‖Δ‖²/σ² of every record, (n,): at most that of the plan, less for shorter records."""
     squares = np.einsum("nd,nd->n", records.integers.astype(np.float64), records.integers.astype(np.float64))
     found: Floats = 1 / noise["counts"].sigma ** 2 + squares / noise["class_sums"].sigma ** 2
@@ -108,7 +107,7 @@ class Gaussians:
     values: Floats = field(repr=False)
     vectors: Floats = field(repr=False)
 
-    def log_likelihood(self, records: Records) -> Floats:
+    def log_likelihood(self, records: AuditRecords) -> Floats:
         """The logarithm of each record's density in its own cell, (n,), but for one constant."""
         centred = (records.integers - self.means[records.cells]) @ self.vectors
         found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
@@ -135,7 +134,7 @@ def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = Non
     return Gaussians(means, values + RIDGE * max(values.mean(), 1.0) + edge, vectors)
 
 
-def outside_range(records: Records, blocks: Blocks) -> Floats:
+def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
     """The share of each record's length outside the column space of B (n,): 0 for every record of an exact sum.
 
     Says something for fewer records than features; a record that was not summed is inside with probability 0.

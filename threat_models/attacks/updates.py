@@ -1,4 +1,4 @@
-"""What a view shows of training: each round's public state, and which way members' updates and their sums moved it.
+"""Updates in a view of training: each round's public state, and the moves by members' updates and their sums.
 
 It goes by what the rounds of a chain say themselves (`chain.py`): a program, a state, and the work that makes a
 move of an opened total.
@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import method_of, sums_of
 from methods.round import Local, Opened, Round
@@ -23,10 +22,9 @@ from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients
 from threat_models.attacks.targets import Target, subtract, sums_in
-from threat_models.session import Blocks, Records, Session
+from threat_models.session import AuditRecords, Blocks, Floats, Session
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 ONE_MEMBER = "one member's update"
 DIFFERENCE = "the difference of two rounds' sums"
 
@@ -79,13 +77,13 @@ def _is_adapter(round_: ChainRound) -> bool:
 
 
 def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
-    """What a view shows of members' updates, round by round: each member's, their sum, and differences of sums."""
+    """Moves of the model that a view shows, round by round: by each member, by their sum, and differences of sums."""
     found, shown = [], (*view.earlier, view)
     if len(rounds_in(view, of_adapters=of_adapters)) < 1:
         return ()
     for each in shown:
         if is_one_chain(each.round):
-            found += [_moved(target, each.round, each) for target in sums_in(each)]
+            found += [_move_of(target, each.round, each) for target in sums_in(each)]
     return (*found, *(moved for pair in pairwise(shown) for moved in _differ(*pair)))
 
 
@@ -103,7 +101,7 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
     for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
         if owned.owners - left.owners == apart:
             blocks = subtract(owned.blocks, [left.blocks])
-            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _opened(blocks, more, 1)))
+            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _as_opened(blocks, more, 1)))
 
 
 def sums_of_rounds(view: View) -> tuple[Moved, ...]:
@@ -113,10 +111,10 @@ def sums_of_rounds(view: View) -> tuple[Moved, ...]:
     return tuple(max(each, key=lambda move: len(move.owners)) for each in found) if all(found) else ()
 
 
-def _moved(target: Target, round_: ChainRound, view: View) -> Moved:
+def _move_of(target: Target, round_: ChainRound, view: View) -> Moved:
     name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
     clients = sum(owner in view.members for owner in target.owners)
-    return Moved(name, target.owners, round_, _move(round_, _opened(target.blocks, view, clients)))
+    return Moved(name, target.owners, round_, _move(round_, _as_opened(target.blocks, view, clients)))
 
 
 def _move(round_: ChainRound, opened: Opened) -> Floats:
@@ -124,12 +122,12 @@ def _move(round_: ChainRound, opened: Opened) -> Floats:
     return round_.state.with_flat(round_.work.mean(opened)).groups[MODEL]
 
 
-def _opened(blocks: Blocks, view: View, clients: int) -> Opened:
+def _as_opened(blocks: Blocks, view: View, clients: int) -> Opened:
     return Opened(blocks, view.plan.grid, view.noise, clients)
 
 
 def count_rounds(plan: Plan) -> int:
-    """How many rounds a plan has in all."""
+    """Count the rounds that a plan has in all."""
     return sum(kind.times for kind in sums_of(plan))
 
 
@@ -138,34 +136,34 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:
-        step = rounds[-1].finalize(_opened(view.release, view, len(view.members)))
+        step = rounds[-1].finalize(_as_opened(view.release, view, len(view.members)))
         after = step.next_round.model if isinstance(step.next_round, ChainRound) else step.artifact
         found += [after] if isinstance(after, TrainedModel) else []
     return tuple(found)
 
 
-def gradients_of(round_: ChainRound, records: Records, grid: Grid) -> Iterator[Floats]:
+def gradients_of(round_: ChainRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
     """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
         yield rows.astype(np.float64)
 
 
-def inputs_of(records: Records, grid: Grid) -> Floats:
+def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
     scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
     return scaled
 
 
-def beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
-    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
+def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
+    """A measure of records (n,), less its mean over public ones of their class; over all where there is none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
     beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
     return beyond
 
 
-def play(round_: ChainRound, own: Records, rounds: int, grid: Grid) -> ChainRound:
+def play(round_: ChainRound, own: AuditRecords, rounds: int, grid: Grid) -> ChainRound:
     """Play so many rounds over one member's records, exactly: the round after."""
     for _ in range(rounds):
         made = round_.contribute(Local(own.examples, round_.program.classes, grid))

@@ -25,9 +25,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
-from threat_models.session import Records, Session, by_class
-
-Floats = NDArray[np.float64]
+from threat_models.session import AuditRecords, Floats, Session, by_class
 
 ROWS = 8192
 LEAST = 1e-3
@@ -64,7 +62,7 @@ def fair_coins(count: int, randomness: RandomSource | None = None) -> NDArray[np
     return np.unpackbits(np.frombuffer(drawn, dtype=np.uint8))[:count].astype(np.bool_)
 
 
-def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: Records | None = None) -> Canaries:
+def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: AuditRecords | None = None) -> Canaries:
     """`count` records of nearly full length in orthogonal directions, so that none hides another, and their coins.
 
     Those in which the records `like` are shortest, where there are some, else random ones; the classes take turns.
@@ -79,7 +77,8 @@ def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: 
         basis = basis[:, 1:]
     if not 1 <= count <= basis.shape[1]:
         raise BadInput(
-            f"{count} orthogonal canaries in {dimension} features", remedy=f"plant no more than {basis.shape[1]}"
+            f"orthogonal canaries must be between 1 and {basis.shape[1]} (got {count})",
+            remedy=f"plant no more than {basis.shape[1]}",
         )
     if like is not None and len(like):
         rows = like.integers.astype(np.float64) @ basis
@@ -101,7 +100,7 @@ class _Projection:
     moments_squared: Floats
 
     @classmethod
-    def of(cls, records: Records | None, canaries: Canaries, classes: int) -> _Projection:
+    def of(cls, records: AuditRecords | None, canaries: Canaries, classes: int) -> _Projection:
         found = np.zeros((4, len(canaries)))
         if records is None:
             return cls(np.zeros(classes), *found)
@@ -115,9 +114,9 @@ class _Projection:
 
 
 def canary_scores(
-    session: Session, canaries: Canaries, known: Records | None = None, public: Records | None = None
+    session: Session, canaries: Canaries, known: AuditRecords | None = None, public: AuditRecords | None = None
 ) -> CanaryScores:
-    """How much the session's opened sum looks like holding each canary; the coins are not looked at.
+    """Score each canary by how much the session's opened sum looks like holding it; the coins are not looked at.
 
     Where classes are divided, their cells are added up. `known` took part beside the canaries; `public` are of the same
     kind as those that the auditor does not know, and where there are none `known` are. Raises BadInput for a sum in
@@ -163,7 +162,7 @@ def canary_scores(
 
 
 def _expect_unknown(count: Floats, public: Floats, mean: Floats, spread: Floats) -> tuple[Floats, Floats]:
-    """What `count` unknown records add on average, and its variance, from means and mean squares of public records.
+    """Mean and variance of what `count` unknown records add, from means and mean squares of public records.
 
     Without public records nothing is expected, and nothing of the variance known.
     """

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from secagg.errors import BadInput
 from secagg.privacy import PrivacyClaim
 from threat_models.findings import Series
-
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 
 def ceiling(claim: PrivacyClaim, fpr: float) -> float:
@@ -23,14 +21,14 @@ def ceiling(claim: PrivacyClaim, fpr: float) -> float:
     Gaussian release, and tells no less.
     """
     if not 0 <= fpr <= 1:
-        raise BadInput(f"a false positive rate cannot be {fpr}", remedy="give a number from 0 to 1")
+        raise BadInput(f"a false positive rate must be between 0 and 1 (got {fpr})")
     return float(_ceilings(claim, np.array([fpr]))[0])
 
 
 def roc_ceiling(claim: PrivacyClaim, lowest: float = 1e-4) -> Series:
     """The ceiling as a line of a ROC curve, false positive rates from `lowest` in (0, ½) to 1. Raises BadInput."""
     if not 0 < lowest < 0.5:
-        raise BadInput(f"the curve cannot start at {lowest}", remedy="give a number between 0 and 0.5")
+        raise BadInput(f"the curve must start between 0 and 0.5 (got {lowest})")
     rates = np.union1d(np.geomspace(lowest, 1, 49), np.linspace(0.02, 1, 50))
     return Series("ceiling", tuple(rates.tolist()), tuple(_ceilings(claim, rates).tolist()))
 

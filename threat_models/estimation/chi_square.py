@@ -66,7 +66,7 @@ UNBOUND = "The noise of this session is not known well enough: "
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class NoisePart:
     """Entries (n,) of a sum that are N(0, 1) each under noise as planned; `name` says where.
 
     `remainder` bounds the L2 norm of what is in them beside the noise. It can only lengthen them on average, so that
@@ -85,13 +85,13 @@ class Part:
         return float(np.sum(self.values**2) / stats.chi2.isf(1 - level, len(self.values)))
 
 
-def measure_variance(parts: Sequence[Part], source: str, caveat: str, sessions: int = 1) -> SessionNoise:
+def measure_variance(parts: Sequence[NoisePart], source: str, caveat: str, sessions: int = 1) -> SessionNoise:
     """Measure the variance of the noise on all parts together, and find a part that has less than planned.
 
     A part of its own shows noise that was left out of one block, or of one sum, alone. `sessions` share `SHORT_LEVEL`.
     """
     values = np.concatenate([part.values for part in parts])
-    whole = Part("all its entries", values, math.hypot(*(part.remainder for part in parts)))
+    whole = NoisePart("all its entries", values, math.hypot(*(part.remainder for part in parts)))
     level = SHORT_LEVEL / sessions
     alone = (1 - WHOLE_SHARE) * level / len(parts)
     highs = {whole: whole.high(WHOLE_SHARE * level), **{part: part.high(alone) for part in parts}}

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.errors import BadInput
 from threat_models.findings import Measure, Metric
 from threat_models.multiplicity import current_level
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 BEYOND = 10
 """Replicates that a bootstrap wants beyond its interval, both ends together."""
 AT_ONCE = 1 << 20
@@ -59,7 +58,7 @@ def clopper_pearson(successes: int, trials: int, level: float | None = None) -> 
     Raises BadInput for fewer than 1 trial or impossible counts.
     """
     if not (0 <= successes <= trials and trials >= 1):
-        raise BadInput(f"{successes} successes of {trials} trials")
+        raise BadInput(f"successes must be between 0 and the trials, 1 or more (got {successes} of {trials})")
     level = current_level() if level is None else level
     method = at_level("Clopper-Pearson", level)
     low = float(stats.beta.ppf(level / 2, successes, trials - successes + 1)) if successes else 0.0
@@ -77,7 +76,7 @@ def auc_interval(positive: Floats, negative: Floats, level: float | None = None)
     level = current_level() if level is None else level
     m, n = len(positive), len(negative)
     if min(m, n) < 2:
-        raise BadInput(f"{m} and {n} scores", remedy="an area needs two of either kind")
+        raise BadInput(f"an area needs two scores of either kind (got {m} and {n})")
     ranks = stats.rankdata(np.concatenate([positive, negative]))
     above = (ranks[:m] - stats.rankdata(positive)) / n
     below = 1 - (ranks[m:] - stats.rankdata(negative)) / m
@@ -108,7 +107,7 @@ def bootstrap(
     level = current_level() if level is None else level
     at_level("", level)
     if not samples or min(len(sample) for sample in samples) < 1 or replicates < 1:
-        raise BadInput("nothing to resample")
+        raise BadInput("a bootstrap needs samples with one entry or more, and one replicate or more")
     replicates = max(replicates, math.ceil(BEYOND / level))
     (value,) = statistic(*(sample[None] for sample in samples)).tolist()
     most = max(1, AT_ONCE // max(sample.size for sample in samples))
@@ -125,7 +124,7 @@ def bootstrap(
 def bonferroni(level: float, tests: int) -> float:
     """The level for each of `tests` ≥ 1 intervals that together are wrong with probability `level` at most."""
     if tests < 1:
-        raise BadInput(f"{tests} tests", remedy="give 1 or more")
+        raise BadInput(f"tests must be 1 or more (got {tests})")
     return level / tests
 
 

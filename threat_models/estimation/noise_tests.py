@@ -1,6 +1,6 @@
 """Whether noise is what the plan says, and new each time: tests with one false-alarm rate in all.
 
-The noise that parties really drew is gathered by `threat_models.evidence.noise_watch`.
+The noise that parties really drew is gathered by `threat_models.evidence.observed_noise`.
 Shares are in units of the plan's σ, so that the entries of a share as planned are N(0, 1) up to the grid, independent
 of each other and of every other share. Tested are: the variance on each place of a sum (a block; of a triangle its
 diagonal and the rest), of all parties together, by χ², too little and too much; the variance of each share, of all its
@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 LEVEL = 1e-4
 """Noise that is as planned is found at fault with this probability at most, all tests of one audit together."""
@@ -52,7 +51,7 @@ class Variance:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one party added to one sum: `scaled` (n,) in units of the plan's σ, in the sum's order."""
+    """The noise that one party added to one sum: `scaled` (n,) in units of the plan's σ, in the sum's order."""
 
     name: str
     scaled: Floats = field(repr=False)
@@ -65,7 +64,7 @@ class Share:
 
 @dataclass(frozen=True)
 class SharesTested:
-    """What the tests found: variance by place, how many tests there were, and what is not as planned, in words."""
+    """Results of the tests: variance by place, how many tests there were, and what is not as planned, in words."""
 
     places: tuple[Variance, ...]
     tests: int
@@ -78,7 +77,7 @@ class SharesTested:
 
     @property
     def power(self) -> str:
-        """What could have been found, for each place."""
+        """The smallest fault that the tests find, for each place."""
         words = [f"{place.name} {100 * place.detectable(self.level):.2g} %" for place in self.places]
         return f"Noise too small by so much would have been found with probability 95 %: {', '.join(words)}."
 
@@ -103,19 +102,16 @@ def _correlations(shares: Sequence[Share]) -> Iterator[tuple[float, str]]:
     sizes = sorted({min(len(share.scaled), COMPARED) for share in compared})
     for one, other in combinations_with_replacement(sizes, 2):
         first, second = ([s for s in compared if min(len(s.scaled), COMPARED) == size] for size in (one, other))
-        left, right = (np.array([_direction(share.scaled[:one]) for share in part]) for part in (first, second))
+        left, right = (
+            np.array([share.scaled[:one] / (np.linalg.norm(share.scaled[:one]) or 1.0) for share in part])
+            for part in (first, second)
+        )
         cosines = np.clip(left @ right.T, -1.0, 1.0)
         for row, column in np.argwhere(np.triu(np.ones(cosines.shape), 1) if one == other else np.ones(cosines.shape)):
             cosine = float(cosines[row, column])
             pair = f"{first[row].name} and {second[column].name}"
             same = "are the same" if math.isclose(abs(cosine), 1.0, rel_tol=1e-6) else f"correlate ({cosine:.3g})"
             yield _chance_of(cosine, one), f"The noise shares on {pair} {same}."
-
-
-def _direction(entries: Floats) -> Floats:
-    length = float(np.linalg.norm(entries))
-    scaled: Floats = entries / length if length else entries
-    return scaled
 
 
 def _chance_of(cosine: float, entries: int) -> float:

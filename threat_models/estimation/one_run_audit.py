@@ -28,7 +28,7 @@ from secagg.privacy import Adjacency, PrivacyClaim, Unit
 from threat_models.estimation.canaries import Canaries, canary_scores
 from threat_models.estimation.intervals import at_level
 from threat_models.estimation.recomputation import epsilon_of
-from threat_models.session import Records, Session
+from threat_models.session import AuditRecords, Floats, Session
 
 LARGEST_EPSILON = 60.0
 LEVEL = 0.05
@@ -36,7 +36,6 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 """Of the canaries, whose coins are guessed: one of these is chosen."""
 DRAWS = 400
 SEED = 20_230_515
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class OneRunBound:
 
     @property
     def largest(self) -> float:
-        """What would have been shown had all guesses been right."""
+        """The bound that only right guesses would have given."""
         return _bound(self.canaries, self.guesses, self.guesses, self.delta, self.level)
 
     @property
@@ -70,7 +69,7 @@ class OneRunBound:
 
     @property
     def method(self) -> str:
-        """How the bound was found, and how sure it is."""
+        """The bound's method and level, in words."""
         return at_level("Steinke et al. 2023, one run", self.level)
 
     @property
@@ -88,7 +87,7 @@ class OneRunBound:
 
     @property
     def power(self) -> str:
-        """What so many canaries could have shown."""
+        """The power of so many canaries."""
         words = (
             f"{self.guesses} guesses about {self.canaries} canaries could have shown no more than {self.largest:.3g}."
         )
@@ -106,8 +105,8 @@ class OneRunBound:
 def audit_canaries(
     session: Session,
     canaries: Canaries,
-    known: Records | None = None,
-    public: Records | None = None,
+    known: AuditRecords | None = None,
+    public: AuditRecords | None = None,
     level: float = LEVEL,
 ) -> OneRunBound:
     """Guess the coins of a session's canaries and hold the guesses against them.
@@ -134,7 +133,7 @@ def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many coins to guess, the bound that this mostly gives, and `caught` as in `OneRunBound`."""
+    """The number of coins to guess, the bound that this mostly gives, and `caught` as in `OneRunBound`."""
 
     count: int
     expected: float

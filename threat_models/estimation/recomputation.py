@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -40,7 +39,8 @@ from secagg.privacy import (
     Unit,
 )
 from secagg.protection import PROTECTIONS
-from threat_models.estimation.longest_parts import Found
+from threat_models.estimation.empirical_sensitivity import Found
+from threat_models.session import Floats
 
 TOLERANCE = 1e-3
 """Relative; the two computations of ε round differently, and one searches for the worst pair of records."""
@@ -54,7 +54,7 @@ LARGEST_EPSILON = 1e6
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """ε ≥ 0 of a μ-Gaussian release at δ (Balle & Wang 2018, Theorem 8), in log space; 0 for μ ≤ 0, ∞ for μ = ∞."""
+    """ε of a μ-Gaussian release at δ (Balle & Wang 2018, Theorem 8), in log space; 0 for μ ≤ 0."""
     if mu <= 0 or _log_delta(mu, 0.0) <= math.log(delta):
         return 0.0
     if _log_delta(mu, LARGEST_EPSILON) > math.log(delta):
@@ -109,7 +109,7 @@ class SecondOpinion:
 
 
 def honest_shares(plan: Plan, clients: int) -> int:
-    """How many shares of the noise in the smallest sum of a plan for so many clients the adversary does not know.
+    """Count the shares of the noise in a plan's smallest sum that the adversary does not know, for so many clients.
 
     Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
     is all that hides it. A member that is shown a sum or a head knows its own share, whether others collude or not; who
@@ -156,7 +156,7 @@ def _own_sums(plan: Plan, sums: int, consortium: int) -> int:
 
 
 def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
-    """Recompute ε of members' own training from σ, rate and steps in the plan, whoever else is honest.
+    """Recompute ε of members' own training from σ, rate and steps in the plan; it needs no honest party.
 
     What members measure and noise beside their steps counts as Gaussian releases. A step's noise is one discrete share.
     That it rounds a Gaussian but for a factor e^±T is left out: T is far below `TOLERANCE`. Raises BadInput for a plan
@@ -168,7 +168,7 @@ def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
 
 
 def _training_of(plan: Plan) -> SampledTraining | None:
-    """What members do to their records before some of the plan's sums."""
+    """Training of members on their records before some of the plan's sums."""
     trained = {kind.training for kind in sums_of(plan)} - {None}
     return next(iter(trained)) if len(trained) == 1 else None
 
@@ -221,7 +221,7 @@ def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reac
 
 
 def _lengths(plan: Plan, kind: SumSpec) -> dict[str, float]:
-    """How far one unit that a kind of sum is about can move each block, by what its entries are; 0 where none knows."""
+    """The most that one unit of a kind of sum can move each block, by what its entries are; 0 where that is unknown."""
     levels = float(plan.levels)
     of = {Kind.COUNTS: 1.0, Kind.CLASS_SUMS: levels, Kind.SECOND_MOMENT: levels**2}
     return {
@@ -240,7 +240,7 @@ def _stated_lengths(kind: SumSpec) -> dict[str, float]:
 
 
 def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:
-    """What a squared length of each block counts: multiplier²/variance of the noise, of a triangle the less of its two.
+    """Weights of a squared length of each block: multiplier²/variance of the noise, of a triangle the less of its two.
 
     The noise is the sum of so many discrete-Gaussian shares; 0: what one party adds, a Gaussian.
     """
@@ -263,18 +263,13 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
     weights = _weights(noises, shares)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, MomentSensitivity):
-        parts = _by_record(sensitivity, weights)
+        levels = float(sensitivity.levels)  # one record of full length, through N, A and B
+        parts = weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
         return _worst_pair(*parts) if replaces else sum(parts)
     if isinstance(sensitivity, CensusSensitivity):
         entries = sensitivity.classes if sensitivity.unit is Unit.SILO else 1 + replaces
         return entries * weights["census"]
     return (4 if replaces else 1) * math.fsum(weights[block.name] * block.l2**2 for block in sensitivity.blocks)
-
-
-def _by_record(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> tuple[float, float, float]:
-    """What one record of full length adds to μ² through N, A and B."""
-    levels = float(sensitivity.levels)
-    return weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
 
 
 def _worst_pair(n: float, a: float, b: float) -> float:
@@ -291,7 +286,6 @@ def _worst_pair(n: float, a: float, b: float) -> float:
     return float(max(same.max(), other.max()))
 
 
-Floats = NDArray[np.float64]
 CELLS = 1 << 18
 """Grid points of the loss: a power of two, for the Fourier transform."""
 SPREADS = 40.0

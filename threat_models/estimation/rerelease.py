@@ -32,8 +32,9 @@ from secagg.privacy import PrivacyClaim
 from threat_models.estimation.ceilings import roc_ceiling
 from threat_models.estimation.intervals import Interval, at_level, bonferroni, clopper_pearson
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
-from threat_models.estimation.worst_case_canary import Canary, Floats, Release, draw_release, worst_canary
+from threat_models.estimation.worst_case_canary import Canary, Release, draw_release, worst_canary
 from threat_models.findings import Curve, Series
+from threat_models.session import Floats
 
 BATCH = 5_000
 POWER = 0.95
@@ -43,7 +44,7 @@ REPEATED = 1e-9
 
 @dataclass(frozen=True)
 class EpsilonBound:
-    """What re-releases showed of ε, at the claim's δ; every interval is wrong with probability `level` at most.
+    """Bounds of ε from re-releases, at the claim's δ; every interval is wrong with probability `level` at most.
 
     `mu` is the distance of the two cases that the guesses show, `planned` the one that the claim's noise allows.
     `releases` were drawn of each case; `repeated` is the number of releases whose noise had been there before, where
@@ -79,7 +80,7 @@ class EpsilonBound:
 
     @property
     def power(self) -> str:
-        """What this audit could have found."""
+        """The power of this audit."""
         if self.detectable is None:
             return "Re-releases would have shown no lack of noise with probability 95 %."
         percent = math.ceil(1000 * self.detectable) / 10

@@ -25,8 +25,8 @@ from secagg.privacy import (
     rounded_gaussian,
 )
 from secagg.randomness import OperatingSystem, RandomSource
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 Release = Callable[[bool, int], NDArray[np.int64] | Floats]
 """(is the canary there?, how many times) → (times, moves): what was opened at every move's place, less all that the
 adversary knows: the others' records, the colluders' noise, and the record that a replacing canary stands in for."""
@@ -65,7 +65,7 @@ class Canary:
 
     @property
     def shifts(self) -> Floats:
-        """How far each entry moves, (moves,)."""
+        """The moves of each entry, (moves,)."""
         return np.array([move.shift for move in self.moves], dtype=np.float64)
 
     @property
@@ -75,7 +75,7 @@ class Canary:
 
     @property
     def mu(self) -> float:
-        """How many standard deviations apart the two data sets lie under the planned noise."""
+        """Standard deviations of the planned noise between the two data sets."""
         return float(np.linalg.norm(self.shifts / self.sigmas))
 
     def scores(self, opened: Floats) -> Floats:

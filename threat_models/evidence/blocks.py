@@ -15,8 +15,8 @@ from secagg.encoding import Block, Integers, Kind, Normalisation
 from secagg.privacy import OpenedNoise
 from secagg.session import RoundSetup
 from threat_models.estimation.noise_tests import chance_of_multiples
-from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import OTHER, Blocks, NoisySum, Records, Session, ZeroSample
+from threat_models.evidence.split_sessions import ciphertexts_of
+from threat_models.session import OTHER, AuditRecords, Blocks, NoisySum, Session, ZeroSample
 
 KNOWN = {
     Kind.COUNTS: "counts",
@@ -30,7 +30,7 @@ MULTIPLES = 1e-6
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """What a session calls each block, by its method's name for it: after its kind where attacks know that.
+    """The session's names of blocks, by the method's name for each: after its kind where attacks know that.
 
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
@@ -80,7 +80,7 @@ def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | Non
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """What shows that opened blocks bear no noise: all entries are multiples of the block's multiplier.
+    """Signs that opened blocks bear no noise: all entries are multiples of the block's multiplier.
 
     Noise as planned leaves a block so with a probability below `MULTIPLES`.
     """
@@ -115,7 +115,7 @@ def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
 
 
 def cell_names(setup: RoundSetup) -> tuple[str, ...]:
-    """What the cells of a session's sum are called: "7", "7, slot 3", "dog, photo, slot 3"."""
+    """Names of the cells of a session's sum: "7", "7, slot 3", "dog, photo, slot 3"."""
     plan = setup.plan
     counted = (block.shape for block in setup.sum.layout.blocks if block.kind is Kind.COUNTS)
     shape = next(counted, (len(plan.classes),))
@@ -151,7 +151,7 @@ def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | Non
     )
 
 
-def assign_cells(session: Session, records: Records) -> Records:
+def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
     """Place one party's records in the cells of a session's sum; −1 stands for a record that is in no cell."""
     if session.round is None:
         return records
@@ -161,7 +161,7 @@ def assign_cells(session: Session, records: Records) -> Records:
     return replace(records, in_cells=np.where(places < 0, -1, cells))
 
 
-def keep_counted(session: Session, records: Records) -> Records:
+def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
     """Keep the records that are in a cell; where cells are the classes, `in_cells` is None."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

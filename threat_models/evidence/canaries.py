@@ -16,15 +16,15 @@ from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.errors import BadInput
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.features.pipeline import Pipeline
 from secagg.plan_facts.records import LocalRecords
 from secagg.system.files import private_folder, write_synced
 from threat_models.estimation.canaries import Canaries, draw_canaries, fair_coins
 from threat_models.evidence.simulation import main_session, records_of
-from threat_models.session import Records, Session
+from threat_models.session import AuditRecords, Session
 
 COINS = "included"
 """The array of a canary file that holds the coins, beside `features` or `images` and `labels`."""
@@ -39,7 +39,7 @@ class Planted:
 
     session: Session
     canaries: Canaries
-    known: Records | None = field(repr=False)
+    known: AuditRecords | None = field(repr=False)
 
 
 def plant(
@@ -53,24 +53,26 @@ def plant(
     The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """
     features = Features.of(dataset, settings, progress)
-    cast = Cast.of(features, settings)
-    most = max(len(own) for own in cast.members.values()) + -(-count // (len(cast.members) - len(cast.leaves)))
-    if most > cast.setup.plan.max_records and settings.max_records is None:
-        cast = Cast.of(features, replace(settings, max_records=1 << (most - 1).bit_length()))
-    if most > cast.setup.plan.max_records:
+    federation = SimulatedFederation.of(features, settings)
+    most = max(len(own) for own in federation.members.values()) + -(
+        -count // (len(federation.members) - len(federation.dropouts))
+    )
+    if most > federation.setup.plan.max_records and settings.max_records is None:
+        federation = SimulatedFederation.of(features, replace(settings, max_records=1 << (most - 1).bit_length()))
+    if most > federation.setup.plan.max_records:
         raise BadInput(f"{count} canaries make a client hold {most} records", remedy="raise --max-records")
-    plan = cast.setup.plan
+    plan = federation.setup.plan
     canaries = draw_canaries(plan, count, np.random.default_rng(SEED))
-    staying = [member for member in sorted(cast.members) if member not in cast.leaves]
-    everyone = LocalRecords.pooled([cast.members[member] for member in staying])
+    staying = [member for member in sorted(federation.members) if member not in federation.dropouts]
+    everyone = LocalRecords.pooled([federation.members[member] for member in staying])
     counted = everyone.labels != BAD
-    known = Records(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
+    known = AuditRecords(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
     turns = np.arange(count) % len(staying)
     holding = {
-        member: _add_canaries(cast.members[member], canaries, (turns == place) & canaries.included)
+        member: _add_canaries(federation.members[member], canaries, (turns == place) & canaries.included)
         for place, member in enumerate(staying)
     }
-    _, session = main_session(replace(cast, members={**cast.members, **holding}))
+    _, session = main_session(replace(federation, members={**federation.members, **holding}))
     return Planted(session, canaries, known)
 
 
@@ -121,7 +123,7 @@ def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) 
     _save(folder / DATA_FILE, {name: np.concatenate([own_inputs, inputs[coins]]), "labels": joined_labels})
 
 
-def _on_grid(plan: Plan, read: DataRecords) -> Records:
+def _on_grid(plan: Plan, read: DataRecords) -> AuditRecords:
     features = Pipeline.of_plan(plan).features(read.inputs)
     return records_of(plan, features, read, np.arange(len(read)))
 

@@ -17,8 +17,8 @@ from methods import method_of
 from methods.round import Local
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained, parities_agree
-from threat_models.estimation.chi_square import Part, SessionNoise, measure_variance
-from threat_models.session import Blocks, Knowledge, NoisySum, Session, ZeroSample, join_records
+from threat_models.estimation.chi_square import NoisePart, SessionNoise, measure_variance
+from threat_models.session import Blocks, Knowledge, NoisySum, Session, join_records
 
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
@@ -103,7 +103,7 @@ def _unknown(sentence: str) -> SessionNoise:
     return SessionNoise(math.nan, 0.0, math.inf, 0, "", sentence)
 
 
-def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
+def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[NoisePart]:
     """The parts of what is left of a sum without the known records, where these are plausibly all.
 
     A simulation has what its members contributed, whatever the method makes of records.
@@ -117,7 +117,7 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
         for (name, opened), planned in zip(release.items(), session.calibration.blocks, strict=True):
             left = opened - sum(own[name] for own in session.exact.values())
             scales = np.concatenate([np.full(entries, sigma / planned.sigma) for sigma, entries in planned.segments])
-            yield Part(name.replace("_", " "), np.asarray(left).ravel() / (scales * noise[name].sigma))
+            yield NoisePart(name.replace("_", " "), np.asarray(left).ravel() / (scales * noise[name].sigma))
         return
     if "class_sums" not in release or not (knowledge.is_member.any() or knowledge.others):
         return
@@ -138,10 +138,10 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[Part]:
         norm = math.sqrt(sum(float(np.sum(each**2)) for each in rest.values()))
         remainder = norm - math.sqrt(max(0.0, norm**2 - float(np.sum(shares**2))))
         for name, values in rest.items():
-            yield Part(name.replace("_", " "), values, remainder if name == "class_sums" else 0.0)
+            yield NoisePart(name.replace("_", " "), values, remainder if name == "class_sums" else 0.0)
 
 
-def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator[Part]:
+def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator[NoisePart]:
     """The zero sums of one of the plan's sums, each with what rounding may leave in it."""
     records = _most_records(session)
     known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
@@ -155,11 +155,8 @@ def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator
             more = records / len(known)
             found = MARGIN * max(more, math.sqrt(more)) * sample.left_by(blocks[sample.rule.block])
             remainder = min(remainder, found)
-        yield Part(_name(sample), sample.values, remainder)
-
-
-def _name(sample: ZeroSample) -> str:
-    return f"zero sums of the {sample.rule.block.replace('_', ' ')} of sum {sample.number}"
+        name = f"zero sums of the {sample.rule.block.replace('_', ' ')} of sum {sample.number}"
+        yield NoisePart(name, sample.values, remainder)
 
 
 def _most_records(session: Session) -> float:

@@ -17,9 +17,9 @@ from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap, Latents
 from secagg.features.local_records import quantised_records
@@ -30,14 +30,14 @@ from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
-from secagg.session import RoundSetup, SumResult
+from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.noise_watch import NoiseWatch
-from threat_models.session import Blocks, Knowledge, Message, NoisySum, Records, Released, Session, join_records
+from threat_models.evidence.observed_noise import NoiseWatch
+from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -68,18 +68,18 @@ def rehearse(
 ) -> Rehearsal:
     """Run the plan once, with all its sums where they have noise. Raises SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)
-    cast = Cast.of(features, settings)
-    plan = cast.setup.plan
-    watch = NoiseWatch(cast) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
-    setup, first = main_session(cast, watch)
-    known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
+    federation = SimulatedFederation.of(features, settings)
+    plan = federation.setup.plan
+    watch = NoiseWatch(federation) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
+    setup, first = main_session(federation, watch)
+    known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
-    sessions = (first, _without_last(cast, setup))
+    sessions = (first, _without_last(federation, setup))
     if watch is None:
-        return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
-    clients = len(cast.members)
+        return Rehearsal(sessions, known, federation.notes, refusals=_refusals(setup))
+    clients = len(federation.members)
     opinion = second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients)
-    return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
+    return Rehearsal(sessions, known, federation.notes, watch.tested(), opinion, _refusals(setup))
 
 
 def _refusals(setup: RoundSetup) -> tuple[str, ...]:
@@ -91,38 +91,39 @@ def _refusals(setup: RoundSetup) -> tuple[str, ...]:
     return ()
 
 
-def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
+def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
     after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
     noise is then the least that the plan allows.
     """
-    sums = [kind for kind in cast.setup.facts.sums for _ in range(kind.times)]
+    sums = [kind for kind in federation.setup.facts.sums for _ in range(kind.times)]
     counted = [place for place, kind in enumerate(sums) if kind.has(Kind.COUNTS)]
     found = counted or [place for place, kind in enumerate(sums) if kind.is_about_records]
     sessions: list[Session] = []
     noisy_sums: list[NoisySum] = []
-    main = cast.setup
-    absent = dict.fromkeys(cast.leaves, cast.setup.protection.leaving[0])
-    for place, played in enumerate(play_rounds(cast, absent, prepare if watch is None else watch.prepare)):
+    main = federation.setup
+    absent = dict.fromkeys(federation.dropouts, federation.setup.protection.leaving[0])
+    for place, played in enumerate(play_rounds(federation, absent, prepare if watch is None else watch.prepare)):
         if watch is not None:
             watch.ended(played)
         noisy_sums.append(noisy_sum_of(played.setup, played.result.vector, len(played.result.members)))
         if place in found:
             main, result, sent = played.setup, played.result, played.measured.client_bytes
-            session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
+            head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
+            session = _session(main, result.members, result.vector, played.vectors, sent, head)
             sessions.append(replace(session, exact=_exact_parts(played, watch)))
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
-        raise BadInput(f"the method {cast.setup.plan.method} ended before sum {found[-1] + 1}")
+        raise BadInput(f"the method {federation.setup.plan.method} ended before sum {found[-1] + 1}")
     *earlier, last = sessions
     return main, replace(last, earlier=tuple(earlier), noisy_sums=tuple(noisy_sums))
 
 
 def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
-    """What each member of a round put into its sum, without noise."""
+    """Contributions of each member of a round, without noise."""
     setup, names = played.setup, played.setup.context.names
     vectors = {
         member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
@@ -155,70 +156,69 @@ def _session(
     )
 
 
-def _head(result: SumResult) -> Released | None:
-    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
-
-
-def _without_last(cast: Cast, setup: RoundSetup) -> Session:
+def _without_last(federation: SimulatedFederation, setup: RoundSetup) -> Session:
     """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
-    *members, _ = sorted(set(setup.context.clients) - set(cast.leaves))
-    vectors = {member: prepare(setup, cast.members[member], member, b"").vector for member in members}
+    *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
+    vectors = {member: prepare(setup, federation.members[member], member, b"").vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
 
 
 def _knowledge(
-    cast: Cast,
+    federation: SimulatedFederation,
     setup: RoundSetup,
     session: Session,
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
 ) -> Knowledge:
-    """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
+    """Some members' records, as many of others, and public ones: all but the members' are of the test part.
 
     Who is left out of the sum is neither. How many records there are in all is supposed to be public, as the size of a
     cohort mostly is, unless that is protected: add-remove hides whether any one record is there.
     """
-    dataset, plan = cast.features.dataset, cast.setup.plan
+    dataset, plan = federation.features.dataset, federation.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
-    owner_of, cells = _owners(cast, session)
+    owner_of, cells = _owners(federation, session)
     held = {
         name: np.bincount(cells[(owner_of == name) & (cells >= 0)], minlength=len(session.cells))
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    reads = setup.method.traits.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
-    encoder = cast.features.map.encoder if reads else None
-    members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
+    reads = setup.method.traits.reads_inputs and isinstance(federation.features.map.backbone, Encoder)
+    encoder = federation.features.map.encoder if reads else None
+    members = records_of(plan, federation.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
-    others = None if session.noise is None else _others(cast, setup, session, members)
-    if dataset.test is None or cast.features.test is None:
+    others = None if session.noise is None else _others(federation, setup, session, members)
+    if dataset.test is None or federation.features.test is None:
         return Knowledge(members, tuple(owner_of[inside]), None, backbone, total, held, others)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers, chosen = (
-        keep_counted(session, assign_cells(session, records_of(plan, cast.features.test, dataset.test, rows, encoder)))
+        keep_counted(
+            session, assign_cells(session, records_of(plan, federation.features.test, dataset.test, rows, encoder))
+        )
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
     known = Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
-    known = replace(known, generated=generating(cast.features.map))
+    known = replace(known, generated=generating(federation.features.map))
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
-def _others(cast: Cast, setup: RoundSetup, session: Session, members: Records) -> Blocks | None:
+def _others(
+    federation: SimulatedFederation, setup: RoundSetup, session: Session, members: AuditRecords
+) -> Blocks | None:
     """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
     other blocks are the method's `contribute`.
     """
-    clients = [own for index, own in cast.members.items() if setup.context.names[index] in session.members]
+    clients = [own for index, own in federation.members.items() if setup.context.names[index] in session.members]
     if set(session.release) <= MOMENTS:
         found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
         for own in clients:
@@ -234,33 +234,33 @@ def _others(cast: Cast, setup: RoundSetup, session: Session, members: Records) -
     return blocks_of(setup, total)
 
 
-def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dict[str, Any]:
+def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -> dict[str, Any]:
     own = summed(records, len(session.cells), frozenset(blocks))
     return {name: block + sign * own[name] for name, block in blocks.items()}
 
 
-def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _owners(federation: SimulatedFederation, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Which member has each training record, and its cell, −1 for none: as each client's own rule has it."""
-    size = len(cast.features.dataset.train)
+    size = len(federation.features.dataset.train)
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
-    for member, rows in cast.rows.items():
-        if cast.setup.context.names[member] not in session.members:
+    for member, rows in federation.rows.items():
+        if federation.setup.context.names[member] not in session.members:
             continue
-        own = cast.members[member]
-        owner_of[rows] = cast.setup.context.names[member]
+        own = federation.members[member]
+        owner_of[rows] = federation.setup.context.names[member]
         cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
     return owner_of, cells
 
 
-def _placed_of(session: Session, own: LocalRecords) -> Records:
+def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:
     """A client's records that count, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
     return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
-def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:
+def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> AuditRecords:
     domains = local.domains if domains_of(plan.method_parameters) else None
-    return Records(local.integers, local.labels, features, images, domains)
+    return AuditRecords(local.integers, local.labels, features, images, domains)
 
 
 def records_of(
@@ -269,7 +269,7 @@ def records_of(
     records: DataRecords,
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
-) -> Records:
+) -> AuditRecords:
     """The chosen records, with an encoder also as it takes them; those too long for the plan are left out."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -28,16 +28,16 @@ from secagg.verification.transcript_series import verify_together
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.doubts import find_doubts
+from threat_models.evidence.population_checks import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.report.content import Input
 from threat_models.session import (
     SOMEBODY,
+    AuditRecords,
     Blocks,
     Knowledge,
     Message,
     Provenance,
-    Records,
     Released,
     Session,
     join_records,
@@ -74,13 +74,15 @@ def _session(proved: Verified) -> Session:
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    opened = _opened(setup, path.parent, outcome)
-    uploads = _uploads(path.parent, outcome.members, setup.context.names) if role == "server" else {}
+    opened = _read_sum(setup, path.parent, outcome)
+    files = {setup.context.names[each]: vector_path(path.parent, each) for each in outcome.members}
+    # of a server alone; none under a protection whose uploads go elsewhere
+    uploads = {name: each.read_bytes() for name, each in files.items() if role == "server" and each.exists()}
     return session_of(
         setup,
         outcome.members,
         opened,
-        head=_head(path.parent, outcome),
+        head=_read_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
@@ -139,7 +141,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
 def known_of(
     session: Session, known: str | None, public: str | None, records: int | None = None, backbone: str | None = None
 ) -> Knowledge:
-    """What somebody knows who has these files: records that took part, and others, half of them to compare with.
+    """Read known and public records: those that took part, and others, half of them to compare with.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
     `records` is how many took part, where the public was told; `backbone` where the plan's is kept, by default as the
@@ -150,9 +152,14 @@ def known_of(
     others = _records_of_file(session, public, backbone) if public else None
     like = inside if others is None else others
     if like is None:
-        return Knowledge(_nothing(session), (), records=records)
+        integers = np.zeros((0, session.plan.dimension), dtype=np.int64)
+        return Knowledge(AuditRecords(integers, integers[:, 0], integers.astype(np.float64)), (), records=records)
     inside, others = inside or like.take(slice(0)), others or like.take(slice(0))
-    if (both := _count_shared(inside, others)) > SHARED * len(inside):
+    members, strangers = (
+        [(label, row.tobytes()) for label, row in zip(each.labels.tolist(), each.integers, strict=True)]
+        for each in (inside, others)
+    )
+    if (both := sum(map(set(strangers).__contains__, members))) > SHARED * len(inside):
         problem = f"{both} of the {len(inside)} records of {known} are in {public} too"
         raise BadInput(problem, remedy="public records are those of others, who took no part")
     half = len(others) // 2
@@ -162,13 +169,7 @@ def known_of(
     return Knowledge(candidates, owners, rest, records=records, doubts=find_doubts(session, inside, others))
 
 
-def _count_shared(one: Records, other: Records) -> int:
-    """Count the records of one that are also in the other, bit for bit."""
-    rows = {(label, row.tobytes()) for label, row in zip(other.labels.tolist(), other.integers, strict=True)}
-    return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
-
-
-def _records_of_file(session: Session, source: str, backbone: str | None) -> Records:
+def _records_of_file(session: Session, source: str, backbone: str | None) -> AuditRecords:
     """Records of a file as the session's plan makes them."""
     pipeline = Pipeline.of_plan(session.plan)
     read = pipeline.records(source, tolerant=True)
@@ -178,12 +179,7 @@ def _records_of_file(session: Session, source: str, backbone: str | None) -> Rec
     return keep_counted(session, assign_cells(session, records))
 
 
-def _nothing(session: Session) -> Records:
-    dimension = session.plan.dimension
-    return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
-
-
-def _opened(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | None:
+def _read_sum(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | None:
     """The opened sum, from beside the transcript; None where this party has none."""
     file = folder / SUM_FILE
     if not file.exists():
@@ -197,7 +193,7 @@ def _opened(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | Non
     return vector
 
 
-def _head(folder: Path, outcome: Outcome) -> Released | None:
+def _read_head(folder: Path, outcome: Outcome) -> Released | None:
     """The head or model, from beside the transcript; None where this party has none."""
     file = folder / HEAD_FILE
     if not file.exists():
@@ -206,12 +202,6 @@ def _head(folder: Path, outcome: Outcome) -> Released | None:
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
     return artifact
-
-
-def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
-    """What the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
-    paths = {names[member]: vector_path(folder, member) for member in members}
-    return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
 def _in_clear(setup: RoundSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:

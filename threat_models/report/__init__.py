@@ -1,1 +1,1 @@
-"""What an audit found, for people and machines: JSON, SARIF, one HTML page, lines for a terminal, and the gate."""
+"""Reports of an audit, for people and machines: JSON, SARIF, one HTML page, lines for a terminal, and the gate."""

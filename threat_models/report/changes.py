@@ -1,27 +1,26 @@
-"""What changed since an earlier audit, by its JSON report."""
+"""Compare an audit with an earlier one's JSON report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from secagg.errors import BadInput
 from secagg.system.reading import parse_json
-from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, State
-from threat_models.report.json_report import FORMAT, as_content
-from threat_models.report.text import figure, quantity
+from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, SessionState
+from threat_models.report.json_report import FORMAT, Content, as_content
+from threat_models.report.text import format_number, format_quantity
 
-ORDER = (State.WITHSTOOD, State.UNTOLD, State.ALLOWED, State.BROKEN)
+ORDER = (SessionState.WITHSTOOD, SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)
 """From good to bad, in time: an attack that now succeeds is worse than one of which nobody knew, allowed or not.
 
-Within one report the worst of several lines is the worst by `State.rank`, as on its page.
+Within one report the worst of several lines is the worst by `SessionState.rank`, as on its page.
 """
 BROUGHT = "attack "
 """How settings begin that name an auditor's own code, which is nothing of the simulated session."""
 AGAIN = "audit the old transcripts again with this version, and compare with that"
-OutcomeContents = dict[tuple[str, str], tuple[str, str, State, str]]
+States = dict[tuple[str, str], tuple[str, str, SessionState, str]]
 """By names of attack and adversary: their titles, the state, and the figure that sums it up."""
 
 
@@ -39,7 +38,7 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
             raise BadInput(
                 f"{path} is an audit of {others}", remedy="compare audits of one session, or give --across-sessions"
             )
-        before, after = _told(old), _told(new)
+        before, after = _states_in(old), _states_in(new)
         changes = [*_promise(old, new), *_changes(before, after)]
         notes = ((f"The earlier audit is of {others}.",) if others else ()) + tuple(_notes(old, new))
         date = str(old["cover"]["date"])
@@ -48,14 +47,17 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
             f"{path} is no whole audit report", remedy="give the file that `secagg audit --json` wrote"
         ) from None
     same = sum(before[key][2] is after[key][2] for key in set(before) & set(after))
-    return Against(path.name, digest, date, tuple(sorted(changes, key=_gravity)), same, notes)
+    return Against(
+        path.name,
+        digest,
+        date,
+        tuple(sorted(changes, key=lambda changed: list(Change).index(changed.change))),
+        same,
+        notes,
+    )
 
 
-def _gravity(changed: Changed) -> int:
-    return list(Change).index(changed.change)
-
-
-def _read(path: Path) -> tuple[Mapping[str, Any], str]:
+def _read(path: Path) -> tuple[Content, str]:
     try:
         text = path.read_bytes()
         content = parse_json(text)
@@ -70,7 +72,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], str]:
     return content, sha256(text).hexdigest()
 
 
-def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _other_subject(old: Content, new: Content) -> Iterator[str]:
     """Say in what the sessions of two reports differ: their identifiers, plans and members, or a simulation's settings.
 
     Raises KeyError and TypeError for what is no whole report.
@@ -92,26 +94,26 @@ def _other_subject(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
             yield f"another simulation ({', '.join(said)})"
 
 
-def _told(content: Mapping[str, Any]) -> OutcomeContents:
-    """What a report says of every attack that had something to work on, and of the sum itself."""
+def _states_in(content: Content) -> States:
+    """The states in a report: of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
-    found: OutcomeContents = {}
+    found: States = {}
     for one in content["adversaries"]:
         for finding in one["findings"]:
             if finding["state"] is not None:
                 key = str(finding["attack"]), str(one["name"])
-                found[key] = (titles[key[0]], str(one["title"]), State(finding["state"]), _figure(finding))
+                found[key] = (titles[key[0]], str(one["title"]), SessionState(finding["state"]), _figure(finding))
     who = {one["name"]: str(one["title"]) for one in content["adversaries"]}
     for line in content["gate"]["lines"] if content["gate"] else ():
         key = str(line["attack"]), str(line["adversary"])
         if line["state"] is not None:
-            title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), State(line["state"])
+            title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), SessionState(line["state"])
             worst = max(state, found[key][2], key=lambda each: each.rank) if key in found else state
             found[key] = (title, who.get(key[1], key[1]), worst, "")
     return found
 
 
-def _figure(finding: Mapping[str, Any]) -> str:
+def _figure(finding: Content) -> str:
     """The value that sums a finding up, and its limits."""
     if finding["headline"] is None:
         return ""
@@ -119,11 +121,15 @@ def _figure(finding: Mapping[str, Any]) -> str:
     value, low, high = (
         float("nan") if measure[name] is None else float(measure[name]) for name in ("value", "low", "high")
     )
-    shown = quantity(value, str(measure["unit"]))
-    return shown if low == high else f"{shown}, {quantity(low, measure['unit'])} to {quantity(high, measure['unit'])}"
+    shown = format_quantity(value, str(measure["unit"]))
+    return (
+        shown
+        if low == high
+        else f"{shown}, {format_quantity(low, measure['unit'])} to {format_quantity(high, measure['unit'])}"
+    )
 
 
-def _changes(before: OutcomeContents, after: OutcomeContents) -> Iterator[Changed]:
+def _changes(before: States, after: States) -> Iterator[Changed]:
     for key in dict.fromkeys((*after, *before)):
         old, new = before.get(key), after.get(key)
         title, who, *_ = new or before[key]
@@ -134,43 +140,45 @@ def _changes(before: OutcomeContents, after: OutcomeContents) -> Iterator[Change
             yield Changed(_kind(old[2], new[2]), title, who, _words(old), _words(new))
 
 
-def _kind(old: State, new: State) -> Change:
-    if new is State.UNTOLD and old is not State.WITHSTOOD:
+def _kind(old: SessionState, new: SessionState) -> Change:
+    if new is SessionState.UNTOLD and old is not SessionState.WITHSTOOD:
         return Change.LESS_KNOWN
     return Change.WORSE if ORDER.index(new) > ORDER.index(old) else Change.BETTER
 
 
-def _words(told: tuple[str, str, State, str] | None) -> str:
+def _words(told: tuple[str, str, SessionState, str] | None) -> str:
     if told is None:
         return "–"
     return f"{told[2]} ({told[3]})" if told[3] else str(told[2])
 
 
-def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed]:
+def _promise(old: Content, new: Content) -> Iterator[Changed]:
     """Compare the claimed epsilons; a promise of another unit, adjacency or delta is another promise."""
     title, (before, after) = "Claimed epsilon", (float(each["promise"]["claimed"]) for each in (old, new))
     if _other_promise(old, new):
         yield Changed(Change.GONE, title, "", _promise_in_words(old), "–")
         yield Changed(Change.NEW, title, "", "–", _promise_in_words(new))
     elif before != after:
-        yield Changed(Change.WORSE if after > before else Change.BETTER, title, "", figure(before), figure(after))
+        yield Changed(
+            Change.WORSE if after > before else Change.BETTER, title, "", format_number(before), format_number(after)
+        )
 
 
-def _other_promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _other_promise(old: Content, new: Content) -> bool:
     """Whether both promise something, but of another unit, adjacency or delta."""
     promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
     return promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"])
 
 
-def _promise_in_words(content: Mapping[str, Any]) -> str:
+def _promise_in_words(content: Content) -> str:
     promise = content["promise"]
     return (
-        f"{figure(float(promise['claimed']))} at delta {figure(float(promise['delta']))}, "
+        f"{format_number(float(promise['claimed']))} at delta {format_number(float(promise['delta']))}, "
         f"{promise['adjacency']}, {promise['unit']} level"
     )
 
 
-def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _notes(old: Content, new: Content) -> Iterator[str]:
     """Say what makes two reports hard to compare."""
     gates = [each["gate"] and each["gate"]["sha256"] for each in (old, new)]
     if gates[0] != gates[1]:

@@ -54,8 +54,8 @@ DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below pr
 IDLE = ("has nothing to work on", "have nothing to work on")
 
 
-class State(StrEnum):
-    """How the session stands against one attack by one adversary, in the four words of the first page; best first.
+class SessionState(StrEnum):
+    """State of the session against one attack by one adversary, in the four words of the first page; best first.
 
     Less evidence never looks better: what nobody could tell stands below what is known and allowed.
     """
@@ -68,13 +68,13 @@ class State(StrEnum):
     @property
     def rank(self) -> int:
         """0 for the best."""
-        return list(State).index(self)
+        return list(SessionState).index(self)
 
 
 CONTROL_STATES = {
-    Verdict.SUCCEEDS: State.BROKEN,
-    Verdict.INCONCLUSIVE: State.UNTOLD,
-    Verdict.FAILS: State.WITHSTOOD,
+    Verdict.SUCCEEDS: SessionState.BROKEN,
+    Verdict.INCONCLUSIVE: SessionState.UNTOLD,
+    Verdict.FAILS: SessionState.WITHSTOOD,
 }
 """How what is unprotected stands against an attack of the control, in the same words."""
 
@@ -95,7 +95,7 @@ class AttackNote:
 
 @dataclass(frozen=True)
 class Cover:
-    """What was audited, by whom and when: what a page needs that is passed on. Empty: a simulation, or nobody said it.
+    """Subject, auditor and date of an audit, for a page that is passed on. Empty: a simulation, or unknown.
 
     `plans` are SHA-256 digests, `sessions` their identifiers, `members` those in the
     sums, of `clients` in the roster; `date` is the audit's (a transcript has no times), as 2026-03-01.
@@ -113,7 +113,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Input:
-    """What an auditor brought: its `role` ("known", "public", "canaries"), name, SHA-256 and number of records.
+    """A file that an auditor brought: its `role` ("known", "public", "canaries"), name, SHA-256 and number of records.
 
     `sha256` is "" of a bundled data set, which its name says.
     """
@@ -126,7 +126,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Subject:
-    """What was examined: transcripts (file name, SHA-256), or the settings of a simulation.
+    """The examined transcripts (file name, SHA-256), or the settings of a simulation.
 
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
@@ -170,7 +170,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """What was seen of the noise that parties really drew: `flaws` in words, and what `power` the tests had.
+    """Tests of the noise that parties really drew: `flaws` in words, and what `power` the tests had.
 
     `places` are (name, mean square over the planned one, entries); `sentence` says what was tested, and at what rate of
     false alarms.
@@ -225,15 +225,15 @@ class Examination:
 
 
 @dataclass(frozen=True)
-class Level:
+class ProtectionLevel:
     """The same attacks at another level of protection, for comparison; the gate does not judge them."""
 
     name: str
     findings: tuple[Finding, ...]
 
 
-class Outcome(StrEnum):
-    """What the gate says of one line, or of all."""
+class GateOutcome(StrEnum):
+    """The gate's word for one line, or for all."""
 
     PASS = "pass"  # noqa: S105 (no password)
     FAIL = "fail"
@@ -250,7 +250,7 @@ class GateLine:
 
     attack: str
     adversary: str
-    outcome: Outcome
+    outcome: GateOutcome
     sentence: str
     waiver: str = ""
     is_untold: bool = False
@@ -274,7 +274,7 @@ class WaiverInForce:
 
     @property
     def effect(self) -> str:
-        """What it does in this audit, in words."""
+        """Its effect in this audit, in words."""
         what = "what could not be told" if self.inconclusive else "a failure"
         found = [f"lets {what} pass"] if self.waived else []
         found += ["has no effect on less noise than promised, which cannot be waived"] if self.void else []
@@ -294,25 +294,25 @@ class GateResult:
     waivers: tuple[WaiverInForce, ...] = ()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GateOutcome:
         """Fail if any line fails, else inconclusive if any is."""
         return worst(self.lines)
 
     @property
     def exit_code(self) -> ExitCode:
-        """What `secagg audit` ends with."""
-        ends = {Outcome.FAIL: ExitCode.GATE_FAILED, Outcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE}
+        """The exit code of `secagg audit`."""
+        ends = {GateOutcome.FAIL: ExitCode.GATE_FAILED, GateOutcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE}
         return ends.get(self.outcome, ExitCode.DONE)
 
 
-def worst(lines: tuple[GateLine, ...]) -> Outcome:
+def worst(lines: tuple[GateLine, ...]) -> GateOutcome:
     """The worst outcome of some lines."""
     found = {line.outcome for line in lines}
-    return next((bad for bad in (Outcome.FAIL, Outcome.INCONCLUSIVE) if bad in found), Outcome.PASS)
+    return next((bad for bad in (GateOutcome.FAIL, GateOutcome.INCONCLUSIVE) if bad in found), GateOutcome.PASS)
 
 
 class Change(StrEnum):
-    """What became of one thing since an earlier audit, the gravest first.
+    """The kind of a change since an earlier audit, the gravest first.
 
     What was known, if bad, and is not told any more is no improvement: it has a word of its own.
     """
@@ -337,7 +337,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Against:
-    """What changed since an earlier report of `date`, whose file has this name and SHA-256.
+    """The changes since an earlier report of `date`, whose file has this name and SHA-256.
 
     `same` things are as they were; `notes` say what makes the two hard to compare.
     """
@@ -368,7 +368,7 @@ class AuditReport:
     environment: Mapping[str, str]
     seed: int
     comparisons: Comparisons
-    levels: tuple[Level, ...] = ()
+    levels: tuple[ProtectionLevel, ...] = ()
     gate: GateResult | None = None
     cover: Cover = Cover()
     against: Against | None = None
@@ -389,7 +389,7 @@ class AuditReport:
 
     @property
     def notes(self) -> tuple[AttackNote, ...]:
-        """What is said of each attack, for a plan with this epsilon."""
+        """Titles and remedies of each attack, for a plan with this epsilon."""
         return tuple(replace(note, remedy=self.advise(note.remedy)) for note in self.attacks)
 
     def note(self, attack: str) -> AttackNote:
@@ -397,7 +397,7 @@ class AuditReport:
         return next(note for note in self.notes if note.name == attack)
 
     def advise(self, remedy: str) -> str:
-        """Adapt a remedy to the plan: a finite epsilon is no advice to a plan that has one."""
+        """Adapt a remedy to the plan: one with a finite epsilon needs a smaller one."""
         return remedy if math.isinf(self.promise.claimed) else remedy.replace("a finite epsilon", "a smaller epsilon")
 
     def lines_of(self, finding: Finding) -> tuple[GateLine, ...]:
@@ -405,8 +405,8 @@ class AuditReport:
         key = finding.attack, finding.adversary
         return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
-    def state_of(self, finding: Finding) -> State | None:
-        """How the session stands against a finding's attack; None of the control, and of what has nothing to work on.
+    def state_of(self, finding: Finding) -> SessionState | None:
+        """State of the session against a finding's attack; None of the control, and of what has nothing to work on.
 
         A success that no line of the gate lets pass, and one without a gate, is broken, whatever else was not told.
         """
@@ -414,23 +414,23 @@ class AuditReport:
             return None
         lines = self.lines_of(finding)
         outcome = worst(lines)
-        is_let = bool(lines) and outcome is Outcome.PASS
-        if outcome is Outcome.FAIL or (finding.verdict is Verdict.SUCCEEDS and not is_let):
-            return State.BROKEN
-        is_untold = outcome is Outcome.INCONCLUSIVE or any(line.is_untold for line in lines)
+        is_let = bool(lines) and outcome is GateOutcome.PASS
+        if outcome is GateOutcome.FAIL or (finding.verdict is Verdict.SUCCEEDS and not is_let):
+            return SessionState.BROKEN
+        is_untold = outcome is GateOutcome.INCONCLUSIVE or any(line.is_untold for line in lines)
         if finding.verdict is Verdict.INCONCLUSIVE or is_untold:
-            return State.UNTOLD
+            return SessionState.UNTOLD
         is_waived = any(line.waiver for line in lines)
-        return State.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else State.WITHSTOOD
+        return SessionState.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else SessionState.WITHSTOOD
 
-    def state_of_line(self, line: GateLine) -> State:
-        """How the session stands by a line about the sum itself; that nothing is promised is allowed, and no merit."""
-        if line.outcome is not Outcome.PASS:
-            return State.BROKEN if line.outcome is Outcome.FAIL else State.UNTOLD
+    def state_of_line(self, line: GateLine) -> SessionState:
+        """State of the session by a line about the sum itself; that nothing is promised is allowed, and not a merit."""
+        if line.outcome is not GateOutcome.PASS:
+            return SessionState.BROKEN if line.outcome is GateOutcome.FAIL else SessionState.UNTOLD
         if line.is_untold:
-            return State.UNTOLD
+            return SessionState.UNTOLD
         is_promiseless = line.attack == "promise" and math.isinf(self.promise.claimed)
-        return State.ALLOWED if line.waiver or is_promiseless else State.WITHSTOOD
+        return SessionState.ALLOWED if line.waiver or is_promiseless else SessionState.WITHSTOOD
 
     @property
     def session_lines(self) -> tuple[GateLine, ...]:
@@ -444,21 +444,21 @@ class AuditReport:
         Not where the attack could not tell and the gate does not require that it does: all its lines pass, unwaived.
         """
         state, lines = self.state_of(finding), self.lines_of(finding)
-        is_open = not lines or any(line.waiver or line.outcome is not Outcome.PASS for line in lines)
-        return state is not None and (state is not State.UNTOLD or is_open)
+        is_open = not lines or any(line.waiver or line.outcome is not GateOutcome.PASS for line in lines)
+        return state is not None and (state is not SessionState.UNTOLD or is_open)
 
     @property
-    def state(self) -> State:
-        """The worst of all that counts, and no better than the gate; without anything that was judged nothing is told.
+    def state(self) -> SessionState:
+        """The worst of all that counts, and no better than the gate; UNTOLD where nothing was judged.
 
         What could not be told by attacks that the gate does not require counts for nothing.
         """
         found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
         states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)
-        if self.gate is not None and self.gate.outcome is not Outcome.PASS:
-            states.append(State.BROKEN if self.gate.outcome is Outcome.FAIL else State.UNTOLD)
-        return max(states, key=lambda state: state.rank, default=State.UNTOLD)
+        if self.gate is not None and self.gate.outcome is not GateOutcome.PASS:
+            states.append(SessionState.BROKEN if self.gate.outcome is GateOutcome.FAIL else SessionState.UNTOLD)
+        return max(states, key=lambda state: state.rank, default=SessionState.UNTOLD)
 
     @property
     def _lines(self) -> tuple[GateLine, ...]:
@@ -483,7 +483,7 @@ class AuditReport:
 
     def _count_states(self, examinations: Sequence[Examination]) -> str:
         found = [self.state_of(finding) for one in examinations for finding in one.findings]
-        parts = [f"{found.count(state)} {state}" for state in reversed(State) if state in found]
+        parts = [f"{found.count(state)} {state}" for state in reversed(SessionState) if state in found]
         return ", ".join([*parts, *_count_idle(found.count(None))]) or "none was run"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
@@ -17,9 +17,11 @@ from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.adversary import adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.findings import Metric, covers
-from threat_models.report.content import SESSION_RULES, Outcome
+from threat_models.report.content import SESSION_RULES, GateOutcome
 
 FORMAT = "secagg-gate/1"
+Table = Mapping[str, Any]
+"""A table of the TOML file."""
 DEFAULT = Path(__file__).parent / "default_gate.toml"
 ACTIVE = {"malicious_server": (REFUSED_WAYS, PROBE)}
 """What the attack that is no part of `ATTACKS` may measure."""
@@ -28,13 +30,13 @@ REFERENCES = ("baseline", "ceiling")
 
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
-    """What each attack may measure, those of somebody's own too."""
+    """The metrics of each attack, of an auditor's own too."""
     return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one attack (or any, "*") is judged, by one adversary or by any; the narrowest rules count alone.
+    """A rule for one attack (or any, "*"), by one adversary or by any; the narrowest rules count alone.
 
     Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
     its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
@@ -50,7 +52,7 @@ class Rule:
     at_most: float | str | None = None
     at_least: float | str | None = None
     margin: float = 0.0
-    unclear: Outcome = Outcome.INCONCLUSIVE
+    unclear: GateOutcome = GateOutcome.INCONCLUSIVE
     optional: bool = False
     tolerated: bool = False
     required: bool = True
@@ -95,7 +97,7 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a report must show to pass.
+    """The conditions that a report must meet to pass.
 
     `adversaries` must be asked about, whoever else is. `protections` are those a plan may have. `records_per_dimension`
     is the least number of records per feature dimension in a sum without noise. `controls` demands of each attack a
@@ -163,27 +165,15 @@ class Gate:
 
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
-    """What an attack, or any ("*"), may measure, each metric once."""
+    """The metrics of an attack, or of any ("*"), each once."""
     groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
 
-def _rule(table: Mapping[str, Any], number: int) -> Rule:
+def _rule(table: Table, number: int) -> Rule:
     where = f"rule {number}"
     _require_keys(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
-    rule = Rule(
-        attack=_text(table, "attack", where),
-        reason=_text(table, "reason", where),
-        adversary=_text(table, "adversary", where) if "adversary" in table else "*",
-        measure=_text(table, "measure", where) if "measure" in table else "",
-        at_most=_threshold(table, "at_most", where),
-        at_least=_threshold(table, "at_least", where),
-        margin=_number(table, "margin", where) if "margin" in table else 0.0,
-        unclear=_outcome(table, where),
-        optional=_flag(table, "optional", where) if "optional" in table else False,
-        tolerated=_flag(table, "tolerated", where) if "tolerated" in table else False,
-        required=_flag(table, "required", where) if "required" in table else True,
-    )
+    rule = Rule(**{key: read(table, key, where) for key, read in _READERS.items() if key in table})
     limits = (rule.at_most is not None) + (rule.at_least is not None)
     if limits != bool(rule.measure):
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
@@ -200,7 +190,7 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _refuse_measure(rule: Rule, where: str) -> NoReturn:
-    """Raise BadInput with the nearest id, also to whoever wrote a measure's label, as older gates have it."""
+    """Raise BadInput with the nearest id, also for a measure's label, as older gates have it."""
     metrics = {metric.id: metric.label for metric in metrics_of(rule.attack)}
     words = {word: metric for metric, label in metrics.items() for word in (metric, label)}
     near = words[get_close_matches(rule.measure, words, n=1, cutoff=0.0)[0]]
@@ -210,7 +200,7 @@ def _refuse_measure(rule: Rule, where: str) -> NoReturn:
     )
 
 
-def _waiver(table: Mapping[str, Any], number: int, today: date) -> Waiver:
+def _waiver(table: Table, number: int, today: date) -> Waiver:
     where = f"waiver {number}"
     needed = {"attack", "adversary", "reason", "expires"}
     _require_keys(table, needed, where, needed | {"inconclusive"})
@@ -251,13 +241,13 @@ def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:
         raise BadInput(f"{problem} {name!r}", remedy=f"did you mean {near[0]!r}? There are {', '.join(known)}")
 
 
-def _enumerate_tables(tables: Any) -> enumerate[Mapping[str, Any]]:
+def _enumerate_tables(tables: Any) -> enumerate[Table]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BadInput("rule and waiver are lists of tables", remedy="write [[rule]] and [[waiver]]")
     return enumerate(tables, start=1)
 
 
-def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
+def _require_keys(table: Table, needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
     lacking, unknown = needed - set(table), set(table) - (allowed or needed)
     wrong = {"lacks": lacking, "has no key": unknown}
@@ -265,28 +255,28 @@ def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowe
         raise BadInput(f"{where} {', and '.join(told)}", remedy=f"copy {DEFAULT}, and change the copy")
 
 
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+def _text(table: Table, key: str, where: str) -> str:
     value = table[key]
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{where}: {key} is no text")
     return value
 
 
-def _number(table: Mapping[str, Any], key: str, where: str) -> float:
+def _number(table: Table, key: str, where: str) -> float:
     value = table[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise BadInput(f"{where}: {key} is no number from 0 up")
     return float(value)
 
 
-def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+def _flag(table: Table, key: str, where: str) -> bool:
     value = table[key]
     if not isinstance(value, bool):
         raise BadInput(f"{where}: {key} is neither true nor false")
     return value
 
 
-def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _names(table: Table, key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
     values = table[key]
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
@@ -295,17 +285,27 @@ def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str
     return tuple(values)
 
 
-def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str | None:
-    value = table.get(key)
-    if value is None or value in REFERENCES:
-        return value
+def _threshold(table: Table, key: str, where: str) -> float | str:
+    value = table[key]
+    if value in REFERENCES:
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
         raise BadInput(f"{where}: {key} is neither a number nor {' nor '.join(REFERENCES)}")
     return float(value)
 
 
-def _outcome(table: Mapping[str, Any], where: str) -> Outcome:
+def _outcome(table: Table, key: str, where: str) -> GateOutcome:
     try:
-        return Outcome(table.get("unclear", Outcome.INCONCLUSIVE))
+        return GateOutcome(table[key])
     except ValueError:
-        raise BadInput(f"{where}: unclear is none of {', '.join(Outcome)}") from None
+        raise BadInput(f"{where}: {key} is none of {', '.join(GateOutcome)}") from None
+
+
+_READERS: dict[str, Callable[[Table, str, str], Any]] = {
+    **dict.fromkeys(("attack", "reason", "adversary", "measure"), _text),
+    **dict.fromkeys(("at_most", "at_least"), _threshold),
+    "margin": _number,
+    "unclear": _outcome,
+    **dict.fromkeys(("optional", "tolerated", "required"), _flag),
+}
+"""How each key of a rule is read, in this order."""

@@ -15,19 +15,19 @@ from threat_models.report.content import (
     AuditReport,
     Examination,
     GateLine,
+    GateOutcome,
     GateResult,
-    Outcome,
     Promise,
     WaiverInForce,
 )
 from threat_models.report.gate import Gate, Rule, Waiver
-from threat_models.report.text import figure, quantity, summarise, with_interval
+from threat_models.report.text import format_number, format_quantity, summarise, with_interval
 
 BY_VERDICT = {
-    Verdict.SUCCEEDS: Outcome.FAIL,
-    Verdict.FAILS: Outcome.PASS,
-    Verdict.INCONCLUSIVE: Outcome.INCONCLUSIVE,
-    Verdict.NOT_APPLICABLE: Outcome.PASS,
+    Verdict.SUCCEEDS: GateOutcome.FAIL,
+    Verdict.FAILS: GateOutcome.PASS,
+    Verdict.INCONCLUSIVE: GateOutcome.INCONCLUSIVE,
+    Verdict.NOT_APPLICABLE: GateOutcome.PASS,
 }
 UNWAIVABLE = "The waiver for this has no effect: less noise than promised cannot be waived."
 
@@ -39,7 +39,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     whom no attack tells anything and a report without any finding. No waiver lets less noise than promised pass.
     """
     lines = [
-        *_judge_inputs(report),
+        *(GateLine("inputs", "", GateOutcome.INCONCLUSIVE, doubt) for doubt in report.subject.doubts),
         _judge_protection(gate, report),
         *_judge_provenance(report),
         *_judge_records(gate, report),
@@ -48,28 +48,36 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     lines += _judge_unread(report)
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
-        lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
+        who, ran = one.adversary.name, {finding.attack for finding in one.findings}
+        missing = [attack for attack in one.adversary.attacks if attack not in ran]
+        lines += [GateLine(attack, who, GateOutcome.INCONCLUSIVE, "It was not run.") for attack in missing]
+        lines += _judge_uninformed(gate, one)
     lines += _judge_unasked(gate, report)
     if not report.findings:
-        lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
-    lines = [replace(line, breaks_promise=_breaks_promise(line)) for line in lines]
+        lines.append(GateLine("audit", "", GateOutcome.INCONCLUSIVE, "No attack was run."))
+    # A claim or noise that does not hold shows less noise than promised, as does more than ε allows.
+    fails, broken = GateOutcome.FAIL, ("promise", "noise")
+    lines = [
+        replace(each, breaks_promise=each.outcome is fails and (each.breaks_promise or each.attack in broken))
+        for each in lines
+    ]
     waived = [_waive(gate, line, today) for line in lines]
-    in_force = tuple(_in_force(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
+    in_force = tuple(_count_waived(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
     return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat(), in_force)
 
 
 def _judge_protection(gate: Gate, report: AuditReport) -> GateLine:
     found = report.subject.protection
     if found in gate.protections:
-        return GateLine("protection", "", Outcome.PASS, f"Uploads are protected ({found}).")
+        return GateLine("protection", "", GateOutcome.PASS, f"Uploads are protected ({found}).")
     allowed = ", ".join(gate.protections)
-    return GateLine("protection", "", Outcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
+    return GateLine("protection", "", GateOutcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
 
 
 def _judge_provenance(report: AuditReport) -> Iterator[GateLine]:
     """Judge whose transcripts these are: findings about one that nobody vouches for say nothing of a consortium."""
     for each in report.subject.provenance:
-        outcome = Outcome.INCONCLUSIVE if each.has_doubts else Outcome.PASS
+        outcome = GateOutcome.INCONCLUSIVE if each.has_doubts else GateOutcome.PASS
         yield GateLine("transcript", "", outcome, f"{each.transcript}: {each.verdict}; {each.proves}.")
 
 
@@ -80,12 +88,12 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     records, dimension = report.subject.records, report.subject.dimension
     if records is None:
         why = "How many records the exact sum holds is neither in it nor given (--records)."
-        yield GateLine("records", "", Outcome.INCONCLUSIVE, why)
+        yield GateLine("records", "", GateOutcome.INCONCLUSIVE, why)
         return
     least = math.ceil(gate.records_per_dimension * dimension)
     facts = f"The exact sum holds {records:,} records of {dimension:,} dimensions; the gate asks for {least:,}."
     if records >= least:
-        yield GateLine("records", "", Outcome.PASS, facts)
+        yield GateLine("records", "", GateOutcome.PASS, facts)
         return
     figures = [
         f"{adversary_named(finding.adversary).title}: "
@@ -94,44 +102,40 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         if finding.attack == "unmixing" and finding.measures
     ]
     unmixed = f" Unmixing by {'; by '.join(figures)}." if figures else ""
-    yield GateLine("records", "", Outcome.FAIL, facts + unmixed)
+    yield GateLine("records", "", GateOutcome.FAIL, facts + unmixed)
 
 
 def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     """Judge the claimed ε by the auditor's own computation and by the measured lower bounds."""
     promise = report.promise
     if (drawn := promise.drawn) is not None:
-        yield from (GateLine("promise", "", Outcome.FAIL, flaw) for flaw in drawn.flaws)
-        yield GateLine("promise", "", Outcome.FAIL if drawn.flaws else Outcome.PASS, drawn.sentence)
+        yield from (GateLine("promise", "", GateOutcome.FAIL, flaw) for flaw in drawn.flaws)
+        yield GateLine("promise", "", GateOutcome.FAIL if drawn.flaws else GateOutcome.PASS, drawn.sentence)
     if math.isinf(promise.claimed):
-        yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
+        yield GateLine(
+            "promise", "", GateOutcome.PASS, "No finite epsilon is claimed: nothing is promised of a record."
+        )
         return
-    outcome = Outcome.PASS if promise.agrees else Outcome.FAIL
-    claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
+    outcome = GateOutcome.PASS if promise.agrees else GateOutcome.FAIL
+    claims = f"Claimed epsilon {format_number(promise.claimed)}, recomputed {format_number(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
-        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
+        yield GateLine("promise", "", GateOutcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
     yield from _judge_session_noise(gate, promise)
     for bound in filter(None, (promise.measured, promise.one_run)):
-        outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
+        outcome = GateOutcome.FAIL if bound.disproves(promise.claimed) else GateOutcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
 
 
 def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
-    """Judge the noise that the session itself holds: less than planned fails, enough must be shown."""
+    """Judge the noise that the session itself holds: less than planned fails, and the evidence must show enough."""
     noise = promise.session_noise
     if noise is not None and noise.is_short:
-        yield GateLine("noise", "", Outcome.FAIL, noise.sentence)
+        yield GateLine("noise", "", GateOutcome.FAIL, noise.sentence)
     elif gate.measured:
         sentence = noise.sentence if noise is not None else "The noise of this session is not known."
         is_enough = noise is not None and noise.is_enough
-        yield GateLine("noise", "", Outcome.PASS if is_enough else Outcome.INCONCLUSIVE, sentence)
-
-
-def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
-    """Judge the records that the auditor brought: nothing is known by those that may not be what they are called."""
-    for doubt in report.subject.doubts:
-        yield GateLine("inputs", "", Outcome.INCONCLUSIVE, doubt)
+        yield GateLine("noise", "", GateOutcome.PASS if is_enough else GateOutcome.INCONCLUSIVE, sentence)
 
 
 def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
@@ -144,16 +148,16 @@ def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
     )
     if unread:
         why = f"No attack here reads these blocks of the exact sum: {unread}. What they tell is not known."
-        yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
+        yield GateLine("audit", "", GateOutcome.INCONCLUSIVE, why)
     if half:
         told = report.subject.tells
         why = f"Of these blocks of the exact sum attacks read {told}: {half}. What else they tell is not known."
-        yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
+        yield GateLine("audit", "", GateOutcome.INCONCLUSIVE, why)
 
 
 def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
     if finding.verdict is Verdict.NOT_APPLICABLE:
-        yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
+        yield GateLine(finding.attack, finding.adversary, GateOutcome.PASS, f"Not applicable: {finding.sentence}")
         return
     rules = gate.rules_for(finding.attack, finding.adversary)
     is_silent = finding.verdict is Verdict.INCONCLUSIVE and not (finding.measures or finding.controls)
@@ -173,15 +177,12 @@ def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterato
 
 def _judge_verdict(rule: Rule, finding: Finding) -> GateLine:
     is_let = rule.tolerated or (finding.verdict is Verdict.INCONCLUSIVE and not rule.required)
-    outcome = Outcome.PASS if is_let else BY_VERDICT[finding.verdict]
+    outcome = GateOutcome.PASS if is_let else BY_VERDICT[finding.verdict]
     tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
-    figures = f" ({summary})" if outcome is Outcome.FAIL and (summary := summarise(finding)) else ""
-    sentence = f"The attack {_describe(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
+    figures = f" ({summary})" if outcome is GateOutcome.FAIL and (summary := summarise(finding)) else ""
+    did = "is inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else str(finding.verdict)
+    sentence = f"The attack {did}{tolerated}: {finding.sentence}{figures}"
     return GateLine(finding.attack, finding.adversary, outcome, sentence)
-
-
-def _describe(verdict: Verdict) -> str:
-    return "is inconclusive" if verdict is Verdict.INCONCLUSIVE else str(verdict)
 
 
 def _judge_controls(finding: Finding) -> Iterator[GateLine]:
@@ -189,12 +190,12 @@ def _judge_controls(finding: Finding) -> Iterator[GateLine]:
     kinds = {control.expected for control in finding.controls}
     for expected, word in ((True, "positive"), (False, "negative")):
         if expected not in kinds:
-            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, f"It has no {word} control.")
+            yield GateLine(finding.attack, finding.adversary, GateOutcome.INCONCLUSIVE, f"It has no {word} control.")
     for control in finding.controls:
         if not control.holds:
             did = "succeeded and must not" if control.succeeded else "did not succeed and must"
             sentence = f"The control {control.name!r} {did}."
-            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
+            yield GateLine(finding.attack, finding.adversary, GateOutcome.INCONCLUSIVE, sentence)
 
 
 def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
@@ -217,7 +218,7 @@ def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterat
         what = "measure" if rule.names_several else repr(rule.measure)
         against = f"its {limit}" if isinstance(limit := _limit(rule), str) else f"{limit:g}"
         sentence = f"There is no {what} to hold against {against}. {finding.sentence}".strip()
-        yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
+        yield GateLine(finding.attack, finding.adversary, GateOutcome.INCONCLUSIVE, sentence)
 
 
 def _limit(rule: Rule) -> float | str:
@@ -234,16 +235,16 @@ def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: fl
     sign = 1 if rule.at_most is not None else -1
     low, high = sorted((sign * measure.low, sign * measure.high))
     if math.isnan(low + high):
-        outcome, word = Outcome.INCONCLUSIVE, "cannot be told against"
+        outcome, word = GateOutcome.INCONCLUSIVE, "cannot be told against"
     elif high <= sign * threshold:
-        outcome, word = Outcome.PASS, "keeps"
+        outcome, word = GateOutcome.PASS, "keeps"
     elif low > sign * threshold:
-        outcome, word = Outcome.FAIL, "breaks"
+        outcome, word = GateOutcome.FAIL, "breaks"
     else:
         outcome, word = rule.unclear, "is not shown to break or keep"
     limit = _limit(rule)
     asked = "at most" if sign == 1 else "at least"
-    asked += f" {quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
+    asked += f" {format_quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
     sentence = f"{measure.label}: {with_interval(measure)}, {word} {asked}."
     return GateLine(finding.attack, finding.adversary, outcome, sentence, breaks_promise=limit == "ceiling")
 
@@ -254,27 +255,19 @@ def _judge_unasked(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     for name in gate.adversaries:
         if name not in asked:
             why = f"The gate asks what the {adversary_named(name).title} learns: --threat-model {name} was not given."
-            yield GateLine("audit", name, Outcome.INCONCLUSIVE, why)
-
-
-def _judge_missing(one: Examination) -> list[GateLine]:
-    """An inconclusive line for each attack that the adversary declares and that has no finding."""
-    ran = {finding.attack for finding in one.findings}
-    missing = [attack for attack in one.adversary.attacks if attack not in ran]
-    return [GateLine(attack, one.adversary.name, Outcome.INCONCLUSIVE, "It was not run.") for attack in missing]
+            yield GateLine("audit", name, GateOutcome.INCONCLUSIVE, why)
 
 
 def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
     """Draw a line for an adversary of whom every attack that ran, and that may not succeed, is inconclusive."""
     ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
-    judged = [finding for finding in ran if not _is_tolerated(gate, finding)] or ran
+    judged = [
+        each for each in ran if not any(rule.tolerated for rule in gate.rules_for(each.attack, each.adversary))
+    ] or ran
     if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
-        yield GateLine("audit", one.adversary.name, Outcome.INCONCLUSIVE, "No attack of this adversary tells anything.")
-
-
-def _is_tolerated(gate: Gate, finding: Finding) -> bool:
-    """Whether the gate lets an attack succeed."""
-    return any(rule.tolerated for rule in gate.rules_for(finding.attack, finding.adversary))
+        yield GateLine(
+            "audit", one.adversary.name, GateOutcome.INCONCLUSIVE, "No attack of this adversary tells anything."
+        )
 
 
 def _is_void(rule: Rule, report: AuditReport) -> bool:
@@ -282,14 +275,9 @@ def _is_void(rule: Rule, report: AuditReport) -> bool:
     return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
 
 
-def _breaks_promise(line: GateLine) -> bool:
-    """Whether a line shows less noise than promised: a claim or noise that does not hold, or more than ε allows."""
-    return line.outcome is Outcome.FAIL and (line.breaks_promise or line.attack in ("promise", "noise"))
-
-
 def _is_of(waiver: Waiver, line: GateLine) -> bool:
     """Whether a waiver is for what a line says."""
-    outcome = Outcome.INCONCLUSIVE if waiver.inconclusive else Outcome.FAIL
+    outcome = GateOutcome.INCONCLUSIVE if waiver.inconclusive else GateOutcome.FAIL
     return (waiver.attack, waiver.adversary, outcome) == (line.attack, line.adversary, line.outcome)
 
 
@@ -299,11 +287,11 @@ def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
             if line.breaks_promise:
                 return replace(line, sentence=f"{line.sentence} {UNWAIVABLE}")
             reason = f"{waiver.reason} (until {waiver.expires.isoformat()})"
-            return replace(line, outcome=Outcome.PASS, waiver=reason, is_untold=waiver.inconclusive)
+            return replace(line, outcome=GateOutcome.PASS, waiver=reason, is_untold=waiver.inconclusive)
     return line
 
 
-def _in_force(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
+def _count_waived(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
     own = [line for line in lines if _is_of(waiver, line)]
     void = sum(line.breaks_promise for line in own)
     return WaiverInForce(
@@ -321,4 +309,4 @@ def _judge_waivers(gate: Gate, today: date) -> Iterator[GateLine]:
     for waiver in gate.waivers:
         if today > waiver.expires:
             sentence = f"The waiver for this ({waiver.reason}) expired on {waiver.expires.isoformat()}."
-            yield GateLine(waiver.attack, waiver.adversary, Outcome.FAIL, sentence)
+            yield GateLine(waiver.attack, waiver.adversary, GateOutcome.FAIL, sentence)

@@ -19,23 +19,32 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
-from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, Change, GateLine, Outcome, State
+from threat_models.report.content import (
+    CONTROL,
+    DISCLAIMER,
+    SEEN,
+    AuditReport,
+    Change,
+    GateLine,
+    GateOutcome,
+    SessionState,
+)
 from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
-from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
+from threat_models.report.text import format_number, format_quantity, good_of, is_bounded, limits, summarise, to_line
 
 FOLDER = Path(__file__).parent
-BADGES: dict[State | Outcome | None, tuple[str, str]] = {
-    State.WITHSTOOD: ("good", f"✓ {State.WITHSTOOD}"),
-    State.ALLOWED: ("allowed", f"◆ {State.ALLOWED}"),
-    State.UNTOLD: ("unclear", f"? {State.UNTOLD}"),
-    State.BROKEN: ("bad", f"✕ {State.BROKEN}"),
+BADGES: dict[SessionState | GateOutcome | None, tuple[str, str]] = {
+    SessionState.WITHSTOOD: ("good", f"✓ {SessionState.WITHSTOOD}"),
+    SessionState.ALLOWED: ("allowed", f"◆ {SessionState.ALLOWED}"),
+    SessionState.UNTOLD: ("unclear", f"? {SessionState.UNTOLD}"),
+    SessionState.BROKEN: ("bad", f"✕ {SessionState.BROKEN}"),
     None: ("none", "– nothing to work on"),
-    Outcome.PASS: ("good", "✓ pass"),
-    Outcome.FAIL: ("bad", "✕ fail"),
-    Outcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
+    GateOutcome.PASS: ("good", "✓ pass"),
+    GateOutcome.FAIL: ("bad", "✕ fail"),
+    GateOutcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
 """Class and words of every state and outcome; shape and words alone must do on a grey print."""
 CHANGES = {
@@ -84,14 +93,20 @@ def _environment() -> Environment:
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_clean,
+        finalize=lambda value: value if isinstance(value, Markup) else to_line(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        {"curve": curve_svg, "figure": figure, "image": _image, "capitalize_first": _capitalise, "summed_up": summarise}
+        {
+            "curve": curve_svg,
+            "figure": format_number,
+            "image": lambda picture: Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode()),
+            "capitalize_first": _capitalise,
+            "summed_up": summarise,
+        }
     )
-    environment.tests["a_number"] = _is_number
+    environment.tests["a_number"] = lambda measure: measure.metric.unit != REFUSED
     environment.globals.update({"badges": BADGES, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
@@ -102,21 +117,12 @@ def _capitalise(words: str) -> str:
     return f"{sign} {rest[:1].upper()}{rest[1:]}"
 
 
-def _clean(value: object) -> object:
-    return value if isinstance(value, Markup) else to_line(str(value))
-
-
-def _is_number(measure: Measure) -> bool:
-    """Whether a measure is a number, not whether something was refused."""
-    return measure.metric.unit != REFUSED
-
-
 def _row(measure: Measure) -> dict[str, object]:
     """The cells of a measure in a table, in its unit."""
     unit = measure.metric.unit
 
     def write(value: float | None) -> str:
-        return "–" if value is None else quantity(value, unit)
+        return "–" if value is None else format_quantity(value, unit)
 
     return {
         "value": write(measure.value),
@@ -161,12 +167,8 @@ def _line_badge(line: GateLine) -> tuple[str, str]:
     """Class and words of a line of the gate."""
     if line.waiver:
         return "allowed", "⚑ waived"
-    is_control = line.adversary == CONTROL and line.outcome is Outcome.PASS
+    is_control = line.adversary == CONTROL and line.outcome is GateOutcome.PASS
     return ("none", "– control") if is_control else BADGES[line.outcome]
-
-
-def _image(picture: NDArray[np.uint8]) -> Markup:
-    return Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode())
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from threat_models.report.content import AuditReport, Examination, GateResult, P
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/3"
+Content = dict[str, Any]
+"""A part of a report as plain values, which JSON can hold."""
 SCHEMA = Path(__file__).parent / "audit.schema.json"
 
 
@@ -26,7 +27,7 @@ def as_json(report: AuditReport) -> str:
     return encode(as_content(report))
 
 
-def as_content(report: AuditReport) -> dict[str, Any]:
+def as_content(report: AuditReport) -> Content:
     """The same as plain values."""
     subject = report.subject
     return {
@@ -64,32 +65,32 @@ def as_content(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
-    """What verification said of each transcript: verdict, what it proves, roster, signers and their identity keys."""
+def provenance_content(report: AuditReport) -> list[Content]:
+    """Results of each transcript's verification: verdict, what it proves, roster, signers and their identity keys."""
     return [
         plain_fields(each, without=("has_doubts", "consortium", "clients")) | {"vouched_by": each.vouched_by or None}
         for each in report.subject.provenance
     ]
 
 
-def waivers_content(report: AuditReport) -> list[dict[str, Any]]:
+def waivers_content(report: AuditReport) -> list[Content]:
     """The gate's waivers that have not expired, and what each does in this audit."""
     return [plain_fields(each, "effect") for each in report.gate.waivers] if report.gate else []
 
 
-def encode(content: Mapping[str, Any]) -> str:
+def encode(content: Content) -> str:
     """Write canonical JSON: sorted keys, one space of indent, printable ASCII, a line break at the end."""
     text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"
 
 
-def measure_content(measure: Measure) -> dict[str, Any]:
+def measure_content(measure: Measure) -> Content:
     """One measure: the id of its metric, what it is of, label, unit, limits, method, and what would be good."""
     beside = {"id": measure.metric.id, "unit": measure.metric.unit, "good": good_of(measure)}
     return plain_fields(measure, "label", without=("metric", "has_interval")) | beside
 
 
-def _promise(promise: Promise) -> dict[str, Any]:
+def _promise(promise: Promise) -> Content:
     content = plain_fields(promise, "agrees", "disproved")
     if (noise := promise.session_noise) is not None:
         content["session_noise"] = plain_fields(noise, "is_short", "is_enough", noise_variance="ratio")
@@ -99,7 +100,7 @@ def _promise(promise: Promise) -> dict[str, Any]:
     return content
 
 
-def _examination(report: AuditReport, one: Examination) -> dict[str, Any]:
+def _examination(report: AuditReport, one: Examination) -> Content:
     hidden = ("opens", "colluders", "is_member", "sessions", "attacks")
     return plain_fields(one.adversary, without=hidden) | {
         "sees": list(one.sees),
@@ -111,7 +112,7 @@ def _examination(report: AuditReport, one: Examination) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> Content:
     return plain_fields(finding, without=("unseen", "measures", "pictures", "controls")) | {
         "headline": None if finding.leading is None else finding.measures.index(finding.leading),
         "measures": [measure_content(measure) for measure in finding.measures],
@@ -120,7 +121,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _picture(picture: Picture) -> dict[str, Any]:
+def _picture(picture: Picture) -> Content:
     rows = [
         [{"shape": list(image.shape), "sha256": sha256(image.tobytes()).hexdigest()} for image in row]
         for row in picture.rows
@@ -128,7 +129,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     return {"title": picture.title, "columns": list(picture.columns), "rows": rows}
 
 
-def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
+def _gate(report: AuditReport, gate: GateResult) -> Content:
     own = report.session_lines
     return plain_fields(gate, "outcome", "exit_code", sha256="gate_sha256") | {
         "waivers": waivers_content(report),

@@ -5,13 +5,20 @@ from __future__ import annotations
 from hashlib import sha256
 from os import fsencode
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, SESSION_REMEDIES, SESSION_RULES, AuditReport, GateLine, Outcome, worst
-from threat_models.report.json_report import encode, measure_content, provenance_content, waivers_content
+from threat_models.report.content import (
+    CONTROL,
+    SESSION_REMEDIES,
+    SESSION_RULES,
+    AuditReport,
+    GateLine,
+    GateOutcome,
+    worst,
+)
+from threat_models.report.json_report import Content, encode, measure_content, provenance_content, waivers_content
 from threat_models.report.text import to_line
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -28,7 +35,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     gate lets it is informational, and so is the control without protection; what is waived is a suppressed failure.
     Fingerprints are of rule and adversary: those of one result stay the same from run to run.
     """
-    rules: list[dict[str, Any]] = [
+    rules: list[Content] = [
         {
             "id": note.name,
             "shortDescription": _text(note.title),
@@ -41,7 +48,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
         {"id": name, "shortDescription": _text(title), "help": _text(report.advise(SESSION_REMEDIES[name]))}
         for name, title in SESSION_RULES.items()
     ]
-    run: dict[str, Any] = {
+    run: Content = {
         "tool": {"driver": {"name": "secagg audit", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "results": _results(report, [rule["id"] for rule in rules]),
@@ -63,7 +70,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     return encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
+def _results(report: AuditReport, rules: list[str]) -> list[Content]:
     lines: dict[tuple[str, str], list[GateLine]] = {}
     for line in report.gate.lines if report.gate else ():
         lines.setdefault((line.attack, line.adversary), []).append(line)
@@ -77,7 +84,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
         results.append(result)
     for (attack, adversary), rest in lines.items():
         drawn = tuple(rest)
-        kind = {Outcome.FAIL: "fail", Outcome.INCONCLUSIVE: UNTOLD, Outcome.PASS: "pass"}[worst(drawn)]
+        kind = {GateOutcome.FAIL: "fail", GateOutcome.INCONCLUSIVE: UNTOLD, GateOutcome.PASS: "pass"}[worst(drawn)]
         sentence = " ".join(line.sentence for line in drawn)
         results.append(_result(rules, attack, adversary, _waived_kind(drawn) or kind, sentence, drawn))
     if report.subject.transcripts:
@@ -96,28 +103,28 @@ def _location(name: str) -> dict[str, str]:
 
 
 def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
-    """What SARIF calls a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
+    """SARIF's kind of a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
 
     An attack that is inconclusive where the gate passes all the same is left to review.
     """
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "notApplicable"
-    if finding.adversary == CONTROL and worst(lines) is Outcome.PASS and not _waivers(lines):
+    if finding.adversary == CONTROL and worst(lines) is GateOutcome.PASS and not _waivers(lines):
         return "informational"
     if not lines:
         return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, UNTOLD)
-    if worst(lines) is Outcome.FAIL:
+    if worst(lines) is GateOutcome.FAIL:
         return "fail"
     if waived := _waived_kind(lines):
         return waived
-    if worst(lines) is Outcome.INCONCLUSIVE:
+    if worst(lines) is GateOutcome.INCONCLUSIVE:
         return UNTOLD
     kinds = {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}
     return kinds.get(finding.verdict, "pass")
 
 
 def _waived_kind(lines: tuple[GateLine, ...]) -> str:
-    """What a waiver let pass: what fails, or what nobody could tell; empty without one."""
+    """The kind of a waived line: "fail", or UNTOLD; empty without a waiver."""
     waived = [line for line in lines if line.waiver]
     return "" if not waived else UNTOLD if all(line.is_untold for line in waived) else "fail"
 
@@ -128,12 +135,12 @@ def _waivers(lines: tuple[GateLine, ...]) -> list[str]:
 
 def _result(
     rules: list[str], attack: str, adversary: str, kind: str, sentence: str, lines: tuple[GateLine, ...]
-) -> dict[str, Any]:
+) -> Content:
     """One result; what fails nothing has the level "none", as the standard demands (3.27.10)."""
     levels = {"fail": "error", UNTOLD: "warning"}
     said = f"Could not tell: {sentence}" if kind == UNTOLD else sentence
     who = adversary_named(adversary).title if adversary else "The sum itself"
-    result: dict[str, Any] = {
+    result: Content = {
         "ruleId": attack,
         "kind": "fail" if kind in levels else kind,
         "level": levels.get(kind, "none"),
@@ -144,7 +151,7 @@ def _result(
     }
     if attack in rules:
         result["ruleIndex"] = rules.index(attack)
-    if (waivers := _waivers(lines)) and worst(lines) is Outcome.PASS:
+    if (waivers := _waivers(lines)) and worst(lines) is GateOutcome.PASS:
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": "; ".join(waivers)}]
     return result
 

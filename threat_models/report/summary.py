@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, AuditReport, Changed, GateResult, Outcome
+from threat_models.report.content import CONTROL, AuditReport, GateOutcome, GateResult
 from threat_models.report.first_page import name_uncounted, verdict_in_words
 from threat_models.report.text import summarise, to_line
 
@@ -37,7 +37,9 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{drawn.sentence} {drawn.power}"
     if (against := report.against) is not None:
         yield f"Since the audit of {against.date}: {len(against.changes)} changed, {against.same} as they were."
-        yield from (f"  {_change_in_words(each)}" for each in against.changes)
+        for change in against.changes:
+            who = f" by {change.adversary}" if change.adversary else ""
+            yield f"  {change.change}: {change.title}{who}: {change.before} → {change.after}"
         yield from (f"  {note}" for note in against.notes)
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
@@ -46,7 +48,8 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{CONTROL}: {verdict_of(idle)}. {idle.sentence}"
     told = [finding for finding in report.findings if not (idle and finding.adversary == CONTROL)]
     for finding, names in _grouped(told):
-        yield f"{finding.adversary}, {', '.join(names)}: {_state_of(report, finding)}. {finding.sentence}"
+        state = report.state_of(finding) or verdict_of(finding)
+        yield f"{finding.adversary}, {', '.join(names)}: {state}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
     yield from _provenance(report)
@@ -64,17 +67,11 @@ def _provenance(report: AuditReport) -> Iterator[str]:
         known = signers
 
 
-def _change_in_words(changed: Changed) -> str:
-    """One change since an earlier audit."""
-    who = f" by {changed.adversary}" if changed.adversary else ""
-    return f"{changed.change}: {changed.title}{who}: {changed.before} → {changed.after}"
-
-
 def _gate_lines(gate: GateResult) -> Iterator[str]:
-    """Yield what did not pass, and what is waived; attacks of which the same is said of one adversary share a line."""
+    """Yield lines that did not pass, and those waived; attacks of one adversary with the same sentence share a line."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for line in gate.lines:
-        if line.outcome is not Outcome.PASS:
+        if line.outcome is not GateOutcome.PASS:
             said.setdefault((line.outcome.upper(), line.adversary, line.sentence), []).append(line.attack)
         elif line.waiver:
             said.setdefault(("WAIVED", line.adversary, f"{line.sentence} {line.waiver}"), []).append(line.attack)
@@ -86,17 +83,13 @@ def _gate_lines(gate: GateResult) -> Iterator[str]:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]:
-    """Yield findings, and the attacks of those without figures of which the same is said of the same adversary."""
+    """Yield findings, and the attacks of those without figures whose sentence of one adversary is the same."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         own = finding.attack if finding.measures else ""
         alike.setdefault((finding.adversary, finding.verdict, finding.sentence, own), []).append(finding)
     for group in alike.values():
         yield group[0], [finding.attack for finding in group]
-
-
-def _state_of(report: AuditReport, finding: Finding) -> str:
-    return str(report.state_of(finding) or verdict_of(finding))
 
 
 def _idle_control(report: AuditReport) -> Finding | None:
@@ -107,5 +100,5 @@ def _idle_control(report: AuditReport) -> Finding | None:
 
 
 def verdict_of(finding: Finding) -> str:
-    """What came of an attack of the control without protection, or of one that has nothing to work on, in words."""
+    """The verdict, in words, of an attack of the control without protection, or of one with nothing to work on."""
     return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

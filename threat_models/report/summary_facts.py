@@ -52,7 +52,7 @@ SIMULATED_LIMITS = (
 def subject_of(
     sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
-    """What was audited; the number of records is the least that was opened, else the `known` one.
+    """The audited subject; the number of records is the least that was opened, else the `known` one.
 
     Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
     """
@@ -72,12 +72,12 @@ def subject_of(
         is_noisy=is_noisy,
         unread=_unread(sessions, is_half=False),
         half_read=_unread(sessions, is_half=True),
-        tells=_tells(sessions),
+        tells=PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL,
     )
 
 
 def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
-    """What recorded sessions say of themselves; of a simulation, who audited it, and when."""
+    """Facts of recorded sessions for the first page; of a simulation, the auditor and the date."""
     shown = [session for session in sessions if session.provenance is not None]
     plans = {session.plan.digest.hex(): session.plan for session in shown}
     return Cover(
@@ -96,10 +96,6 @@ def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
     """Blocks that no attack reads; or those of updates and of projections, of which attacks read a part."""
     chosen = (session for session in sessions if isinstance(session.round, HALF_READ) is is_half)
     return tuple(sorted({name for session in chosen for name in session.release} - READ))
-
-
-def _tells(sessions: Sequence[Session]) -> str:
-    return PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL
 
 
 IN_TRAINING = (
@@ -144,7 +140,8 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
         )
     opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
-    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
+    has_moments = "second_moment" in session.release and plan.dimension >= SPREAD
+    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if has_moments else bound
     return Promise(
         sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
@@ -158,7 +155,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
 
 
 def _recompute_training(plan: Plan, consortium: int) -> Promise:
-    """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
+    """The promise of members' own training, recomputed; a difference that rounding explains is not a disagreement."""
     opinion = training_opinion(plan, consortium)
     return Promise(
         sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
@@ -169,10 +166,6 @@ def _recompute_training(plan: Plan, consortium: int) -> Promise:
         unit=plan.unit,
         adjacency=plan.adjacency,
     )
-
-
-def _has_moments(session: Session) -> bool:
-    return "second_moment" in session.release and session.plan.dimension >= SPREAD
 
 
 def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
@@ -189,7 +182,7 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
 
 
 def bound_of(one_run: OneRunBound) -> LowerBound:
-    """What canaries in one run showed, for the report."""
+    """A lower bound of the report, from canaries in one run."""
     return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
 
 
@@ -213,7 +206,7 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
 
 
 def add_session_noise(promise: Promise, noise: SessionNoise | None) -> Promise:
-    """Add to a promise the noise of the session; unless it was seen nothing is said of noise that would be found."""
+    """Add to a promise the noise of the session; without it, drop the power of the measurement."""
     measured = promise.measured
     if measured is not None and not (noise is not None and noise.is_known):
         measured = replace(measured, power="")
@@ -228,14 +221,14 @@ def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
     return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
 
 
-def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
-    """What this audit cannot see: blocks that no attack reads first, if there are any.
+def limits_of(subject: Subject, refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
+    """The limits of this audit: blocks that no attack reads first, if there are any.
 
     `refusals` say why members with their first policy would not take part in the plan.
     """
-    unread, half = (", ".join(_unread(sessions, is_half=each)) for each in (False, True))
+    unread, half = ", ".join(subject.unread), ", ".join(subject.half_read)
     unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    moved = f"Of {half} attacks here read {_tells(sessions)}; searching for records that fit them was not tried."
+    moved = f"Of {half} attacks here read {subject.tells}; searching for records that fit them was not tried."
     first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
     return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from markupsafe import Markup
 
 from threat_models.findings import SHARE, Curve, Measure, Series
-from threat_models.report.text import figure, to_line, with_interval
+from threat_models.report.text import format_number, to_line, with_interval
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM, LEGEND = 560, 300, 64, 12, 16, 46, 20
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#4a9cc7")
@@ -93,7 +93,7 @@ def _frame(svg: Element, curve: Curve, across: Axis, upright: Axis) -> None:
 
 
 def _tick(value: float) -> str:
-    return f"{value:.0e}".replace("e-0", "e−") if 0 < value < 1e-3 else figure(value)
+    return f"{value:.0e}".replace("e-0", "e−") if 0 < value < 1e-3 else format_number(value)
 
 
 def _points(series: Series, values: tuple[float, ...], across: Axis, upright: Axis) -> Iterator[tuple[float, float]]:
@@ -156,7 +156,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], logarithmic: bool, start: float, length: float) -> Axis:
-        """The axis that shows all these values that it can; shares are shown from 0 to 1, decades whole."""
+        """The axis for all these values that it can show; for shares from 0 to 1, decades whole."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
         low, high = min(found, default=0.1), max(found, default=1.0)
         if logarithmic:

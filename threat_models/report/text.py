@@ -16,17 +16,11 @@ def to_line(text: str) -> str:
     All white space becomes spaces; what is longer than LONGEST is cut, with an ellipsis.
     """
     line = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return "".join(map(_escape, line))
+    return "".join(each if each.isprintable() else " " if each.isspace() else f"\\u{ord(each):04x}" for each in line)
 
 
-def _escape(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    return " " if letter.isspace() else f"\\u{ord(letter):04x}"
-
-
-def figure(value: float) -> str:
-    """A number with four significant digits; "∞", and "not supported" for what is no number."""
+def format_number(value: float) -> str:
+    """A number with four significant digits; "∞", and "not supported" for NaN."""
     if math.isnan(value):
         return "not supported"
     if math.isinf(value):
@@ -36,25 +30,27 @@ def figure(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-def quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: str) -> str:
     """A number in a unit: shares as "98.2 %", what was refused or not (1 or 0) in words."""
     if math.isnan(value):
-        return figure(value)
+        return format_number(value)
     if unit == REFUSED:
         return "refused" if value == 1 else "not refused"
-    return f"{figure(float(f'{100 * value:.3g}'))} %" if unit == SHARE else f"{figure(value)} {unit}".rstrip()
+    if unit == SHARE:
+        return f"{format_number(float(f'{100 * value:.3g}'))} %"
+    return f"{format_number(value)} {unit}".rstrip()
 
 
 def with_interval(measure: Measure) -> str:
     """A measure's value in its unit and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
-    value = quantity(measure.value, measure.metric.unit)
+    value = format_quantity(measure.value, measure.metric.unit)
     return f"{value} ({limits(measure)})" if is_bounded(measure) else value
 
 
 def limits(measure: Measure) -> str:
     """The limits of a measure, the unit once: "98.2 to 100 %"."""
     unit = measure.metric.unit
-    low, high = quantity(measure.low, unit), quantity(measure.high, unit)
+    low, high = format_quantity(measure.low, unit), format_quantity(measure.high, unit)
     return f"{low.removesuffix(unit).rstrip() if unit else low} to {high}"
 
 
@@ -64,12 +60,12 @@ def is_bounded(measure: Measure) -> bool:
 
 
 def good_of(measure: Measure) -> str:
-    """What a measure would be if nothing leaked; empty where that is not known."""
+    """The value of a measure if nothing leaked; empty where that is not known."""
     unit = measure.metric.unit
     beside = {"baseline": measure.baseline, "ceiling": measure.ceiling}
     try:
         return measure.metric.good.format(
-            **{name: quantity(value, unit) for name, value in beside.items() if value is not None}
+            **{name: format_quantity(value, unit) for name, value in beside.items() if value is not None}
         )
     except KeyError:
         return ""
@@ -84,5 +80,5 @@ def summarise(finding: Finding) -> str:
     if good := good_of(measure):
         summary += f"; good: {good}"
     if measure.ceiling is not None and "{ceiling}" not in measure.metric.good:
-        summary += f"; epsilon allows {quantity(measure.ceiling, measure.metric.unit)}"
+        summary += f"; epsilon allows {format_quantity(measure.ceiling, measure.metric.unit)}"
     return summary

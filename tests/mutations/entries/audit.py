@@ -14,27 +14,32 @@ ENTRIES = (
         "allowed before unknown",
         "An attack that now succeeds within the gate is better than one of which nothing was known.",
         "threat_models.report.changes",
-        (("State.UNTOLD, State.ALLOWED, State.BROKEN)", "State.ALLOWED, State.UNTOLD, State.BROKEN)"),),
+        (
+            (
+                "SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)",
+                "SessionState.ALLOWED, SessionState.UNTOLD, SessionState.BROKEN)",
+            ),
+        ),
         (STATES,),
     ),
     PlantedFault(
         "unknown before withstood",
         "An attack of which nothing is known any more is better than one that was withstood.",
         "threat_models.report.changes",
-        (("(State.WITHSTOOD, State.UNTOLD,", "(State.UNTOLD, State.WITHSTOOD,"),),
+        (("(SessionState.WITHSTOOD, SessionState.UNTOLD,", "(SessionState.UNTOLD, SessionState.WITHSTOOD,"),),
         (STATES,),
     ),
     PlantedFault(
         "best of several lines",
         "Of several gate lines of one attack the best is compared.",
-        "threat_models.report.changes:_told",
+        "threat_models.report.changes:_states_in",
         (("worst = max(", "worst = min("),),
         LINES,
     ),
     PlantedFault(
         "last of several lines",
         "Of several gate lines of one attack the last is compared.",
-        "threat_models.report.changes:_told",
+        "threat_models.report.changes:_states_in",
         (
             (
                 "max(state, found[key][2], key=lambda each: each.rank) if key in found else state",
@@ -77,7 +82,7 @@ ENTRIES = (
         "threat_models.report.content:AuditReport.state_of",
         (
             (
-                "is_untold = outcome is Outcome.INCONCLUSIVE or any(line.is_untold for line in lines)",
+                "is_untold = outcome is GateOutcome.INCONCLUSIVE or any(line.is_untold for line in lines)",
                 "is_untold = False",
             ),
         ),

@@ -154,7 +154,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is zero",
         "A record on which the backbone fails has features of zero, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "0.0)"),),
         (NO_ZERO,),
     ),
@@ -267,14 +267,14 @@ ENTRIES = (
     PlantedFault(
         "diverged with every seed",
         "A cell says that training diverged only where it did with every seed.",
-        "secagg.experiments.summary:Group.diverged",
+        "secagg.experiments.results:Group.diverged",
         (("return any(", "return all("),),
         (f"{SUMMARY}::test_diverged_training_is_marked",),
     ),
     PlantedFault(
         "no number is no divergence",
         "A model whose scores are no numbers is not called diverged.",
-        "secagg.experiments.remarks:_of_divergence",
+        "secagg.experiments.notes:_of_divergence",
         (("if loss < blind or", "if not loss >= blind or"),),
         (DIVERGED,),
     ),
@@ -379,7 +379,7 @@ ENTRIES = (
     PlantedFault(
         "what fails is one",
         "A record on which the backbone fails has features of one, and takes part.",
-        "secagg.session.contribution:_features_of",
+        "secagg.features.local_records:_features_of",
         (("np.nan)", "1.0)"),),
         (NO_ZERO,),
     ),
@@ -428,7 +428,7 @@ ENTRIES = (
     PlantedFault(
         "a loss that is no number is let pass",
         "Training whose loss is no number did not diverge.",
-        "secagg.experiments.remarks:_of_divergence",
+        "secagg.experiments.notes:_of_divergence",
         (("if loss < blind or", "if loss < blind or math.isnan(loss) or"),),
         (DIVERGED,),
     ),

@@ -101,7 +101,7 @@ ENTRIES = (
     PlantedFault(
         "void waivers count as used",
         "A waiver that has no effect is said to let a failure pass.",
-        "threat_models.report.gate_evaluation:_in_force",
+        "threat_models.report.gate_evaluation:_count_waived",
         (("waived=len(own) - void", "waived=len(own)"),),
         (f"{WAIVERS}::test_less_noise_than_promised_is_not_waived",),
     ),
@@ -118,8 +118,8 @@ ENTRIES = (
         "threat_models.report.content:AuditReport.state",
         (
             (
-                "if self.gate is not None and self.gate.outcome is not Outcome.PASS:",
-                "if self.gate is not None and self.gate.outcome is Outcome.FAIL:",
+                "if self.gate is not None and self.gate.outcome is not GateOutcome.PASS:",
+                "if self.gate is not None and self.gate.outcome is GateOutcome.FAIL:",
             ),
         ),
         (OF_CONTROL,),
@@ -174,7 +174,7 @@ ENTRIES = (
     PlantedFault(
         "unread blocks of one session",
         "Of several sessions the first one's unread blocks alone withhold a verdict.",
-        "threat_models.audit:examine",
+        "threat_models.examination:examine",
         (("for view in views for name in unread_in(view)", "for name in unread_in(views[0])"),),
         (ANY_SESSION,),
     ),
@@ -205,8 +205,8 @@ ENTRIES = (
         "threat_models.report.changes:_kind",
         (
             (
-                "if new is State.UNTOLD and old is not State.WITHSTOOD:",
-                "if new is State.UNTOLD and old is State.ALLOWED:",
+                "if new is SessionState.UNTOLD and old is not SessionState.WITHSTOOD:",
+                "if new is SessionState.UNTOLD and old is SessionState.ALLOWED:",
             ),
         ),
         (f"{CHANGES}::test_each_change_has_its_word",),
@@ -257,14 +257,14 @@ ENTRIES = (
         "gates that fail by waiver",
         "A gate that fails is said to do so by waiver.",
         "threat_models.report.first_page:verdict_in_words",
-        (("report.gate.outcome is Outcome.PASS and any(", "any("),),
+        (("report.gate.outcome is GateOutcome.PASS and any(", "any("),),
         (BY_WAIVER,),
     ),
     PlantedFault(
         "gates that could not tell are allowed",
         "A gate that could not tell leaves the page with what is allowed.",
         "threat_models.report.content:AuditReport.state",
-        (("is Outcome.FAIL else State.UNTOLD)", "is Outcome.FAIL else State.ALLOWED)"),),
+        (("is GateOutcome.FAIL else SessionState.UNTOLD)", "is GateOutcome.FAIL else SessionState.ALLOWED)"),),
         (OF_CONTROL,),
     ),
     PlantedFault(
@@ -277,7 +277,7 @@ ENTRIES = (
     PlantedFault(
         "unread blocks of the last session",
         "Of several sessions the last one's unread blocks alone withhold a verdict.",
-        "threat_models.audit:examine",
+        "threat_models.examination:examine",
         (("for view in views for name in", "for view in views[-1:] for name in"),),
         (ANY_SESSION,),
     ),

@@ -6,7 +6,7 @@ from secagg.agreement.plan import PLAN_VERSION, Plan
 from secagg.encoding import Normalisation, quantise
 from threat_models.adversary import adversary_named
 from threat_models.attacks.reconstruction.unmixing import sum_of
-from threat_models.session import Knowledge, Records, Session
+from threat_models.session import AuditRecords, Knowledge, Session
 from threat_models.views import view_of
 
 
@@ -54,7 +54,7 @@ def plan_of(dimension, classes, *, radius=1.0, centre=0.0, normalisation=Normali
 
 def records_of(plan, features, labels, images=None):
     """Records as the plan makes them."""
-    return Records(quantise(features, plan.grid), np.asarray(labels, dtype=np.int64), features, images)
+    return AuditRecords(quantise(features, plan.grid), np.asarray(labels, dtype=np.int64), features, images)
 
 
 def session_of(plan, parts, **changes):

@@ -26,8 +26,8 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.gaussian_likelihood import squared_mu
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE, contribute_to, squares_by
 from threat_models.attacks.targets import unread_in, withhold
-from threat_models.audit import examine
 from threat_models.evidence.simulation import Rehearsal, rehearse
+from threat_models.examination import examine
 from threat_models.findings import Finding, Verdict
 from threat_models.views import view_of
 

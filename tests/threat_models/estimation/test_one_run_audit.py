@@ -24,7 +24,7 @@ from threat_models.estimation.one_run_audit import (
 )
 from threat_models.evidence.blocks import noise_of
 from threat_models.evidence.canaries import plant
-from threat_models.session import Records, Session
+from threat_models.session import AuditRecords, Session
 
 SETUP = make_setup(dimension=256, classes=4, epsilon=8.0)
 PLAN = SETUP.plan
@@ -73,9 +73,9 @@ def test_randomised_response_is_not_overstated(epsilon):
     assert np.median(bounds) > 0.6 * epsilon
 
 
-def session_with(canaries: Canaries, factor: float, seed: int, others: Records | None = None) -> Session:
+def session_with(canaries: Canaries, factor: float, seed: int, others: AuditRecords | None = None) -> Session:
     """A session whose sum holds the canaries that are in, and others, with `factor` times the plan's noise."""
-    planted = Records(canaries.integers[canaries.included], canaries.labels[canaries.included], np.zeros((0, 0)))
+    planted = AuditRecords(canaries.integers[canaries.included], canaries.labels[canaries.included], np.zeros((0, 0)))
     noise = {name: replace(each, sigma=factor * each.sigma) for name, each in noise_of(SETUP, 4).items()}
     release = total(planted, len(PLAN.classes), MOMENTS)
     parts = [
@@ -91,17 +91,17 @@ def fixed(canaries: Canaries, seed: int) -> Canaries:
     return replace(canaries, included=np.random.default_rng(seed).random(len(canaries)) < 0.5)
 
 
-NOBODY = Records(np.zeros((0, 256), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 256)))
+NOBODY = AuditRecords(np.zeros((0, 256), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 256)))
 
 
-def some_others(seed: int, count: int = 4_000) -> Records:
+def some_others(seed: int, count: int = 4_000) -> AuditRecords:
     """Records that vary little in the last 200 of 256 directions, about means that differ by class."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, 4, count)
     spread = np.where(np.arange(256) < 56, 0.12, 1e-4)
     means = np.random.default_rng(0).normal(size=(4, 256)) * 0.02
     integers = np.trunc((means[labels] + generator.normal(size=(count, 256)) * spread) * PLAN.levels)
-    return Records(integers.astype(np.int64), labels, np.zeros((count, 0)))
+    return AuditRecords(integers.astype(np.int64), labels, np.zeros((count, 0)))
 
 
 def test_canaries_of_one_session():

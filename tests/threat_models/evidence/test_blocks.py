@@ -21,7 +21,7 @@ from threat_models.evidence.blocks import assign_cells
 from threat_models.evidence.canaries import plant
 from threat_models.evidence.simulation import rehearse
 from threat_models.evidence.transcripts import known_of
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 from threat_models.views import view_of
 
 SERVER = 0
@@ -50,7 +50,7 @@ def recorded(request, tmp_path_factory):
 
 def records_of(local):
     """A member's records as an audit has them."""
-    return Records(local.integers, local.labels, local.integers.astype(float), domains=local.domains)
+    return AuditRecords(local.integers, local.labels, local.integers.astype(float), domains=local.domains)
 
 
 def test_transcript_places_records_where_they_were_summed(recorded):

@@ -18,7 +18,7 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.setups import make_setup
 from threat_models.estimation.one_run_audit import audit_canaries
 from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE, canaries_of, plant, prepare
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 GRIDS = [Normalisation.NONE, Normalisation.UNIT, Normalisation.CENTRED_UNIT]
 
@@ -95,7 +95,7 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
     stages = asyncio.run(run_federation(world)).stages
     session = read_session(world.transcripts(0, stages)[0])
     canaries = canaries_of(session.plan, tmp_path / CANARY_FILE)
-    bound = audit_canaries(session, canaries, Records(known.integers, known.labels, np.zeros((40, 0))))
+    bound = audit_canaries(session, canaries, AuditRecords(known.integers, known.labels, np.zeros((40, 0))))
     assert (bound.right, bound.guesses) == (24, 24)
     assert bound.lower == bound.largest > 2
     assert "There is no claim to disprove" in bound.sentence

@@ -17,7 +17,7 @@ from tests.worlds.setups import exact, local, make_setup, some_records
 from threat_models.estimation.chi_square import ENOUGH_LEVEL
 from threat_models.evidence.blocks import blocks_of, cell_names, noise_of, noisy_sum_of
 from threat_models.evidence.session_noise import BY_RECORDS, BY_ZEROS, UNKNOWN, noise_of_sessions
-from threat_models.session import Knowledge, Records, Session, ZeroSample
+from threat_models.session import AuditRecords, Knowledge, Session, ZeroSample
 
 MEMBERS, EACH, DIMENSION = 4, 200, 128
 
@@ -63,7 +63,7 @@ def knowing(members, strangers):
     integers = np.concatenate([np.zeros((0, DIMENSION), np.int64), *(own.counted.records for own in parts)])
     labels = np.concatenate([np.zeros(0, np.int64), *(own.counted.labels for own in parts)])
     owners = ["a member"] * sum(map(len, members)) + [""] * sum(map(len, strangers))
-    return Knowledge(Records(integers, labels, integers.astype(np.float64)), tuple(owners))
+    return Knowledge(AuditRecords(integers, labels, integers.astype(np.float64)), tuple(owners))
 
 
 def measured(factor, known, seed=1, **choices):

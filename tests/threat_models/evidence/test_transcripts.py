@@ -18,11 +18,11 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.session import SessionRun, make_session
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
-from threat_models.attacks.of_methods.lira import Recipe
-from threat_models.audit import examine
+from threat_models.attacks.of_methods.lira import HeadRecipe
 from threat_models.evidence.transcripts import known_of, of_plans
+from threat_models.examination import examine
 from threat_models.findings import Verdict
-from threat_models.session import SOMEBODY, Knowledge, Records
+from threat_models.session import SOMEBODY, AuditRecords, Knowledge
 from threat_models.views import missing_from, view_of
 
 PROTECTIONS = ("none", "masked", "shared", "encrypted")
@@ -167,11 +167,11 @@ def test_refined_heads_are_made_through_all_their_sums(refined):
     integers, labels = (
         np.concatenate([getattr(each, name) for each in world.records.values()]) for name in ("integers", "labels")
     )
-    records = Records(integers, labels, integers.astype(float))
+    records = AuditRecords(integers, labels, integers.astype(float))
     for number, stage in enumerate(stages, start=1):
         session = read_session(world.transcripts(SERVER, (stage,))[0])
         assert session.number == number
-        recipe = Recipe.of(view_of(session, adversary_named("released_head_white_box")))
+        recipe = HeadRecipe.of(view_of(session, adversary_named("released_head_white_box")))
         assert recipe.sums == number
         assert head_digest(recipe.head_of(records)) == head_digest(session.head)
         if number > 1:
@@ -187,7 +187,7 @@ def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
         stages = asyncio.run(run_federation(world)).stages
         sessions = [read_session(world.transcripts(SERVER, (stage,))[0]) for stage in stages][gate:]
         view = view_of(sessions[-1], adversary_named("released_head_white_box"))
-        assert Recipe.of(view).noises == tuple(session.noise for session in sessions)
+        assert HeadRecipe.of(view).noises == tuple(session.noise for session in sessions)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict,
     assert not sessions[-1].contributions
     view = view_of(sessions[-1], adversary_named("curious_server"))
     local = world.records[1]
-    known = Records(local.integers, local.labels, local.integers.astype(float))
+    known = AuditRecords(local.integers, local.labels, local.integers.astype(float))
     finding = SMALL_CELLS.run((view,), Knowledge(known, (SOMEBODY,) * len(known)), lambda *_: None)
     assert finding.verdict is verdict
     assert why in finding.sentence

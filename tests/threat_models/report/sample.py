@@ -20,9 +20,9 @@ from threat_models.report.content import (
     Cover,
     DrawnNoise,
     Examination,
-    Level,
     LowerBound,
     Promise,
+    ProtectionLevel,
     Subject,
 )
 from threat_models.session import Provenance
@@ -281,9 +281,9 @@ def report(**changes):
         seed=0,
         comparisons=Comparisons(23, 0.002),
         levels=(
-            Level("no protection", tuple(replace(f, adversary="no_protection") for f in exposed_findings())),
-            Level("masked, ε = ∞", good_findings()),
-            Level("masked, ε = 1", good_findings()),
+            ProtectionLevel("no protection", tuple(replace(f, adversary="no_protection") for f in exposed_findings())),
+            ProtectionLevel("masked, ε = ∞", good_findings()),
+            ProtectionLevel("masked, ε = 1", good_findings()),
         ),
     )
     return replace(made, **changes)

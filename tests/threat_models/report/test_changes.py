@@ -11,8 +11,8 @@ import pytest
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
 from threat_models.findings import Verdict
-from threat_models.report.changes import _changes, _told, compare
-from threat_models.report.content import Change, Cover, GateLine, Outcome, State
+from threat_models.report.changes import _changes, _states_in, compare
+from threat_models.report.content import Change, Cover, GateLine, GateOutcome, SessionState
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
@@ -129,18 +129,18 @@ def test_audit_of_another_simulation_is_refused_unless_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("states", "change"),
     [
-        ((State.WITHSTOOD, State.UNTOLD), Change.WORSE),
-        ((State.WITHSTOOD, State.ALLOWED), Change.WORSE),
-        ((State.WITHSTOOD, State.BROKEN), Change.WORSE),
-        ((State.UNTOLD, State.ALLOWED), Change.WORSE),
-        ((State.UNTOLD, State.BROKEN), Change.WORSE),
-        ((State.ALLOWED, State.BROKEN), Change.WORSE),
-        ((State.UNTOLD, State.WITHSTOOD), Change.BETTER),
-        ((State.ALLOWED, State.WITHSTOOD), Change.BETTER),
-        ((State.BROKEN, State.WITHSTOOD), Change.BETTER),
-        ((State.BROKEN, State.ALLOWED), Change.BETTER),
-        ((State.ALLOWED, State.UNTOLD), Change.LESS_KNOWN),
-        ((State.BROKEN, State.UNTOLD), Change.LESS_KNOWN),
+        ((SessionState.WITHSTOOD, SessionState.UNTOLD), Change.WORSE),
+        ((SessionState.WITHSTOOD, SessionState.ALLOWED), Change.WORSE),
+        ((SessionState.WITHSTOOD, SessionState.BROKEN), Change.WORSE),
+        ((SessionState.UNTOLD, SessionState.ALLOWED), Change.WORSE),
+        ((SessionState.UNTOLD, SessionState.BROKEN), Change.WORSE),
+        ((SessionState.ALLOWED, SessionState.BROKEN), Change.WORSE),
+        ((SessionState.UNTOLD, SessionState.WITHSTOOD), Change.BETTER),
+        ((SessionState.ALLOWED, SessionState.WITHSTOOD), Change.BETTER),
+        ((SessionState.BROKEN, SessionState.WITHSTOOD), Change.BETTER),
+        ((SessionState.BROKEN, SessionState.ALLOWED), Change.BETTER),
+        ((SessionState.ALLOWED, SessionState.UNTOLD), Change.LESS_KNOWN),
+        ((SessionState.BROKEN, SessionState.UNTOLD), Change.LESS_KNOWN),
     ],
 )
 def test_states_are_ordered_in_time(tmp_path, states, change):
@@ -151,11 +151,11 @@ def test_states_are_ordered_in_time(tmp_path, states, change):
     for content, state in ((old, before), (new, after)):
         (one,) = (each for each in content["adversaries"][0]["findings"] if each["attack"] == "unmixing")
         one.update(state)
-    (made,) = _changes(_told(old), _told(new))
+    (made,) = _changes(_states_in(old), _states_in(new))
     assert (made.change, made.before, made.after) == (change, *map(str, states))
 
 
-@pytest.mark.parametrize("outcomes", list(permutations((Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL))))
+@pytest.mark.parametrize("outcomes", list(permutations((GateOutcome.PASS, GateOutcome.INCONCLUSIVE, GateOutcome.FAIL))))
 def test_worst_of_several_lines_counts(tmp_path, outcomes):
     """Of several lines of one attack the worst is compared, in whatever order the gate wrote them."""
     fine = found(Verdict.FAILS)
@@ -169,8 +169,8 @@ def test_worst_of_several_lines_counts(tmp_path, outcomes):
 def test_an_unknown_line_outweighs_an_allowed_one(tmp_path):
     """As on the page itself: beside a line that a waiver lets pass, one that nobody could tell is the worse."""
     fine = found(Verdict.FAILS)
-    waived = GateLine("masked_uploads", "no_protection", Outcome.PASS, "So.", waiver="ticket 7")
-    lines = (replace(waived, outcome=Outcome.INCONCLUSIVE, waiver=""), waived)
+    waived = GateLine("masked_uploads", "no_protection", GateOutcome.PASS, "So.", waiver="ticket 7")
+    lines = (replace(waived, outcome=GateOutcome.INCONCLUSIVE, waiver=""), waived)
     for some in (lines, lines[::-1]):
         spoilt = replace(fine, gate=replace(fine.gate, lines=(*fine.gate.lines, *some)))
         assert [each.after for each in since(tmp_path, fine, spoilt).changes] == ["could not tell"]

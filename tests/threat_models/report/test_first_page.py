@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
-from threat_models.auditing import attack_notes
+from threat_models.audit import attack_notes
 from threat_models.estimation.chi_square import SessionNoise
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import SESSION_REMEDIES, SESSION_RULES, State
+from threat_models.report.content import SESSION_REMEDIES, SESSION_RULES, SessionState
 from threat_models.report.first_page import (
     LESS_NOISE,
     NOISE_FIRST,
@@ -58,7 +58,7 @@ def row_of(report, title):
 def test_what_is_not_required_is_named_and_decides_nothing():
     """Membership that could not tell under a promise leaves exit code, state and headline as they are without it."""
     report = gated(found(OPEN, OPEN_HEAD))
-    assert (report.gate.exit_code, report.state) == (0, State.ALLOWED)
+    assert (report.gate.exit_code, report.state) == (0, SessionState.ALLOWED)
     assert as_text(report).splitlines()[1].startswith("Allowed by the gate: the gate passes. 18 attacks")
     said = "The gate does not require these, which could not tell: Membership, from the sum; Membership, from the head."
     page = as_html(report)
@@ -66,7 +66,7 @@ def test_what_is_not_required_is_named_and_decides_nothing():
     assert said in as_text(report)
     assert "◆ Allowed by the gate: the gate passes" in page
     row = row_of(report, "Membership, from the sum")
-    assert (row.state, row.remedy) == (State.UNTOLD, NOT_REQUIRED)
+    assert (row.state, row.remedy) == (SessionState.UNTOLD, NOT_REQUIRED)
     assert [each.remedy == NOT_REQUIRED for each in rows_of(report)] == [False, True, True]
     findings = json.loads(as_json(report))["adversaries"][0]["findings"]
     assert {each["attack"] for each in findings if each["state"] and not each["counts"]} == {
@@ -85,7 +85,7 @@ def test_what_is_required_and_could_not_tell_is_inconclusive(keys, code):
     rule = f'[[rule]]\nattack = "membership_release"\nmeasure = "auc"\nat_most = "ceiling"\nreason = "r"\n{keys}\n'
     let = '[[rule]]\nattack = "property_inference"\ntolerated = true\nreason = "r"'
     report = gated(found(OPEN), sample.HEAD + rule + let)
-    assert (report.gate.exit_code, report.state is State.UNTOLD) == (code, code == 4)
+    assert (report.gate.exit_code, report.state is SessionState.UNTOLD) == (code, code == 4)
     assert (row_of(report, "Membership, from the sum").remedy == NOT_REQUIRED) == (code == 0)
 
 
@@ -118,13 +118,13 @@ def test_an_attack_without_a_measure_need_not_tell_either():
 def test_what_is_not_required_must_have_been_tried(untried):
     """Without a measure, without what its adversary sees, or with a broken control it is inconclusive all the same."""
     report = gated(found(untried))
-    assert (report.gate.exit_code, report.state) == (4, State.UNTOLD)
+    assert (report.gate.exit_code, report.state) == (4, SessionState.UNTOLD)
 
 
 def test_without_a_promise_membership_is_required():
     """An exact sum whose membership could not be told is inconclusive, and never better than under noise."""
     report = gated(sample.exact(found(OPEN)))
-    assert (report.gate.exit_code, report.state) == (4, State.UNTOLD)
+    assert (report.gate.exit_code, report.state) == (4, SessionState.UNTOLD)
     assert row_of(report, "Membership, from the sum").remedy != NOT_REQUIRED
 
 
@@ -152,15 +152,15 @@ def test_exit_code_and_headline_agree(findings, is_exact):
     report = sample.with_findings(sample.report(), *findings)
     report = gated(sample.exact(report) if is_exact else report)
     passes = report.gate.exit_code == 0
-    assert passes == (report.state in (State.WITHSTOOD, State.ALLOWED))
+    assert passes == (report.state in (SessionState.WITHSTOOD, SessionState.ALLOWED))
     assert passes == ("passes" in verdict_in_words(report))
-    assert (report.gate.exit_code != 1) or report.state is State.BROKEN
+    assert (report.gate.exit_code != 1) or report.state is SessionState.BROKEN
 
 
 def test_state_is_no_better_than_a_gate_that_fails_by_the_control():
     """A gate without a rule for the control fails by it: the page does not stay green."""
     report = gated(sample.with_control(sample.report()), sample.HEAD)
-    assert (report.gate.exit_code, report.state) == (1, State.BROKEN)
+    assert (report.gate.exit_code, report.state) == (1, SessionState.BROKEN)
 
 
 def test_state_is_no_better_than_a_gate_that_could_not_tell_of_the_control():
@@ -169,7 +169,7 @@ def test_state_is_no_better_than_a_gate_that_could_not_tell_of_the_control():
     control, *others = report.examinations
     findings = tuple(replace(each, controls=sample.BROKEN) for each in control.findings)
     report = gated(replace(report, examinations=(replace(control, findings=findings), *others)))
-    assert (report.gate.exit_code, report.state) == (4, State.UNTOLD)
+    assert (report.gate.exit_code, report.state) == (4, SessionState.UNTOLD)
 
 
 LESS = SessionNoise(0.56, 0.44, 0.73, 100, "measured", "There is less noise in the session than planned.")
@@ -188,9 +188,9 @@ def test_less_noise_is_the_first_row_with_its_own_remedy():
     """The cause stands first; attacks that epsilon would stop refer to it; the page does not say to plan with one."""
     report = gated(real(found(BEYOND, replace(BEYOND, attack="unmixing", measures=()))))
     first, *others = rows_of(report)
-    assert (first.state, first.titles, first.remedy) == (State.BROKEN, (LESS_NOISE,), SESSION_AT_FAULT)
+    assert (first.state, first.titles, first.remedy) == (SessionState.BROKEN, (LESS_NOISE,), SESSION_AT_FAULT)
     assert "0.5 (0.45 to 0.55)" in first.meaning
-    broken = [row for row in others if row.state is State.BROKEN]
+    broken = [row for row in others if row.state is SessionState.BROKEN]
     assert len(broken) == 2
     assert {row.remedy for row in broken} == {NOISE_FIRST}
     assert "finite epsilon" not in as_html(report)
@@ -219,7 +219,7 @@ def test_unknown_noise_is_a_row_of_its_own():
     """Where nobody knows of the noise the records of all members help, and another plan does not."""
     report = sample.report()
     row = row_of(gated(replace(report, promise=replace(report.promise, session_noise=None))), SESSION_RULES["noise"])
-    assert (row.state, row.remedy) == (State.UNTOLD, SESSION_REMEDIES["noise"])
+    assert (row.state, row.remedy) == (SessionState.UNTOLD, SESSION_REMEDIES["noise"])
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

@@ -14,7 +14,7 @@ from tests.threat_models.report import sample
 from tests.threat_models.report.sample import HEAD
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import GateLine, GateResult, Outcome, State
+from threat_models.report.content import GateLine, GateOutcome, GateResult, SessionState
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import BY_VERDICT, judge
 
@@ -41,8 +41,8 @@ def judged(rule, *measures, claimed=1.0, verdict=Verdict.FAILS):
 def test_default_gate_passes_a_masked_session_at_epsilon_one():
     """All lines pass, so the exit code is 0, though members are told from others as well as ε allows."""
     result = judge(Gate.read(), sample.report(), TODAY)
-    assert {line.outcome for line in result.lines} == {Outcome.PASS}
-    assert (result.outcome, result.exit_code) == (Outcome.PASS, 0)
+    assert {line.outcome for line in result.lines} == {GateOutcome.PASS}
+    assert (result.outcome, result.exit_code) == (GateOutcome.PASS, 0)
 
 
 def test_transcript_that_nobody_vouches_for_is_inconclusive():
@@ -53,7 +53,7 @@ def test_transcript_that_nobody_vouches_for_is_inconclusive():
         result = judge(Gate.read(), replace(report, subject=replace(report.subject, provenance=signed)), TODAY)
         assert result.exit_code == code
         lines = [line for line in result.lines if line.attack == "transcript"]
-        assert [line.outcome for line in lines] == [Outcome.PASS, Outcome.INCONCLUSIVE][: len(signed)]
+        assert [line.outcome for line in lines] == [GateOutcome.PASS, GateOutcome.INCONCLUSIVE][: len(signed)]
         assert lines[-1].sentence == f"server.transcript: {signed[-1].verdict}; the sum is the uploads'."
 
 
@@ -62,7 +62,7 @@ def test_default_gate_fails_unprotected_uploads():
     report = sample.report()
     result = judge(Gate.read(), replace(report, subject=replace(report.subject, protection="none")), TODAY)
     assert result.exit_code == 1
-    assert [line.attack for line in result.lines if line.outcome is Outcome.FAIL] == ["protection"]
+    assert [line.attack for line in result.lines if line.outcome is GateOutcome.FAIL] == ["protection"]
 
 
 def test_default_gate_passes_an_exact_sum_of_many_records():
@@ -73,13 +73,15 @@ def test_default_gate_passes_an_exact_sum_of_many_records():
     assert judge(Gate.read(), hidden, TODAY).exit_code == 0
 
 
-@pytest.mark.parametrize(("records", "outcome"), [(5_120, Outcome.PASS), (5_119, Outcome.FAIL)])
+@pytest.mark.parametrize(("records", "outcome"), [(5_120, GateOutcome.PASS), (5_119, GateOutcome.FAIL)])
 def test_exact_sum_needs_ten_times_as_many_records_as_dimensions(records, outcome):
     """The line is drawn at ten records for each of 512 dimensions."""
     assert outcomes(judge(Gate.read(), sample.exact(sample.report(), records), TODAY), "records") == [outcome]
 
 
-@pytest.mark.parametrize(("factor", "records", "outcome"), [("0.3", 153, Outcome.FAIL), ("0.3", 154, Outcome.PASS)])
+@pytest.mark.parametrize(
+    ("factor", "records", "outcome"), [("0.3", 153, GateOutcome.FAIL), ("0.3", 154, GateOutcome.PASS)]
+)
 def test_a_part_of_a_record_asks_for_a_whole_one(factor, records, outcome):
     """0.3 records for each of 512 dimensions are 153.6: 153 are too few."""
     least = Gate.parse(HEAD.replace("= 10", f"= {factor}"))
@@ -94,7 +96,7 @@ def test_failure_for_few_records_names_the_figures_of_unmixing():
     assert "cosine of the recovered features, all 0.9991 (0.9989 to 0.9993)" in "".join(
         line.sentence for line in result.lines if line.attack == "records"
     )
-    assert outcomes(result, "unmixing") == [Outcome.FAIL]
+    assert outcomes(result, "unmixing") == [GateOutcome.FAIL]
 
 
 def test_default_gate_lets_the_control_without_protection_succeed():
@@ -105,10 +107,10 @@ def test_default_gate_lets_the_control_without_protection_succeed():
 @pytest.mark.parametrize(
     ("measure", "outcome"),
     [
-        (sample.measure("auc.informed", 0.6, 0.58, 0.62, ceiling=0.575), Outcome.FAIL),
-        (sample.measure("auc.informed", 0.57, 0.56, 0.62, ceiling=0.575), Outcome.PASS),
-        (sample.measure("auc.informed", 0.57, 0.56, 0.62), Outcome.INCONCLUSIVE),
-        (sample.measure("auc.informed", np.nan, np.nan, np.nan, ceiling=0.575), Outcome.INCONCLUSIVE),
+        (sample.measure("auc.informed", 0.6, 0.58, 0.62, ceiling=0.575), GateOutcome.FAIL),
+        (sample.measure("auc.informed", 0.57, 0.56, 0.62, ceiling=0.575), GateOutcome.PASS),
+        (sample.measure("auc.informed", 0.57, 0.56, 0.62), GateOutcome.INCONCLUSIVE),
+        (sample.measure("auc.informed", np.nan, np.nan, np.nan, ceiling=0.575), GateOutcome.INCONCLUSIVE),
     ],
 )
 def test_membership_is_held_to_the_ceiling_beyond_its_interval(measure, outcome):
@@ -124,20 +126,20 @@ def test_noise_found_short_in_the_sum_fails():
     auc = sample.measure("auc.informed", 0.55, 0.54, 0.56, ceiling=0.575)
     found = sample.finding("membership_release", Verdict.SUCCEEDS, measures=(auc, short))
     result = judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY)
-    assert outcomes(result, "membership_release") == [Outcome.PASS, Outcome.FAIL]
+    assert outcomes(result, "membership_release") == [GateOutcome.PASS, GateOutcome.FAIL]
 
 
 @pytest.mark.parametrize(
     ("changes", "outcome"),
     [
-        ({"recomputed": 1.01}, Outcome.FAIL),
-        ({"session_noise": None}, Outcome.INCONCLUSIVE),
-        ({"session_noise": replace(sample.report().promise.session_noise, low=0.6)}, Outcome.INCONCLUSIVE),
-        ({"session_noise": replace(sample.report().promise.session_noise, high=0.99)}, Outcome.FAIL),
-        ({"measured": replace(sample.report().promise.measured, lower=1.2)}, Outcome.FAIL),
-        ({"measured": replace(sample.report().promise.measured, refuted=True)}, Outcome.FAIL),
-        ({"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))}, Outcome.FAIL),
-        ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",)), "claimed": np.inf}, Outcome.FAIL),
+        ({"recomputed": 1.01}, GateOutcome.FAIL),
+        ({"session_noise": None}, GateOutcome.INCONCLUSIVE),
+        ({"session_noise": replace(sample.report().promise.session_noise, low=0.6)}, GateOutcome.INCONCLUSIVE),
+        ({"session_noise": replace(sample.report().promise.session_noise, high=0.99)}, GateOutcome.FAIL),
+        ({"measured": replace(sample.report().promise.measured, lower=1.2)}, GateOutcome.FAIL),
+        ({"measured": replace(sample.report().promise.measured, refuted=True)}, GateOutcome.FAIL),
+        ({"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))}, GateOutcome.FAIL),
+        ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",)), "claimed": np.inf}, GateOutcome.FAIL),
     ],
 )
 def test_promise_must_hold(changes, outcome):
@@ -149,12 +151,12 @@ def test_promise_must_hold(changes, outcome):
 @pytest.mark.parametrize(
     ("low", "high", "entries", "measured", "outcome"),
     [
-        (0.95, 1.1, 74, True, Outcome.PASS),
-        (0.6, 1.1, 74, True, Outcome.INCONCLUSIVE),
-        (0.0, np.inf, 0, True, Outcome.INCONCLUSIVE),
-        (0.0, 0.99, 74, True, Outcome.FAIL),
-        (0.0, 0.99, 74, False, Outcome.FAIL),
-        (0.0, np.inf, 0, False, Outcome.PASS),
+        (0.95, 1.1, 74, True, GateOutcome.PASS),
+        (0.6, 1.1, 74, True, GateOutcome.INCONCLUSIVE),
+        (0.0, np.inf, 0, True, GateOutcome.INCONCLUSIVE),
+        (0.0, 0.99, 74, True, GateOutcome.FAIL),
+        (0.0, 0.99, 74, False, GateOutcome.FAIL),
+        (0.0, np.inf, 0, False, GateOutcome.PASS),
     ],
 )
 def test_noise_of_the_session_is_judged_by_its_limits(low, high, entries, measured, outcome):
@@ -171,7 +173,7 @@ def test_noise_of_which_nobody_speaks_is_inconclusive():
     """A report with a finite ε and no noise of the session does not pass the default gate."""
     report = sample.report()
     result = judge(Gate.read(), replace(report, promise=replace(report.promise, session_noise=None)), TODAY)
-    assert result.outcome is Outcome.INCONCLUSIVE
+    assert result.outcome is GateOutcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("controls", [(), sample.CONTROLS[:1], sample.CONTROLS[1:], sample.BROKEN])
@@ -187,7 +189,7 @@ def test_exact_blocks_that_no_attack_reads_are_inconclusive():
     unread = replace(report, subject=replace(report.subject, unread=("gradient",)))
     assert judge(Gate.read(), unread, TODAY).exit_code == 0
     lines = judge(Gate.read(), sample.exact(unread), TODAY).lines
-    assert [line.outcome for line in lines if "gradient" in line.sentence] == [Outcome.INCONCLUSIVE]
+    assert [line.outcome for line in lines if "gradient" in line.sentence] == [GateOutcome.INCONCLUSIVE]
 
 
 def test_exact_updates_of_which_attacks_read_a_part_are_inconclusive():
@@ -195,7 +197,7 @@ def test_exact_updates_of_which_attacks_read_a_part_are_inconclusive():
     report = sample.exact(sample.report())
     half = replace(report, subject=replace(report.subject, half_read=("update",)))
     lines = judge(Gate.read(), half, TODAY).lines
-    assert [line.outcome for line in lines if "What else they tell" in line.sentence] == [Outcome.INCONCLUSIVE]
+    assert [line.outcome for line in lines if "What else they tell" in line.sentence] == [GateOutcome.INCONCLUSIVE]
 
 
 def test_attack_that_was_not_run_is_inconclusive():
@@ -203,17 +205,17 @@ def test_attack_that_was_not_run_is_inconclusive():
     report = sample.report()
     server = report.examinations[0]
     fewer = replace(report, examinations=(replace(server, findings=server.findings[:-1]),))
-    assert outcomes(judge(Gate.read(), fewer, TODAY), "masked_uploads") == [Outcome.INCONCLUSIVE]
+    assert outcomes(judge(Gate.read(), fewer, TODAY), "masked_uploads") == [GateOutcome.INCONCLUSIVE]
     assert judge(Gate.read(), replace(report, examinations=()), TODAY).exit_code == 4
 
 
 @pytest.mark.parametrize(
     ("verdict", "outcome"),
     [
-        (Verdict.SUCCEEDS, Outcome.FAIL),
-        (Verdict.FAILS, Outcome.PASS),
-        (Verdict.INCONCLUSIVE, Outcome.INCONCLUSIVE),
-        (Verdict.NOT_APPLICABLE, Outcome.PASS),
+        (Verdict.SUCCEEDS, GateOutcome.FAIL),
+        (Verdict.FAILS, GateOutcome.PASS),
+        (Verdict.INCONCLUSIVE, GateOutcome.INCONCLUSIVE),
+        (Verdict.NOT_APPLICABLE, GateOutcome.PASS),
     ],
 )
 def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
@@ -225,20 +227,20 @@ def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
 @pytest.mark.parametrize(
     ("rule", "low", "high", "outcome"),
     [
-        ("at_most = 0.5", 0.4, 0.5, Outcome.PASS),
-        ("at_most = 0.5", 0.4, 0.6, Outcome.INCONCLUSIVE),
-        ('at_most = 0.5\nunclear = "pass"', 0.4, 0.6, Outcome.PASS),
-        ('at_most = 0.5\nunclear = "fail"', 0.4, 0.6, Outcome.FAIL),
-        ("at_most = 0.5", 0.51, 0.6, Outcome.FAIL),
-        ("at_most = 0.5\nmargin = 0.1", 0.51, 0.6, Outcome.PASS),
-        ("at_least = 0.5", 0.5, 0.6, Outcome.PASS),
-        ("at_least = 0.5", 0.4, 0.6, Outcome.INCONCLUSIVE),
-        ("at_least = 0.5", 0.4, 0.49, Outcome.FAIL),
-        ("at_least = 0.5\nmargin = 0.1", 0.4, 0.49, Outcome.PASS),
-        ('at_most = "baseline"', 0.1, 0.2, Outcome.PASS),
-        ('at_most = "baseline"', 0.21, 0.3, Outcome.FAIL),
-        ("at_most = 0.5", np.nan, np.nan, Outcome.INCONCLUSIVE),
-        ('at_most = "ceiling"', 0.1, 0.2, Outcome.INCONCLUSIVE),
+        ("at_most = 0.5", 0.4, 0.5, GateOutcome.PASS),
+        ("at_most = 0.5", 0.4, 0.6, GateOutcome.INCONCLUSIVE),
+        ('at_most = 0.5\nunclear = "pass"', 0.4, 0.6, GateOutcome.PASS),
+        ('at_most = 0.5\nunclear = "fail"', 0.4, 0.6, GateOutcome.FAIL),
+        ("at_most = 0.5", 0.51, 0.6, GateOutcome.FAIL),
+        ("at_most = 0.5\nmargin = 0.1", 0.51, 0.6, GateOutcome.PASS),
+        ("at_least = 0.5", 0.5, 0.6, GateOutcome.PASS),
+        ("at_least = 0.5", 0.4, 0.6, GateOutcome.INCONCLUSIVE),
+        ("at_least = 0.5", 0.4, 0.49, GateOutcome.FAIL),
+        ("at_least = 0.5\nmargin = 0.1", 0.4, 0.49, GateOutcome.PASS),
+        ('at_most = "baseline"', 0.1, 0.2, GateOutcome.PASS),
+        ('at_most = "baseline"', 0.21, 0.3, GateOutcome.FAIL),
+        ("at_most = 0.5", np.nan, np.nan, GateOutcome.INCONCLUSIVE),
+        ('at_most = "ceiling"', 0.1, 0.2, GateOutcome.INCONCLUSIVE),
     ],
 )
 def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
@@ -250,7 +252,9 @@ def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
     assert found == [outcome]
 
 
-@pytest.mark.parametrize(("verdict", "outcome"), [(Verdict.FAILS, Outcome.PASS), (Verdict.SUCCEEDS, Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("verdict", "outcome"), [(Verdict.FAILS, GateOutcome.PASS), (Verdict.SUCCEEDS, GateOutcome.FAIL)]
+)
 def test_rule_that_judges_nothing_takes_the_place_of_none(verdict, outcome):
     """Where optional rules find no measure the attack must not succeed, as without them."""
     rule = '[[rule]]\nattack = "unmixing"\nreason = "r"\nmeasure = "least_cosine"\nat_most = 0\noptional = true'
@@ -261,9 +265,9 @@ def test_rule_that_judges_nothing_takes_the_place_of_none(verdict, outcome):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("auc.lira_online", [Outcome.FAIL]),
-        ("auc", [Outcome.FAIL, Outcome.PASS]),
-        ("*", [Outcome.FAIL, Outcome.PASS, Outcome.PASS]),
+        ("auc.lira_online", [GateOutcome.FAIL]),
+        ("auc", [GateOutcome.FAIL, GateOutcome.PASS]),
+        ("*", [GateOutcome.FAIL, GateOutcome.PASS, GateOutcome.PASS]),
     ],
 )
 def test_rule_judges_what_its_name_stands_for(name, expected):
@@ -296,8 +300,8 @@ def test_ceiling_binds_only_where_something_is_promised():
     rule, measure = 'measure = "*"\nat_most = "ceiling"', sample.measure("auc.informed", 1.0, 0.99, 1.0)
     for verdict, outcome in BY_VERDICT.items():
         assert judged(rule, measure, claimed=np.inf, verdict=verdict) == [outcome]
-    assert judged(rule, measure) == [Outcome.INCONCLUSIVE]
-    assert Outcome.INCONCLUSIVE in judged(rule, claimed=np.inf)  # nothing was measured
+    assert judged(rule, measure) == [GateOutcome.INCONCLUSIVE]
+    assert GateOutcome.INCONCLUSIVE in judged(rule, claimed=np.inf)  # nothing was measured
 
 
 @given(st.floats(-1, 2), st.floats(-1, 2), st.floats(-1, 2))
@@ -305,7 +309,9 @@ def test_gate_never_passes_an_interval_beyond_the_threshold(one, other, threshol
     """Whatever the numbers: pass means all of the interval within, fail all of it beyond."""
     low, high = sorted((one, other))
     found = judged(f'measure = "least_cosine"\nat_most = {threshold!r}', sample.measure("least_cosine", low, low, high))
-    assert found == [Outcome.PASS if high <= threshold else Outcome.FAIL if low > threshold else Outcome.INCONCLUSIVE]
+    assert found == [
+        GateOutcome.PASS if high <= threshold else GateOutcome.FAIL if low > threshold else GateOutcome.INCONCLUSIVE
+    ]
 
 
 def test_narrowest_rule_counts():
@@ -313,8 +319,8 @@ def test_narrowest_rule_counts():
     broad = '[[rule]]\nattack = "unmixing"\ntolerated = true\nreason = "r"'
     narrow = '[[rule]]\nattack = "unmixing"\nadversary = "curious_server"\nreason = "r"'
     report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS))
-    assert outcomes(judge(gate(broad), report, TODAY), "unmixing") == [Outcome.PASS]
-    assert outcomes(judge(gate(broad, narrow), report, TODAY), "unmixing") == [Outcome.FAIL]
+    assert outcomes(judge(gate(broad), report, TODAY), "unmixing") == [GateOutcome.PASS]
+    assert outcomes(judge(gate(broad, narrow), report, TODAY), "unmixing") == [GateOutcome.FAIL]
 
 
 WAIVER = """
@@ -327,7 +333,7 @@ expires = {}
 
 
 @pytest.mark.parametrize(
-    ("expires", "outcome"), [("2026-03-01", [Outcome.PASS]), ("2026-02-28", [Outcome.FAIL, Outcome.FAIL])]
+    ("expires", "outcome"), [("2026-03-01", [GateOutcome.PASS]), ("2026-02-28", [GateOutcome.FAIL, GateOutcome.FAIL])]
 )
 def test_waiver_counts_up_to_its_day(expires, outcome):
     """On its last day it lets the failure pass and its reason is told; a day later it is a failure itself."""
@@ -335,14 +341,14 @@ def test_waiver_counts_up_to_its_day(expires, outcome):
     result = judge(gate(WAIVER.format(expires)), report, TODAY)
     assert outcomes(result, "unmixing") == outcome
     assert [line.waiver for line in result.lines if line.waiver] == (
-        ["ticket 7 (until 2026-03-01)"] if outcome == [Outcome.PASS] else []
+        ["ticket 7 (until 2026-03-01)"] if outcome == [GateOutcome.PASS] else []
     )
 
 
 def test_expired_waiver_fails_though_the_attack_does_not_succeed():
     """A waiver that nobody needs any more must be taken out of the file."""
     result = judge(gate(WAIVER.format("2026-02-28")), sample.report(), TODAY)
-    assert outcomes(result, "unmixing") == [Outcome.PASS, Outcome.FAIL]
+    assert outcomes(result, "unmixing") == [GateOutcome.PASS, GateOutcome.FAIL]
 
 
 def test_waiver_lets_nothing_else_pass():
@@ -355,9 +361,9 @@ def test_waiver_lets_nothing_else_pass():
     ("found", "code"),
     [
         ((), 0),
-        ((Outcome.PASS,), 0),
-        ((Outcome.PASS, Outcome.INCONCLUSIVE), 4),
-        ((Outcome.INCONCLUSIVE, Outcome.FAIL), 1),
+        ((GateOutcome.PASS,), 0),
+        ((GateOutcome.PASS, GateOutcome.INCONCLUSIVE), 4),
+        ((GateOutcome.INCONCLUSIVE, GateOutcome.FAIL), 1),
     ],
 )
 def test_exit_code_is_that_of_the_worst_line(found, code):
@@ -370,7 +376,7 @@ def test_waiver_lets_nothing_unknown_pass():
     """A control that did not behave stays inconclusive under a waiver: nobody knows what it would let pass."""
     found = sample.finding("unmixing", Verdict.FAILS, controls=sample.BROKEN)
     result = judge(gate(WAIVER.format("2026-03-01")), sample.with_findings(sample.report(), found), TODAY)
-    assert Outcome.INCONCLUSIVE in outcomes(result, "unmixing")
+    assert GateOutcome.INCONCLUSIVE in outcomes(result, "unmixing")
     assert not [line.waiver for line in result.lines if line.waiver]
 
 
@@ -381,13 +387,13 @@ def test_waiver_of_the_inconclusive_lets_that_pass_and_no_failure():
     """The gate passes with the reason told, and the page goes on saying that nobody could tell."""
     unclear = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.INCONCLUSIVE))
     result = judge(gate(UNTOLD), unclear, TODAY)
-    assert outcomes(result, "unmixing") == [Outcome.PASS]
+    assert outcomes(result, "unmixing") == [GateOutcome.PASS]
     assert [line.waiver for line in result.lines if line.waiver] == ["ticket 7 (until 2026-03-01)"]
     judged = replace(unclear, gate=result)
     (found,) = [each for each in judged.findings if (each.attack, each.adversary) == ("unmixing", "curious_server")]
-    assert judged.state_of(found) is State.UNTOLD
+    assert judged.state_of(found) is SessionState.UNTOLD
     failed = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS))
-    assert Outcome.FAIL in outcomes(judge(gate(UNTOLD), failed, TODAY), "unmixing")
+    assert GateOutcome.FAIL in outcomes(judge(gate(UNTOLD), failed, TODAY), "unmixing")
 
 
 def test_an_adversary_of_whom_nothing_is_told_can_be_waived():
@@ -464,7 +470,7 @@ def exact_and_promised(draw):
 @given(st.lists(exact_and_promised(), max_size=5, unique_by=lambda pair: pair[0].attack), st.integers(1, 10**6))
 def test_less_protection_never_looks_better(pairs, records):
     """Whatever was found: without a promise outcome and state are never better than under one that holds."""
-    order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
+    order = [GateOutcome.PASS, GateOutcome.INCONCLUSIVE, GateOutcome.FAIL]
     exact, promised = (alone(*(pair[side] for pair in pairs)) for side in (0, 1))
     found = [replace(each, gate=judge(Gate.read(), each, TODAY)) for each in (sample.exact(exact, records), promised)]
     assert order.index(found[0].gate.outcome) >= order.index(found[1].gate.outcome)
@@ -476,21 +482,21 @@ def test_doubt_about_what_was_brought_is_inconclusive():
     report = sample.report()
     doubted = replace(report, subject=replace(report.subject, doubts=("Those of --public took part.",)))
     result = judge(Gate.read(), doubted, TODAY)
-    assert (outcomes(result, "inputs"), result.exit_code) == ([Outcome.INCONCLUSIVE], 4)
+    assert (outcomes(result, "inputs"), result.exit_code) == ([GateOutcome.INCONCLUSIVE], 4)
 
 
 def test_measures_of_a_part_do_not_pass():
     """Limits kept by an attack that had not all its adversary sees are inconclusive, whatever other attacks tell."""
     partial = sample.finding("membership_head", Verdict.INCONCLUSIVE, measures=(AUC,), unseen=("head",))
     result = judge(Gate.read(), sample.with_findings(sample.report(), partial), TODAY)
-    assert Outcome.INCONCLUSIVE in outcomes(result, "membership_head")
+    assert GateOutcome.INCONCLUSIVE in outcomes(result, "membership_head")
 
 
 def test_unknown_number_of_records_is_inconclusive():
     """An exact sum without counts has no figure to fail by."""
     report = sample.with_findings(sample.report(), sample.finding("membership_release", Verdict.FAILS, measures=(AUC,)))
     result = judge(Gate.read(), sample.exact(report, None), TODAY)
-    assert (outcomes(result, "records"), result.exit_code) == ([Outcome.INCONCLUSIVE], 4)
+    assert (outcomes(result, "records"), result.exit_code) == ([GateOutcome.INCONCLUSIVE], 4)
 
 
 def test_control_that_was_not_run_judges_nothing():

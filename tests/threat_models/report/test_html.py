@@ -13,7 +13,7 @@ from tests.threat_models.report import sample
 from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
 from threat_models.findings import Control, Curve, Measure, Metric, Picture, Series, Verdict
-from threat_models.report.content import AttackNote, Level
+from threat_models.report.content import AttackNote, ProtectionLevel
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
@@ -91,7 +91,7 @@ def nasty():
             power=(NASTY,),
             limits=(NASTY,),
             environment={NASTY: NASTY},
-            levels=(Level(NASTY, (one,)),),
+            levels=(ProtectionLevel(NASTY, (one,)),),
         )
     )
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.threat_models.report import sample
 from threat_models.attacks import ATTACKS
-from threat_models.auditing import ACTIVE
+from threat_models.audit import ACTIVE
 from threat_models.findings import Verdict
-from threat_models.report.content import GateLine, GateResult, Outcome, State
+from threat_models.report.content import GateLine, GateOutcome, GateResult, SessionState
 from threat_models.report.first_page import UNTIL_TOLD, rows_of, withstood
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import judge
@@ -33,16 +33,16 @@ def with_line(verdict, outcome):
     return sample.report(examinations=(only,), gate=gate)
 
 
-@pytest.mark.parametrize(("verdict", "outcome"), list(product(JUDGED, Outcome)))
+@pytest.mark.parametrize(("verdict", "outcome"), list(product(JUDGED, GateOutcome)))
 def test_less_evidence_never_looks_better(verdict, outcome):
     """An inconclusive verdict or line is never better than "could not tell"; a success is allowed by a pass alone."""
     report = with_line(verdict, outcome)
     state = report.state_of(report.findings[0])
-    if Verdict.INCONCLUSIVE is verdict or outcome is Outcome.INCONCLUSIVE:
-        assert state.rank >= State.UNTOLD.rank
+    if Verdict.INCONCLUSIVE is verdict or outcome is GateOutcome.INCONCLUSIVE:
+        assert state.rank >= SessionState.UNTOLD.rank
     if verdict is Verdict.SUCCEEDS:
-        assert state is (State.ALLOWED if outcome is Outcome.PASS else State.BROKEN)
-    assert (state is State.WITHSTOOD) == ((verdict, outcome) == (Verdict.FAILS, Outcome.PASS))
+        assert state is (SessionState.ALLOWED if outcome is GateOutcome.PASS else SessionState.BROKEN)
+    assert (state is SessionState.WITHSTOOD) == ((verdict, outcome) == (Verdict.FAILS, GateOutcome.PASS))
     assert report.state is state
 
 
@@ -52,15 +52,15 @@ def test_waived_failure_is_allowed():
     states = [
         {each.attack: made.state_of(each) for each in made.findings} for made in (gated(report), gated(report, WAIVER))
     ]
-    assert [each["unmixing"] for each in states] == [State.BROKEN, State.ALLOWED]
+    assert [each["unmixing"] for each in states] == [SessionState.BROKEN, SessionState.ALLOWED]
 
 
 def test_exact_sum_is_never_all_green():
     """Where nothing is promised about a record the page's state is no better than allowed, whatever else holds."""
     only = replace(sample.report().examinations[0], findings=(sample.finding("unmixing", Verdict.FAILS),))
-    passed = GateResult((GateLine("promise", "", Outcome.PASS, "None."),), "00" * 32, "2026-03-01")
+    passed = GateResult((GateLine("promise", "", GateOutcome.PASS, "None."),), "00" * 32, "2026-03-01")
     report = sample.exact(sample.report(examinations=(only,), gate=passed))
-    assert report.state is State.ALLOWED
+    assert report.state is SessionState.ALLOWED
     assert [row.titles for row in rows_of(report)] == [("No promise about any one record",)]
 
 
@@ -72,7 +72,7 @@ def test_control_has_no_state():
 
 def test_nothing_judged_tells_nothing():
     """A report without findings and lines is no good one."""
-    assert sample.report(examinations=()).state is State.UNTOLD
+    assert sample.report(examinations=()).state is SessionState.UNTOLD
 
 
 def test_first_page_says_what_to_do_worst_first():
@@ -84,7 +84,7 @@ def test_first_page_says_what_to_do_worst_first():
     assert [row.state.rank for row in rows] == sorted((row.state.rank for row in rows), reverse=True)
     assert (rows[0].titles, rows[0].remedy) == (("Unmixing of second moments",), "Put in many more records.")
     assert rows[0].adversaries == ("Honest but curious server",)
-    (told,) = (row for row in rows if row.state is State.UNTOLD)
+    (told,) = (row for row in rows if row.state is SessionState.UNTOLD)
     assert (told.titles, told.meaning, told.remedy) == (
         ("Pictures from features", "Membership, from the head"),
         why,
@@ -107,6 +107,6 @@ def test_gate_names_whom_to_ask():
     named = 'adversaries = ["curious_server"'
     text = DEFAULT.read_text(encoding="utf-8").replace(named, f'{named}, "malicious_server"')
     gate = judge(Gate.parse(text), sample.report(), date(2026, 3, 1))
-    assert (asked.outcome, gate.outcome) == (Outcome.PASS, Outcome.INCONCLUSIVE)
+    assert (asked.outcome, gate.outcome) == (GateOutcome.PASS, GateOutcome.INCONCLUSIVE)
     (line,) = (line for line in gate.lines if line.adversary == "malicious_server")
     assert "--threat-model malicious_server" in line.sentence

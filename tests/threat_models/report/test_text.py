@@ -14,11 +14,11 @@ from threat_models.active.probe import PROBE
 from threat_models.attacks.reconstruction.inversion import REFERENCE, REIDENTIFIED
 from threat_models.attacks.reconstruction.unmixing import LEAST_COSINE
 from threat_models.findings import SHARE, Metric, Verdict
-from threat_models.report.content import GateLine, GateResult, Outcome
+from threat_models.report.content import GateLine, GateOutcome, GateResult
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.summary import as_text
-from threat_models.report.text import LONGEST, figure, good_of, summarise, to_line, with_interval
+from threat_models.report.text import LONGEST, format_number, good_of, summarise, to_line, with_interval
 
 
 @given(st.text(st.characters()))
@@ -48,7 +48,7 @@ def test_long_text_is_cut():
 )
 def test_figures_have_four_digits(value, words):
     """Numbers as people read them."""
-    assert figure(value) == words
+    assert format_number(value) == words
 
 
 def test_interval_is_told_where_there_is_one():
@@ -123,7 +123,9 @@ def test_demo_says_which_attacks_succeed_and_whether_the_promise_allows_them():
     exact = replace(report, promise=replace(report.promise, claimed=math.inf))
     assert audit_sentence(exact).endswith("--epsilon 4 adds a promise.")
     assert "--epsilon" not in audit_sentence(exact, can_promise=False)
-    beaten = GateResult((GateLine("membership_release", won.adversary, Outcome.FAIL, "Bad."),), "00" * 32, "2026-03-01")
+    beaten = GateResult(
+        (GateLine("membership_release", won.adversary, GateOutcome.FAIL, "Bad."),), "00" * 32, "2026-03-01"
+    )
     assert f"1 succeeds ({title}) and 1 stays" in audit_sentence(replace(report, gate=beaten))
 
 

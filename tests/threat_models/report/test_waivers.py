@@ -12,7 +12,7 @@ from tests.threat_models.report import sample
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.estimation.chi_square import SessionNoise
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import Outcome, State
+from threat_models.report.content import GateOutcome, SessionState
 from threat_models.report.first_page import verdict_in_words
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import UNWAIVABLE, judge
@@ -59,7 +59,7 @@ def test_unknown_noise_can_be_waived_and_stays_unknown():
     unmeasured = replace(sample.report(), promise=replace(sample.report().promise, session_noise=None))
     assert gated(unmeasured).gate.exit_code == 4
     report = gated(unmeasured, waiver("noise", "", more=UNTOLD))
-    assert (report.gate.exit_code, report.state) == (0, State.UNTOLD)
+    assert (report.gate.exit_code, report.state) == (0, SessionState.UNTOLD)
     assert as_text(report).splitlines()[1].startswith("Could not tell: the gate passes by waiver.")
 
 
@@ -148,10 +148,10 @@ def test_every_line_against_the_promise_says_so(changes):
     """A claim that is not reproduced, a bound above it and flawed noise are all less noise than promised."""
     report = sample.report()
     lines = gated(replace(report, promise=replace(report.promise, **changes))).gate.lines
-    failed = [line for line in lines if line.outcome is Outcome.FAIL]
+    failed = [line for line in lines if line.outcome is GateOutcome.FAIL]
     assert failed
     assert all(line.breaks_promise for line in failed)
-    assert not any(line.breaks_promise for line in lines if line.outcome is not Outcome.FAIL)
+    assert not any(line.breaks_promise for line in lines if line.outcome is not GateOutcome.FAIL)
 
 
 def test_first_page_of_every_report_names_the_waivers_in_force():
@@ -216,7 +216,7 @@ def test_what_could_not_be_told_stays_so_under_a_waiver(found):
     """Whatever was inconclusive, attack or control: waived it still could not be told, in every report."""
     report = gated(sample.with_findings(sample.report(), found), waiver("unmixing", more=UNTOLD))
     (one,) = (each for each in report.findings if each.attack == "unmixing")
-    assert (report.gate.exit_code, report.state_of(one), report.state) == (0, State.UNTOLD, State.UNTOLD)
+    assert (report.gate.exit_code, report.state_of(one), report.state) == (0, SessionState.UNTOLD, SessionState.UNTOLD)
     waived = [line for line in report.gate.lines if line.waiver]
     assert waived
     assert all(line.is_untold for line in waived)
@@ -242,4 +242,4 @@ def test_a_line_about_the_sum_stays_untold_under_a_waiver():
     waivers = [waiver(each, "released_head_white_box", more=UNTOLD) for each in ("membership_head", "audit")]
     made = gated(report, *waivers)
     (line,) = (each for each in made.session_lines if each.attack == "audit")
-    assert (made.gate.exit_code, made.state_of_line(line), made.state) == (0, State.UNTOLD, State.UNTOLD)
+    assert (made.gate.exit_code, made.state_of_line(line), made.state) == (0, SessionState.UNTOLD, SessionState.UNTOLD)

@@ -1,1 +1,1 @@
-"""What sums say outright, without a statistical test: of classes, of single records, of one client."""
+"""Attacks that read sums without a statistical test: of classes, of single records, of one client."""

@@ -1,4 +1,4 @@
-"""What does one member send? Solved from the sums of rounds whose cohorts differ, by least squares.
+"""Solve for one member's part, by least squares, from the sums of rounds whose cohorts differ.
 
 Sums over cohorts that change, of parts that hardly do, are linear equations with known coefficients: two that differ
 by a member give its part (Dinur & Nissim 2003), and cohorts drawn anew give everybody's after about as many rounds as
@@ -14,22 +14,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import sums_of
 from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
+from threat_models.attacks.member_contributions import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores
-from threat_models.attacks.parts import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Knowledge, Session
+from threat_models.session import Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 APART = Metric("members_apart", "members whose own part the rounds' sums determine", "members", "0", leads=True)
 RANK = Metric("equations", "independent equations", "", "fewer than {baseline}, the members")
 COSINE = Metric(
@@ -53,8 +52,8 @@ SEED = 20_030_609
 
 
 @dataclass(frozen=True, eq=False)
-class Recovered:
-    """How alike rows of what is recovered of members' parts are to the true ones: `own` (m,), and `others'` (k,)."""
+class RecoveredParts:
+    """Cosines of the rows recovered of members' parts with the true ones: `own` (m,), and `others'` (k,)."""
 
     own: Floats = field(repr=False)
     others: Floats = field(repr=False)
@@ -75,7 +74,7 @@ class Recovered:
         return (cosine, replace(self.scores.area(), metric=AREA))
 
 
-def compare(equations: Equations, parts: Mapping[str, Rows]) -> Recovered:
+def compare(equations: Equations, parts: Mapping[str, Rows]) -> RecoveredParts:
     """Compare what the equations say of those whom they tell apart with the true parts, row by row.
 
     Both less the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count
@@ -93,7 +92,7 @@ def compare(equations: Equations, parts: Mapping[str, Rows]) -> Recovered:
             table, differs = cosines(found[chosen, row], true[:, row]), true[:, row].any(axis=1)
             own.append(table[is_own & differs])
             others.append(table[is_other & differs])
-    return Recovered(np.concatenate(own), np.concatenate(others))
+    return RecoveredParts(np.concatenate(own), np.concatenate(others))
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -230,10 +229,6 @@ def _make_controls() -> tuple[Control, Control]:
     )
 
 
-def _opens_one_sum(session: Session) -> str:
-    return "" if sum(kind.times for kind in sums_of(session.plan)) > 1 else "The plan opens one sum."
-
-
 CHANGING_COHORTS = Attack(
     name="changing_cohorts",
     title="Members' own parts, from sums over changing cohorts",
@@ -246,5 +241,5 @@ CHANGING_COHORTS = Attack(
     weighs_all=True,
     meaning="What single members put in comes out of the sums of cohorts that change from round to round.",
     remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit silo).",
-    unsuited=_opens_one_sum,
+    unsuited=lambda session: "" if count_rounds(session.plan) > 1 else "The plan opens one sum.",
 )

@@ -21,10 +21,8 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.estimation.intervals import Interval, at_level, bootstrap
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import Blocks, Knowledge, Records, by_class
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 NOT_NOISE = Metric(
     "not_noise", "share of the counts' variance that is not noise", SHARE, "0 %, noise alone", leads=True
@@ -50,7 +48,7 @@ def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
     return found
 
 
-def class_means(records: Records, classes: int) -> Floats:
+def class_means(records: AuditRecords, classes: int) -> Floats:
     """The means of known records by class (C, d); 0 for a class without any."""
     blocks = total(records, classes, NAMES)
     means: Floats = blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
@@ -64,7 +62,7 @@ def class_shares(counts: NDArray[Any]) -> Floats:
     return shares
 
 
-def records_of_adversary(knowledge: Knowledge) -> Records:
+def records_of_adversary(knowledge: Knowledge) -> AuditRecords:
     """Records that the adversary has of its own."""
     return knowledge.public if knowledge.public is not None else knowledge.candidates
 
@@ -153,7 +151,7 @@ def _make_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
-def split_by_class(records: Records) -> dict[str, Records]:
+def split_by_class(records: AuditRecords) -> dict[str, AuditRecords]:
     """Hand records out to clients so that each has few classes."""
     parts = np.array_split(np.argsort(records.labels, kind="stable"), CONTROL_CLIENTS)
     return {f"client {number}": records.take(rows) for number, rows in enumerate(parts)}

@@ -1,4 +1,4 @@
-"""Whose is this? A member's part of one round, linked to those of another round, and to data sets.
+"""Link a member's part of one round to those of another round, and to data sets.
 
 Where members' own parts are to be seen (without protection, or where a method hands them round) names can be taken off
 them. What is left says whose they are if a member's part resembles its part of another round, or what a data set
@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from methods import method_of
 from methods.round import Local
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.parts import Rows, rows_of
+from threat_models.attacks.member_contributions import Rows, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge
+from threat_models.session import Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _CHANCE = "{baseline}, by chance"
 ROWS = Metric("linked.rows", "rows of parts linked to their member", SHARE, _CHANCE, leads=True, each="link")
 WHOLE = Metric("linked.parts", "whole parts linked to their member", SHARE, _CHANCE, each="link")
@@ -36,7 +35,7 @@ areas, and 36 % of five."""
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class LinkedParts:
     """Rows linked between two lists of the same n members' parts: `hits` (rows, n), where `tried` (rows, n).
 
     `wholes` (n,) are whole parts linked by the mean of their rows' cosines.
@@ -49,7 +48,7 @@ class Link:
 
     @property
     def chance(self) -> float:
-        """How many are linked by guessing."""
+        """The share that guessing links."""
         return 1 / len(self.wholes)
 
     @property
@@ -70,7 +69,7 @@ class Link:
         return self.share, whole.measure(WHOLE, of=self.name, baseline=self.chance)
 
     def describe(self) -> str:
-        """What was found, as a sentence without its end."""
+        """The finding as a sentence without its end."""
         share, whole = self.measures
         return (
             f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%}) of the rows of members' parts, and "
@@ -78,7 +77,7 @@ class Link:
         )
 
 
-def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> Link:
+def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> LinkedParts:
     """Link each of `ones` to the most alike of `others`, the same members' in the same order.
 
     Rows are taken in direction alone, beyond the mean of all members; of equals none is the most alike. Rows of zeros,
@@ -94,8 +93,8 @@ def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> Link:
             tables.append(table)
     if not tables:
         nothing = np.zeros((0, len(ones)), dtype=np.bool_)
-        return Link(name, nothing, nothing, np.zeros(len(ones), dtype=np.bool_))
-    return Link(name, np.array(hits), np.array(tried), _hits(np.mean(tables, axis=0)))
+        return LinkedParts(name, nothing, nothing, np.zeros(len(ones), dtype=np.bool_))
+    return LinkedParts(name, np.array(hits), np.array(tried), _hits(np.mean(tables, axis=0)))
 
 
 def _directions(rows: Floats) -> Floats:
@@ -112,7 +111,7 @@ def _hits(table: Floats) -> NDArray[np.bool_]:
     return found
 
 
-def _links(view: View, knowledge: Knowledge) -> tuple[Link, ...]:
+def _links(view: View, knowledge: Knowledge) -> tuple[LinkedParts, ...]:
     """First and last round, where there are two with parts of the same blocks; and the first round with data sets."""
     classes, found = len(view.plan.classes), []
     shown = [each for each in (*view.earlier, view) if len(each.in_clear) > 1]
@@ -134,7 +133,7 @@ def _shapes(rows: Rows) -> dict[str, tuple[int, ...]]:
 
 
 def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
-    """What each member's known records would have sent in a round, by whoever starts there; {} where none can tell."""
+    """Parts that members' known records would send in a round from its public state; {} where none can be made."""
     plan, owners = view.plan, np.array(knowledge.owners, dtype=object)
     members = [member for member in sorted(view.in_clear) if (owners == member).any()]
     if view.round is None or len(members) < 2 or method_of(plan).traits.reads_inputs:
@@ -174,7 +173,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def _make_controls(view: View) -> tuple[Control, Control]:
-    """Link a round with itself, which must be told, and with itself under others' names, which must not."""
+    """Link a round with itself, which must succeed, and with itself under others' names, which must not."""
     first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
     parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
     same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])

@@ -1,4 +1,4 @@
-"""What a client's vector, or the sum, says of class shares and of the means of groups, beside what public records say.
+"""Infer class shares and means of groups from a client's vector, or from the sum, and compare with public records.
 
 Where a sum divides classes into cells, these are added up: single cells are for `small_cells`.
 """
@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
@@ -27,10 +26,8 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.estimation.intervals import Interval, at_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import Blocks, Knowledge, Records, by_class
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 SHARES = Metric(
     "class_shares", "error of a class share", SHARE, "no less than {baseline}, by public records", leads=True
@@ -44,7 +41,9 @@ OF_SUM = (
 RESAMPLES = 200
 
 
-def _errors(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[Floats, Floats, Floats, Floats]:
+def _errors(
+    groups: Sequence[tuple[Blocks, AuditRecords]], known: AuditRecords
+) -> tuple[Floats, Floats, Floats, Floats]:
     """The errors of the class shares and class means in blocks, each with the error of a guess by known records."""
     shares, means = [], []
     for blocks, true in groups:
@@ -99,7 +98,7 @@ def _describe(gains: Sequence[Interval]) -> str:
 
 
 def _measure(
-    groups: Sequence[tuple[Blocks, Records]], known: Records, metrics: tuple[Metric, Metric] = (SHARES, MEANS)
+    groups: Sequence[tuple[Blocks, AuditRecords]], known: AuditRecords, metrics: tuple[Metric, Metric] = (SHARES, MEANS)
 ) -> tuple[tuple[Measure, ...], list[Interval]]:
     """Measure the errors of class shares and class means, and by how much each is smaller than by public records."""
     errors = _errors(groups, known)
@@ -118,14 +117,14 @@ def _measure(
     return tuple(measures), gains
 
 
-def _resample_records(groups: Sequence[tuple[Blocks, Records]], known: Records) -> Floats:
+def _resample_records(groups: Sequence[tuple[Blocks, AuditRecords]], known: AuditRecords) -> Floats:
     """The mean errors (resamples, 4), in the order of `_errors`, each time with the records drawn anew.
 
     Few errors, such as those of two classes, cannot be resampled; the records behind them can (Efron 1979).
     """
     generator = np.random.default_rng(SEED)
 
-    def resample(records: Records) -> Records:
+    def resample(records: AuditRecords) -> AuditRecords:
         return records.take(generator.integers(len(records), size=len(records)))
 
     drawn = [_errors([(blocks, resample(true)) for blocks, true in groups], resample(known)) for _ in range(RESAMPLES)]

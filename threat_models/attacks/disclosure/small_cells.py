@@ -23,7 +23,7 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records, by_class
+from threat_models.session import AuditRecords, Blocks, Knowledge, by_class
 from threat_models.views import View
 
 ALONE = Metric("alone_in_cell", "records alone in a cell", "records", "0 records", leads=True, each="sum")
@@ -49,7 +49,7 @@ def find_single(blocks: Blocks) -> Integers:
     return found
 
 
-def recognise(blocks: Blocks, records: Records) -> NDArray[np.bool_]:
+def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
     """Find which records (n,) are alone in their cell of an exact sum: the cell's sum is the record, entry by entry."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     found: NDArray[np.bool_] = np.zeros(len(records), dtype=np.bool_)
@@ -67,7 +67,7 @@ class ExactSums:
 
     @property
     def records(self) -> int:
-        """How many they hold."""
+        """The number of records in them."""
         return sum(each.records for each in self.sums)
 
     @property
@@ -86,7 +86,7 @@ class ExactSums:
         """Whether what a cell holds are sums of records as they are."""
         return all("class_sums" in each.blocks for each in self.sums)
 
-    def recognise(self, records: Records) -> int:
+    def recognise(self, records: AuditRecords) -> int:
         """Count the records that are alone in a cell of one of these sums."""
         return int(np.any([recognise(each.blocks, records) for each in self.sums], axis=0).sum())
 
@@ -170,7 +170,7 @@ def _quote_names(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in different[:SHOWN]) + (", …" if len(different) > SHOWN else "")
 
 
-def _describe_between(between: Records, plan: Plan) -> list[str]:
+def _describe_between(between: AuditRecords, plan: Plan) -> list[str]:
     if not len(between):
         return []
     named = _quote_names(plan.classes[label] for label in between.labels)
@@ -206,7 +206,7 @@ def _make_control(plan: Plan, is_true: bool) -> Control:
     shape = (2 * CONTROL_CELLS, plan.dimension)
     integers = generator.integers(-plan.levels, plan.levels, shape, endpoint=True)
     cells = np.arange(2 * CONTROL_CELLS) // (1 if is_true else 2)
-    records = Records(integers, cells, integers.astype(np.float64))
+    records = AuditRecords(integers, cells, integers.astype(np.float64))
     blocks = total(records, 2 * CONTROL_CELLS, NAMES)
     found = recognise(blocks, records)
     name = "records with a cell each" if is_true else "records of which two share a cell"
@@ -228,7 +228,7 @@ SMALL_CELLS = Attack(
 )
 
 
-def records_between(view: View, known: Records) -> Records:
+def records_between(view: View, known: AuditRecords) -> AuditRecords:
     """Find the records, with their classes, that a plan's sums show whole and that the last sum alone does not.
 
     Such a record is alone in a cell of an earlier sum or, up to sign, of the difference of two sums. A difference that
@@ -245,7 +245,7 @@ def records_between(view: View, known: Records) -> Records:
         found |= {row.tobytes(): (row, int(label)) for each in rows for row, label in zip(*each, strict=True)}
     integers = np.array([row for row, _ in found.values()], dtype=np.int64).reshape(-1, view.plan.dimension)
     labels = np.array([label for _, label in found.values()], dtype=np.int64)
-    return Records(integers, labels, integers.astype(np.float64))
+    return AuditRecords(integers, labels, integers.astype(np.float64))
 
 
 def count_unseen_sums(view: View) -> int:

@@ -92,7 +92,8 @@ def _measure_membership(
 
 def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     first, second = views[0], views[1]
-    shapes = [{name: np.shape(block) for name, block in _release_of(view).items()} for view in views[:2]]
+    opened = [view.release if "release" in view.sees else {} for view in views[:2]]
+    shapes = [{name: np.shape(block) for name, block in release.items()} for release in opened]
     if shapes[0] != shapes[1]:
         why = "The two sums hold different blocks, so that there is no difference: give two sums of the same kind."
         return Finding("differencing", "", Verdict.INCONCLUSIVE, why)
@@ -122,16 +123,12 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
 
 
 def _twice(releases: Releases) -> GaussianCost | TrainingCost:
-    """What everything costs when it is released once more, all noise drawn anew."""
+    """The cost of all releases when they are repeated once, all noise drawn anew."""
     both, training = releases.cost().times(2), releases.training
     if training is None:
         return both
     steps = replace(training.steps, steps=2 * training.steps.steps)
     return TrainingCost(steps, gap=2 * training.gap).beside(both)
-
-
-def _release_of(view: View) -> Blocks:
-    return view.release if "release" in view.sees else {}
 
 
 def _combine(one: Noise | None, other: Noise | None) -> Noise | None:

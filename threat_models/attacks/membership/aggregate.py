@@ -1,4 +1,4 @@
-"""Was this record in the sum? The best test on a release, and what can be told from the release alone.
+"""Test membership in a sum: the best test there is, and a test by the release alone.
 
 Homer et al. 2008 and Dwork et al. 2015 tell members from exact statistics; with Gaussian noise of known strength the
 likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is linear in the release.
@@ -34,10 +34,8 @@ from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, chec
 from threat_models.attacks.targets import unread_in, withhold
 from threat_models.evidence.blocks import names_of
 from threat_models.findings import Control, Finding, Measure, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 SEED = 20_080_829
 TRIALS = 10_000
@@ -61,7 +59,9 @@ class BestTest:
     squares_of: Squares
 
 
-def score_by_release(release: Blocks, noise: Noise | None, records: Records, public: Records | None) -> Floats:
+def score_by_release(
+    release: Blocks, noise: Noise | None, records: AuditRecords, public: AuditRecords | None
+) -> Floats:
     """Score records (n,) as an adversary can who knows the release and public records alone.
 
     An exact sum of fewer records than features: whether the record lies in the range of B. Else how much likelier the
@@ -81,7 +81,7 @@ def score_by_release(release: Blocks, noise: Noise | None, records: Records, pub
     return fit(release, noise, spread).log_likelihood(records) - population.log_likelihood(records)
 
 
-def _score_by_cell(release: Blocks, noise: Noise | None, records: Records, public: Records) -> Floats:
+def _score_by_cell(release: Blocks, noise: Noise | None, records: AuditRecords, public: AuditRecords) -> Floats:
     """Score records of divided classes: by the mean of the record's cell against the public mean of its class.
 
     The cell is one of many that public records hardly fill, so that the population is that of the class. A cell that an
@@ -226,7 +226,7 @@ def _describe(best: BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
     return f"{result} {limit if claim is not None else 'Nothing is claimed.'} {noise}"
 
 
-def _choose_pool(knowledge: Knowledge) -> Records:
+def _choose_pool(knowledge: Knowledge) -> AuditRecords:
     """Choose public records where there are enough, else the candidates that nobody had, else all candidates."""
     outside = knowledge.candidates.take(~knowledge.is_member)
     chosen = [each for each in (knowledge.public, outside) if each is not None and len(each) >= 100]
@@ -234,7 +234,7 @@ def _choose_pool(knowledge: Knowledge) -> Records:
 
 
 def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
-    """Try exact sums of a few records: their members must be told from others; others called members must not."""
+    """Try exact sums of a few records: the test must find their members, and not others called members."""
     pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape
     few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
@@ -270,7 +270,6 @@ MEMBERSHIP_RELEASE = Attack(
     _run,
     (*INFORMED.metrics, *ALONE.metrics, NOISE, metrics.WORST_CLASS, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=9,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the opened sum.",
@@ -278,9 +277,9 @@ MEMBERSHIP_RELEASE = Attack(
 )
 
 
-Contribute = Callable[[Records], Blocks]
+Contribute = Callable[[AuditRecords], Blocks]
 """Computes some records' part of a sum."""
-Squares = Callable[[Records, Noise], Floats]
+Squares = Callable[[AuditRecords, Noise], Floats]
 """Computes μ² = ‖Δ‖²/σ² of every record, (n,), where a record adds Δ."""
 TRIED = 8
 """Records by which the closed form of moments is tried against `contribute`."""
@@ -306,14 +305,14 @@ def contribute_to(view: View) -> Contribute | None:
     ):
         return None
 
-    def contribute(records: Records) -> Blocks:
+    def contribute(records: AuditRecords) -> Blocks:
         made = round_.contribute(Local(records.examples, len(plan.classes), plan.grid)).blocks
         return {names[name]: np.reshape(block, np.shape(view.release[names[name]])) for name, block in made.items()}
 
     return contribute
 
 
-def squares_by(contribute: Contribute | None, records: Records, noise: Noise) -> Squares | None:
+def squares_by(contribute: Contribute | None, records: AuditRecords, noise: Noise) -> Squares | None:
     """Return what computes μ² of records over all blocks that `noise` is on; None where nothing does.
 
     This is the closed form of moments where the blocks are called so, and some of the `records` add just these. Else
@@ -328,12 +327,12 @@ def squares_by(contribute: Contribute | None, records: Records, noise: Noise) ->
     return by_record
 
 
-def _squared_mu_by(contribute: Contribute, records: Records, noise: Noise) -> Floats:
+def _squared_mu_by(contribute: Contribute, records: AuditRecords, noise: Noise) -> Floats:
     parts = (contribute(records.take([row])) for row in range(len(records)))
     return np.array([squared_length(part, noise) for part in parts])
 
 
-def choose_some(squares: Squares, records: Records, release: Blocks) -> Records:
+def choose_some(squares: Squares, records: AuditRecords, release: Blocks) -> AuditRecords:
     """Choose the records to compute μ² of: all with the closed form, else as many as take a moment, evenly."""
     if squares is squared_mu:
         return records

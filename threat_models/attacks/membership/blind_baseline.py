@@ -28,7 +28,6 @@ from threat_models.attacks.membership.metrics import (
     RATES,
     Figures,
     Flags,
-    Floats,
     Scores,
     crosses,
     describe,
@@ -41,7 +40,7 @@ from threat_models.attacks.membership.metrics import (
 )
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import Knowledge, Records
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 T = TypeVar("T")
@@ -65,7 +64,7 @@ class Blind:
     scores: Scores | None = field(repr=False)
 
     @classmethod
-    def of(cls, records: Records, is_member: Flags) -> Blind:
+    def of(cls, records: AuditRecords, is_member: Flags) -> Blind:
         """Scores out of five folds by a ridge classifier on standardised features and their squares.
 
         `records` are those that the test compares, with members and others of one proportion in every class.
@@ -74,7 +73,7 @@ class Blind:
             return cls(None)
         model = make_pipeline(
             StandardScaler(),
-            FunctionTransformer(_append_squares),
+            FunctionTransformer(lambda rows: np.hstack([rows, rows**2])),  # differences of spread, too
             StandardScaler(),
             RidgeClassifier(alpha=SHRINKAGE * len(records), class_weight="balanced"),
         )
@@ -84,7 +83,7 @@ class Blind:
 
     @property
     def area(self) -> Measure | None:
-        """The area under its ROC curve; None where there is no guess."""
+        """The area under its ROC curve; None without a guess."""
         return None if self.scores is None else replace(self.scores.area(min(LEVEL, current_level())), metric=BLIND)
 
     @property
@@ -116,7 +115,7 @@ class Blind:
 
     @property
     def sentence(self) -> str:
-        """What follows for a test, after a space; empty where the classifier does not tell the records apart."""
+        """The consequence for a test, after a space; empty where the classifier does not separate the records."""
         if self.area is None or not self.tells:
             return ""
         return (
@@ -127,7 +126,7 @@ class Blind:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class TestResults:
     """Membership `tests` of the same candidates, each by its figures, beside what tells these apart without a sum."""
 
     tests: Mapping[Figures, Scores]
@@ -152,7 +151,7 @@ class Judged:
 
     @property
     def words(self) -> str:
-        """How well members are told by each test, as part of a sentence."""
+        """Each test's success, as part of a sentence."""
         return "; ".join(f"{figures.words}, members are {describe(scores)}" for figures, scores in self.tests.items())
 
     @property
@@ -163,11 +162,6 @@ class Judged:
     def roc(self, title: str) -> Curve:
         """The tests' curves."""
         return roc(title, {figures.words: scores for figures, scores in self.tests.items()}, self.claim)
-
-
-def _append_squares(rows: Floats) -> Floats:
-    """Features that show differences of spread, too."""
-    return np.hstack([rows, rows**2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,21 +175,21 @@ class Trial:
     view: View
     knowledge: Knowledge
     progress: Progress
-    public: Records = field(repr=False)
-    records: Records = field(repr=False)
+    public: AuditRecords = field(repr=False)
+    records: AuditRecords = field(repr=False)
     is_member: Flags = field(repr=False)
 
     @property
-    def outside(self) -> Records:
+    def outside(self) -> AuditRecords:
         """The candidates that took no part."""
         return self.records.take(~self.is_member)
 
     def scored(self, values: Floats) -> Scores:
-        """What a test gave to the candidates (n,)."""
+        """Scores from a test's values of the candidates (n,)."""
         return Scores(values, self.is_member)
 
     def say(self, sentence: str) -> Finding:
-        """Find that nothing can be said, and why."""
+        """Find that the attack is inconclusive, and why."""
         return Finding(self.attack, "", Verdict.INCONCLUSIVE, sentence)
 
     def find(
@@ -210,13 +204,13 @@ class Trial:
         beside: tuple[Measure, ...] = (),
         pointed: tuple[Measure, ...] = (),
     ) -> Finding:
-        """Judge the tests beside a blind guess. `sentence` holds {words} or {word} of them (`Judged`), and {blind}.
+        """Judge the tests beside a blind guess. `sentence` holds their {words} or {word} (`TestResults`), and {blind}.
 
         The attack succeeded too where something `beside` the tests did; without `withstood` they say nothing of
         protection. Measures `beside` them stand before those of the blind guess, those of what they `pointed` at after.
         """
         blind = Blind.of(self.records, self.is_member)
-        judged = Judged(tests, blind, self.view.claim)
+        judged = TestResults(tests, blind, self.view.claim)
         return Finding(
             self.attack,
             "",

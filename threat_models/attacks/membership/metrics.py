@@ -15,8 +15,8 @@ from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
 from threat_models.multiplicity import current_level
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 SEED = 19_880_901
@@ -106,7 +106,7 @@ class Scores:
         return self._largest(int(fpr * len(self.negative) + 1e-9))
 
     def hits(self, fpr: float) -> int:
-        """How many members exceed the threshold."""
+        """Count the members above the threshold."""
         return int((self.positive > self.threshold(fpr)).sum())
 
     def area(self, level: float | None = None) -> Measure:
@@ -185,7 +185,7 @@ def measure(scores: Scores, figures: Figures, claim: PrivacyClaim | None = None)
 
 
 def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequence[str]) -> tuple[Measure, ...]:
-    """Measure the area of the class whose members are told best, corrected for looking at all classes; or nothing."""
+    """Measure the area of the class in which members stand out most, corrected for all classes; or nothing."""
     judged = [
         (scores.take(labels == label), name)
         for label, name in enumerate(names)
@@ -217,7 +217,7 @@ def succeeds(scores: Scores) -> bool:
 
 
 def describe(scores: Scores) -> str:
-    """Say how well members are told from others, as part of a sentence."""
+    """Describe how well a test separates members from others, as part of a sentence."""
     if not scores.is_judged:
         return "not told from others at all, as there are too few of either to say anything"
     area = scores.area()
@@ -240,12 +240,12 @@ def describe(scores: Scores) -> str:
 
 
 def tells_class(worst: Iterable[Measure]) -> bool:
-    """Whether the members of the worst class are told by the margin of a success, beyond the interval."""
+    """Whether the test separates the members of the worst class by the margin of a success, beyond the interval."""
     return any(each.low > NOTABLE_AREA for each in worst)
 
 
 def describe_class(worst: Sequence[Measure]) -> str:
-    """Say how well the worst class is told, in a sentence; empty where its members are not."""
+    """Describe the worst class in a sentence; empty where its members do not stand out."""
     return f" The {worst[0].label}, is {worst[0].value:.3f}." if tells_class(worst) else ""
 
 

@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.encoding import Grid, Normalisation, full_matrix
 from threat_models.attacks.gaussian_likelihood import Noise, standardise
 from threat_models.estimation.intervals import at_level, bonferroni
 from threat_models.findings import Measure, Metric
-from threat_models.session import Blocks
-
-Floats = NDArray[np.float64]
+from threat_models.session import Blocks, Floats
 
 NOISE = Metric("noise_variance", "noise variance over the plan's", good="1, as planned")
 LEVEL = 3e-4
@@ -108,7 +105,7 @@ def _measure_variances(scaled: Mapping[str, Floats], noise: Noise) -> dict[str, 
 
 
 def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floats]:
-    """What is 0 in an exact sum but for rounding, over its σ under the planned noise: N(0, 1) each, or larger.
+    """Sums that are 0 without noise but for rounding, over their σ under the planned noise: N(0, 1) each, or larger.
 
     Records less their own mean have entries that sum to 0: so do the rows of A, with d·σ_A², and of B, whose sums have
     the covariance σ_B²/2·(d·I + 1·1ᵀ). Other records are bound by nothing.

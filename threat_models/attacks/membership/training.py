@@ -21,7 +21,6 @@ from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_c
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
-    Floats,
     Moved,
     beyond_class,
     count_rounds,
@@ -34,7 +33,7 @@ from threat_models.attacks.updates import (
     trains_nothing,
 )
 from threat_models.findings import Control, Finding
-from threat_models.session import Records
+from threat_models.session import AuditRecords, Floats
 
 LOSSES = Figures("losses", "by losses along the rounds")
 GRADIENTS = Figures("gradients", "by gradients along the rounds")
@@ -45,19 +44,19 @@ CONTROL_RECORDS, CONTROL_CHAINS, CONTROL_ROUNDS = 6, 8, 3
 SEED = 20_190_520
 
 
-def score_by_losses(models: Sequence[TrainedModel], records: Records, public: Records, grid: Grid) -> Floats:
+def score_by_losses(models: Sequence[TrainedModel], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
     """Score records (n,): how far their loss falls from the first model on, beyond that of their class; on average."""
     return beyond_class(lambda some: _falls_of(models, some, grid), records, public)
 
 
-def _falls_of(models: Sequence[TrainedModel], records: Records, grid: Grid) -> Floats:
-    """How far the loss of each record (n,) falls below that of the first model; of one model, minus its loss."""
+def _falls_of(models: Sequence[TrainedModel], records: AuditRecords, grid: Grid) -> Floats:
+    """The fall of each record's loss (n,) below that of the first model; of one model, minus its loss."""
     seen = [losses(each.scores(inputs_of(records, grid)), records.labels)[0] for each in models]
     fallen: Floats = seen[0] - np.mean(seen[1:], axis=0) if len(seen) > 1 else -seen[0]
     return fallen
 
 
-def score_by_gradients(moves: Sequence[Moved], records: Records, public: Records, grid: Grid) -> Floats:
+def score_by_gradients(moves: Sequence[Moved], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
     """Score records (n,): how far rounds moved against their gradients, beyond those of their class; in all.
 
     Each round counts in units of what it moved.
@@ -67,8 +66,8 @@ def score_by_gradients(moves: Sequence[Moved], records: Records, public: Records
     return beyond_class(lambda some: _falls_along(chosen, some, grid), records, public)
 
 
-def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats:
-    """How far the loss of each record (n,) would fall along the moves, each of length 1, by its gradient."""
+def _falls_along(moves: Sequence[Moved], records: AuditRecords, grid: Grid) -> Floats:
+    """The fall of each record's loss (n,) along the moves, each of length 1, by its gradient."""
     total = np.zeros(len(records))
     for each in moves:
         way = each.move / max(float(np.linalg.norm(each.move)), 1e-300)
@@ -90,7 +89,9 @@ def _score(rounds: tuple[ChainRound, ...], trial: Trial) -> Finding:
     return trial.find(tests, controls, how, "Membership, from the rounds", withstood=is_whole)
 
 
-def _make_controls(round_: ChainRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+def _make_controls(
+    round_: ChainRound, outside: AuditRecords, public: AuditRecords, grid: Grid
+) -> tuple[Control, Control]:
     """Play rounds over a few records with random labels, which a model can only memorise.
 
     Their own records must be told from others, and others called their own must not.
@@ -121,7 +122,6 @@ MEMBERSHIP_TRAINING = Attack(
     ),
     (*LOSSES.metrics, *GRADIENTS.metrics, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether somebody's record was among the data can be told from the rounds of training.",
     remedy="Plan with a finite epsilon, fewer rounds, or more records.",

@@ -1,4 +1,4 @@
-"""What a shared adapter tells, round by round: whether a record was trained on, and what a member asks about.
+"""Test membership by a shared adapter's rounds, and infer what a member's records ask about.
 
 Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
 adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
@@ -27,7 +27,6 @@ from threat_models.attacks.of_methods.lira import losses
 from threat_models.attacks.updates import (
     DIFFERENCE,
     ONE_MEMBER,
-    Floats,
     Moved,
     beyond_class,
     moves_in,
@@ -36,7 +35,7 @@ from threat_models.attacks.updates import (
 )
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Metric, Verdict
-from threat_models.session import Knowledge, Records
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 LOSSES = Figures("adapter", "by the shared adapter")
@@ -60,7 +59,7 @@ class Seen:
     within: Callable[[Adapted], OverEncoder]
 
     @classmethod
-    def of(cls, rounds: Sequence[ChainRound], knowledge: Knowledge, public: Records) -> Seen:
+    def of(cls, rounds: Sequence[ChainRound], knowledge: Knowledge, public: AuditRecords) -> Seen:
         """Train the head on public records. Raises TypeError for rounds of something else."""
         work = rounds[-1].work
         if not isinstance(work, AdapterUpdate) or knowledge.within is None:
@@ -72,8 +71,8 @@ class Seen:
         trained = by_lbfgs(seen.pooled(states[-1], public), public.labels, adapted.classes)
         return replace(seen, head=np.concatenate([trained.weight.ravel(), trained.bias]).astype(np.float64))
 
-    def pooled(self, state: Floats, records: Records) -> Floats:
-        """What the encoder pools of records (n, d) with the adapter at a state."""
+    def pooled(self, state: Floats, records: AuditRecords) -> Floats:
+        """Features (n, d) that the encoder pools of records with the adapter at a state."""
         import torch
 
         from secagg.networks.programs import named_parameters
@@ -85,20 +84,20 @@ class Seen:
             parts = torch.split(torch.from_numpy(_prepared(records)), 64)
             return torch.cat([self.program.encoder.pooled(part) for part in parts]).numpy().astype(np.float64)
 
-    def losses(self, state: Floats, records: Records) -> Floats:
+    def losses(self, state: Floats, records: AuditRecords) -> Floats:
         """Of the adversary's head on what is pooled (n,)."""
         weight, bias = np.split(self.head, [self.program.adapted.dimension * self.program.classes])
         scores = self.pooled(state, records) @ weight.reshape(self.program.classes, -1).T + bias
         return losses(scores, records.labels)[0]
 
-    def along(self, move: Moved, records: Records) -> Floats:
-        """How far each record's loss (n,) would fall along a move of the adapter, of length 1, at its round's state."""
+    def along(self, move: Moved, records: AuditRecords) -> Floats:
+        """The fall of each record's loss (n,) along a move of the adapter, of length 1, at its round's state."""
         state = move.round.state.groups[MODEL]
         way = move.move / max(float(np.linalg.norm(move.move)), 1e-300)
         rows = record_gradients(self.program, np.concatenate([state, self.head]), _prepared(records), records.labels)
         return -np.concatenate([part[:, : len(state)].astype(np.float64) @ way for part in rows])
 
-    def update_of(self, round_: ChainRound, records: Records) -> Floats:
+    def update_of(self, round_: ChainRound, records: AuditRecords) -> Floats:
         """Which way a member with these records would move the adapter in a round, 1 long.
 
         It begins at the public start of head and own adapter, as a member does in the first round.
@@ -114,13 +113,13 @@ class Seen:
         return moved / max(float(np.linalg.norm(moved)), 1e-300)
 
 
-def _prepared(records: Records) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _prepared(records: AuditRecords) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     if records.prepared is None:
         raise TypeError("there are no pictures and texts")
     return records.prepared
 
 
-def questions_of(records: Records, tokens: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def questions_of(records: AuditRecords, tokens: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Which question each record asks (n,), numbered by its words; 0 where texts are not read."""
     texts = _prepared(records)[:, _prepared(records).shape[1] - 2 * tokens :] if tokens else np.zeros((len(records), 1))
     return np.unique(texts, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -171,18 +170,18 @@ def _take_some(trial: Trial) -> Trial:
     return replace(trial, records=trial.records.take(rows), is_member=trial.is_member[rows])
 
 
-def _falls(seen: Seen, records: Records, public: Records) -> Floats:
-    """How far losses fall from the first state to the last, beyond those of public records of the class."""
+def _falls(seen: Seen, records: AuditRecords, public: AuditRecords) -> Floats:
+    """The fall of losses from the first state to the last, beyond that of public records of the class."""
 
-    def falls(some: Records) -> Floats:
+    def falls(some: AuditRecords) -> Floats:
         last = seen.losses(seen.states[-1], some)
         return seen.losses(seen.states[0], some) - last if len(seen.states) > 1 else -last
 
     return beyond_class(falls, records, public)
 
 
-def _falls_along(seen: Seen, moves: Sequence[Moved], records: Records, public: Records) -> Floats:
-    """How far losses would fall along sums and differences of rounds, beyond those of the class."""
+def _falls_along(seen: Seen, moves: Sequence[Moved], records: AuditRecords, public: AuditRecords) -> Floats:
+    """The fall of losses along sums and differences of rounds, beyond that of public records of the class."""
     differences = [each for each in moves if each.name == DIFFERENCE]
     sums = [each for each in moves if each.name != DIFFERENCE]
     chosen = [*sums[:1], *sums[1:][-1:], *differences[-1:]][:MOST_MOVES]
@@ -191,9 +190,9 @@ def _falls_along(seen: Seen, moves: Sequence[Moved], records: Records, public: R
 
 
 def _name_questions(
-    seen: Seen, moves: Sequence[Moved], knowledge: Knowledge, public: Records
+    seen: Seen, moves: Sequence[Moved], knowledge: Knowledge, public: AuditRecords
 ) -> tuple[int, int, int] | None:
-    """How many members' questions their own updates name, of how many, among how many questions; None for none."""
+    """Count members' questions that their own updates name: (named, members, questions); None without such updates."""
     tokens = seen.program.encoder.tokens
     first = {next(iter(move.owners)): move for move in reversed(moves)}
     both = replace(public, prepared=np.concatenate([_prepared(public), _prepared(knowledge.candidates)]))
@@ -213,7 +212,7 @@ def _name_questions(
     return right, len(theirs), len(types)
 
 
-def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Control, Control]:
+def _make_controls(seen: Seen, round_: ChainRound, public: AuditRecords) -> tuple[Control, Control]:
     """Updates of one half of the public records, against those of the other half, question by question.
 
     Those of one question must name it, more often than by chance; those of records of all questions must not.
@@ -252,7 +251,6 @@ ADAPTERS = Attack(
     _run,
     (*LOSSES.metrics, *ALONG.metrics, QUESTION, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=10,
     meaning="Whether a record was used, and what members ask, shows in how the shared adapter moves.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",

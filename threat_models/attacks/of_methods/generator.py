@@ -1,4 +1,4 @@
-"""What has a shared generator of embeddings kept of members' records? Membership, and which records it points at.
+"""Test membership by a shared generator of embeddings, and the records that it points at.
 
 FRAug's generator learns to make embeddings unlike those of the records that taught it (Chen et al.
 2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods import method_named
 from methods.method import Parameters
@@ -32,10 +31,9 @@ from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_c
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
 from threat_models.findings import SHARE, Control, Finding, Metric
-from threat_models.session import Records
+from threat_models.session import AuditRecords, Floats
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 DISTANCES = Figures("generator", "by distances to the generator's embeddings")
 POINTED = Metric(
     "reidentified.generator",
@@ -55,7 +53,7 @@ CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
-def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
+def distances(round_: AugmentedRound, records: AuditRecords, grid: Grid) -> Floats:
     """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
 
     The mean squared distance to `DRAWS` of them.
@@ -82,7 +80,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
     return found
 
 
-def score(rounds: Sequence[AugmentedRound], records: Records, public: Records, grid: Grid) -> Floats:
+def score(rounds: Sequence[AugmentedRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
     """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
     total = np.zeros(len(records))
     for round_ in rounds:
@@ -124,7 +122,9 @@ def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
     return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
 
 
-def _make_controls(outside: Records, public: Records, grid: Grid, plan: Parameters) -> tuple[Control, Control]:
+def _make_controls(
+    outside: AuditRecords, public: AuditRecords, grid: Grid, plan: Parameters
+) -> tuple[Control, Control]:
     """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
 
     It learns as the plan's does (`LIKE`), must be told from others, and another called it must not.
@@ -143,7 +143,7 @@ def _make_controls(outside: Records, public: Records, grid: Grid, plan: Paramete
     return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), 1)
 
 
-def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
+def _played(round_: AugmentedRound, own: AuditRecords, grid: Grid) -> list[AugmentedRound]:
     """The states after each of the control's rounds over these records."""
     states = [round_]
     for _ in range(round_.rounds):
@@ -169,7 +169,6 @@ MEMBERSHIP_GENERATOR = Attack(
     try_candidates("membership_generator", NOTHING, _rounds_with_generator, _score),
     (*DISTANCES.metrics, BLIND, POINTED),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",

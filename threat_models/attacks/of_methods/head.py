@@ -17,12 +17,12 @@ from secagg.networks import Program, TrainedModel, TrainingSettings, train
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress, Run
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged, make_controls
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, TestResults, make_controls
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.of_methods.lira import (
     REMADE,
     SHADOWS,
-    Recipe,
+    HeadRecipe,
     head_scores,
     is_remade,
     losses,
@@ -31,11 +31,10 @@ from threat_models.attacks.of_methods.lira import (
 )
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records, Released
+from threat_models.session import AuditRecords, Floats, Knowledge, Released
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
-Test = Callable[[Recipe, Records, int], Callable[[Released], Floats]]
+Test = Callable[[HeadRecipe, AuditRecords, int], Callable[[Released], Floats]]
 """(recipe, candidates, number of records behind the head) → (head) → scores (n,), larger for members."""
 
 ONLINE = Figures("lira_online", "LiRA online")
@@ -62,14 +61,14 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     if not is_remade(view, size):
         why = f"Shadow {what} of {view.plan.method} take too long to train, so that this is by the loss: "
         return _test_by_loss(MEMBERSHIP_HEAD.name, why, view, knowledge)
-    plan, claim, recipe = view.plan, view.claim, Recipe.of(view)
+    plan, claim, recipe = view.plan, view.claim, HeadRecipe.of(view)
     shadows = make_shadows(recipe, candidates, pool, size, progress, seed=SEED)
     seen = margins(head_scores(view.head, candidates, plan.grid), candidates.labels)
     rows = metrics.match_classes(candidates.labels, knowledge.is_member)
     online = Scores(shadows.ratios(seen, "online"), knowledge.is_member).take(rows)
     offline = Scores(shadows.ratios(seen, "offline"), knowledge.is_member).take(rows)
     blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
-    judged = Judged({ONLINE: online, OFFLINE: offline}, blind, claim)
+    judged = TestResults({ONLINE: online, OFFLINE: offline}, blind, claim)
     worst = metrics.measure_worst_class(online, candidates.labels[rows], plan.classes)
     controls = _make_controls(_recipe_of_controls(view), knowledge, _score_by_ratio)
     succeeded = judged.succeeded or (metrics.tells_class(worst) and not blind.tells)
@@ -85,12 +84,6 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     )
 
 
-def _run_gaps(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    found = _test_by_loss(LOSS_ENTROPY_GAPS.name, "By the loss alone ", views[0], knowledge)
-    progress(1, 1)
-    return found
-
-
 def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Finding:
     """Test membership by the loss of each candidate.
 
@@ -103,7 +96,7 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
     scores = Scores(-loss, knowledge.is_member).take(rows)
     blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
-    judged = Judged({LOSS: scores}, blind, view.claim)
+    judged = TestResults({LOSS: scores}, blind, view.claim)
     found = judged.measures
     if scores.is_judged and name == LOSS_ENTROPY_GAPS.name:
         found += (
@@ -137,14 +130,14 @@ def _unless_refused(name: str, title: str, run: Run) -> Run:
     return attempt
 
 
-def _recipe_of_controls(view: View) -> Recipe:
-    """What makes heads that know a few records by heart: of this method, of this program, or of the simplest method."""
+def _recipe_of_controls(view: View) -> HeadRecipe:
+    """Choose the recipe of memorising heads: of this method, of this program, or of the simplest method."""
     if isinstance(view.head, TrainedModel):
         return MemorisingRecipe.like(view.plan, view.head)
     return (
-        Recipe.of(view)
+        HeadRecipe.of(view)
         if view.plan.method in REMADE
-        else Recipe(replace(view.plan, method=FedCGS.name, parameters="{}"))
+        else HeadRecipe(replace(view.plan, method=FedCGS.name, parameters="{}"))
     )
 
 
@@ -183,14 +176,14 @@ def _measure_gap(metric: Metric, values: Floats, is_member: NDArray[np.bool_]) -
     return found.measure(metric, baseline=0.0)
 
 
-def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Control, Control]:
+def _make_controls(recipe: HeadRecipe, knowledge: Knowledge, test: Test) -> tuple[Control, Control]:
     """Make heads over few records with random labels, which such heads can only memorise.
 
     Their own records must be told from others, and others called their own must not.
     """
     generator = np.random.default_rng(SEED)
     known, exact = knowledge.candidates, replace(recipe, noises=())
-    shuffled = Records(known.integers, generator.permutation(known.labels), known.features)
+    shuffled = AuditRecords(known.integers, generator.permutation(known.labels), known.features)
     few = _control_size(recipe, len(known))
     score = test(exact, shuffled, few)
 
@@ -202,7 +195,7 @@ def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Co
     return make_controls(names, (draw() for _ in range(CONTROL_HEADS)), few)
 
 
-def _control_size(recipe: Recipe, known: int) -> int:
+def _control_size(recipe: HeadRecipe, known: int) -> int:
     """The number of records such that a head over them, with labels at random, tells each of them.
 
     The discriminant does up to as many as there are features. Refinement needs more than these to begin.
@@ -211,13 +204,13 @@ def _control_size(recipe: Recipe, known: int) -> int:
     return max(len(recipe.plan.classes) + 1, FEWEST, min(int(share * recipe.plan.dimension), known // 4))
 
 
-def _score_by_ratio(recipe: Recipe, records: Records, size: int) -> Callable[[Released], Floats]:
+def _score_by_ratio(recipe: HeadRecipe, records: AuditRecords, size: int) -> Callable[[Released], Floats]:
     nobody = records.take(np.arange(0))
     shadows = make_shadows(recipe, records, nobody, size, lambda *_: None, shadows=CONTROL_SHADOWS, seed=SEED)
     return lambda head: shadows.ratios(margins(head_scores(head, records, recipe.plan.grid), records.labels))
 
 
-def _score_by_loss(recipe: Recipe, records: Records, size: int) -> Callable[[Released], Floats]:
+def _score_by_loss(recipe: HeadRecipe, records: AuditRecords, size: int) -> Callable[[Released], Floats]:
     return lambda head: -losses(head_scores(head, records, recipe.plan.grid), records.labels)[0]
 
 
@@ -229,7 +222,6 @@ MEMBERSHIP_HEAD = Attack(
     _unless_refused("membership_head", "Membership of a record, from the head", _run_membership),
     (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, metrics.WORST_CLASS, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the head.",
@@ -240,10 +232,13 @@ LOSS_ENTROPY_GAPS = Attack(
     "Loss and entropy gaps of the head",
     "Yeom et al. 2018; Chen et al. 2025 (FedBiP, section 5.5)",
     ("head",),
-    _unless_refused("loss_entropy_gaps", "Loss and entropy gaps of the head", _run_gaps),
+    _unless_refused(
+        "loss_entropy_gaps",
+        "Loss and entropy gaps of the head",
+        lambda views, knowledge, _: _test_by_loss("loss_entropy_gaps", "By the loss alone ", views[0], knowledge),
+    ),
     (*LOSS.metrics, LOSS_GAP, ENTROPY_GAP, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=4,
     weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the scores that it gets.",
@@ -256,7 +251,7 @@ EPOCHS, RATE, MOMENTUM = 200, 0.2, 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class MemorisingRecipe(Recipe):
+class MemorisingRecipe(HeadRecipe):
     """Makes models by another training than the plan's: exact, and on all records at once until they are known."""
 
     program: Program | None = None
@@ -271,7 +266,7 @@ class MemorisingRecipe(Recipe):
         """No: they are trained."""
         return False
 
-    def head_of(self, records: Records, seed: int = 0) -> Released:
+    def head_of(self, records: AuditRecords, seed: int = 0) -> Released:
         """Train from a public start."""
         if self.program is None:
             return super().head_of(records, seed)

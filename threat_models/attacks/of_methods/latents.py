@@ -1,4 +1,4 @@
-"""Whose pictures were they? Matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
+"""Re-identify pictures: matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
 
 Three traces of a record's latent z: the published one, z(T) = √ᾱ_T·(γz + (1 − γ)z') + √(1 − ᾱ_T)·ε, of which the
 correlation with z has d' = √(ᾱ_T/(1 − ᾱ_T))·γ·‖z‖; the opened mean of the slot that the record's hash names, of which
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.gate import GatedRound
+from methods.round import Round
 from methods.slots.fedbip import FedBiP, SlotRound
 from secagg.encoding.layout import Integers
 from secagg.networks import SlotMeans
@@ -25,10 +25,9 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric
-from threat_models.session import Blocks, Knowledge, Records, Session
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 SLOTS = Figures("slots", "by a matched filter on slot sums")
 POINTED = {
     name: Metric(
@@ -69,7 +68,7 @@ class Published:
         return found
 
 
-def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
+def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) -> Floats:
     """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p its class's in its domain.
 
     p is of public records, all of them where none is of that class and domain: what a domain's pictures have in common
@@ -88,13 +87,13 @@ def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
     return found
 
 
-def _kinds(records: Records) -> Integers:
-    """Class and domain of each record (n, 2), the domain 0 where none are told apart."""
+def _kinds(records: AuditRecords) -> Integers:
+    """Class and domain of each record (n, 2), the domain 0 where there is only one."""
     domains = np.zeros_like(records.labels) if records.domains is None else records.domains
     return np.column_stack([records.labels, domains])
 
 
-def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records) -> Floats:
+def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: AuditRecords) -> Floats:
     """Score records (n,): how near the nearest generated picture of their class is, as latents, negated."""
     features, labels = generated
     found = np.full(len(records), -np.inf)
@@ -122,24 +121,19 @@ def _score(release: Blocks, trial: Trial) -> Finding:
     return trial.find({SLOTS: tested}, controls, sentence, curve, pointed=(*pointed, *published))
 
 
-def _opens_slots(round_: Any) -> bool:
+def _opens_slots(round_: Round | None) -> bool:
     inner = round_.round if isinstance(round_, GatedRound) else round_
     return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
 
 
-def _opens_no_slots(session: Session) -> str:
-    return "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents."
-
-
 def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
-    """What it generates itself from the opened means, where it has the model."""
-    head = view.head if "head" in view.sees else None
-    means: Any = head
+    """Latents of pictures that the adversary generates from the opened means, where it has the model."""
+    means = view.head if "head" in view.sees else None
     return knowledge.generated(means) if isinstance(means, SlotMeans) and knowledge.generated is not None else None
 
 
-def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
-    """Publish latents of half of some public records: these must be told from the others, and halves of the others not.
+def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
+    """Publish latents of half of some public records: the filter must find these, and no half of the others.
 
     Latents are brought to the length √d of a record, as the published form has them.
     """
@@ -148,7 +142,8 @@ def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Meas
     z = public.integers[rows].astype(np.float64)
     z -= z.mean(axis=0)  # what all share tells nobody apart
     z *= math.sqrt(z.shape[1]) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-    half, form = len(z) // 2, _strong(z.shape[1])
+    # d' is 20 or more in this form, however few numbers a latent has
+    half, form = len(z) // 2, Published(kept=max(KEPT, 1 / math.sqrt(1 + z.shape[1] / 1600)))
     values = form.match(form.publish(z[:half], rng), z)
     inside = np.arange(len(z)) < half
     weak = Published()
@@ -157,11 +152,6 @@ def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Meas
     true = Control("latents published with more of them than noise", True, metrics.succeeds(Scores(values, inside)))
     false = Control("records that were not published, half of them called so", False, metrics.succeeds(outside))
     return (true, false), measure_pointed(honest, POINTED["published"])
-
-
-def _strong(dimension: int) -> Published:
-    """A published form in which d' is 20 or more, however few numbers a latent has."""
-    return Published(kept=max(KEPT, 1 / math.sqrt(1 + dimension / 1600)))
 
 
 REIDENTIFICATION_LATENTS = Attack(
@@ -177,10 +167,9 @@ REIDENTIFICATION_LATENTS = Attack(
     ),
     (*SLOTS.metrics, BLIND, *POINTED.values()),
     tells_members=True,
-    trusts_owners=True,
     limits=10,
     meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
-    lacks=_opens_no_slots,
+    lacks=lambda session: "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents.",
 )
 """Needs sums of slots, which whoever sees sums is told: found out when it runs."""

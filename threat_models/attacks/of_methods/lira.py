@@ -32,7 +32,7 @@ from secagg.heads.linear import ABSENT_BIAS
 from secagg.networks import SlotMeans, TrainedModel
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
-from threat_models.session import Records, Released, join_records
+from threat_models.session import AuditRecords, Floats, Released, join_records
 from threat_models.views import View
 
 FARTHEST = 100.0
@@ -67,7 +67,7 @@ class Discriminant:
     ridge: float
 
     @classmethod
-    def of(cls, records: Records, classes: int, covariance: Covariance, ridge: float) -> Discriminant:
+    def of(cls, records: AuditRecords, classes: int, covariance: Covariance, ridge: float) -> Discriminant:
         """The head of these records (n, d); γ = `ridge`."""
         rows, labels = records.integers.astype(np.float64), records.labels
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
@@ -82,7 +82,7 @@ class Discriminant:
         """The number of records n."""
         return float(self.counts.sum())
 
-    def margins(self, records: Records, steps: NDArray[np.int64]) -> Floats:
+    def margins(self, records: AuditRecords, steps: NDArray[np.int64]) -> Floats:
         """Each record's margin (n,) under the head with it added (step 1), removed (−1), or as it is (0)."""
         rows, labels, step = self._centre(records), records.labels, steps.astype(np.float64)
         means = self.means - self.counts @ self.means / self.total
@@ -102,13 +102,13 @@ class Discriminant:
         with np.errstate(divide="ignore"):
             return margins(freedom[:, None] * scores + np.log(counts / total[:, None]), labels)
 
-    def _centre(self, records: Records) -> Floats:
+    def _centre(self, records: AuditRecords) -> Floats:
         """Records in the eigenbasis, less the mean of all that the head is over: nothing large is ever subtracted."""
         rows: Floats = records.integers.astype(np.float64) @ self.vectors
         return rows - self.counts @ self.means / self.total
 
     def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
-        """The number of classes with records, for each change of one's own class to `own` of them."""
+        """The number of classes with records, for each change of a record's own class to `own` of them."""
         present = self.counts > 0
         found: Floats = present.sum() - present[labels] + (own > 0)
         return found
@@ -140,8 +140,6 @@ def _quadratic(
     update = factor / (1 + factor * (weighted * away).sum(axis=1))
     return np.asarray(plain - update[:, None] * left * right)
 
-
-Floats = NDArray[np.float64]
 
 REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
 """Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""
@@ -183,7 +181,7 @@ def _moments(margins_: Floats) -> tuple[Floats, Floats]:
     return seen.mean(axis=0).filled(np.nan), np.maximum(spread.filled(np.nan), least)
 
 
-def head_scores(head: Released, records: Records, grid: Grid) -> Floats:
+def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
     """The scores (n, C) that a head or model gives to records on the grid."""
     inputs = records.integers.astype(np.float64)
     if isinstance(head, TrainedModel):
@@ -204,8 +202,8 @@ def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """How a plan makes its head from records: through `sums` sums, without the census of a class gate.
+class HeadRecipe:
+    """The making of a plan's head from records: through `sums` sums, without the census of a class gate.
 
     `noises` is what is known of the noise on each of them, empty for exact ones. Classes that are not `present` have no
     part in the head; None: all are.
@@ -217,7 +215,7 @@ class Recipe:
     present: NDArray[np.bool_] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, view: View) -> Recipe:
+    def of(cls, view: View) -> HeadRecipe:
         """The recipe of the head in a view."""
         census = sum(not kind.is_about_records for kind in sums_of(view.plan))
         noises = _noises(view)[census : view.number] if view.noise is not None else ()
@@ -247,7 +245,7 @@ class Recipe:
         """The first round."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
-    def head_of(self, records: Records, seed: int = 0) -> Released:
+    def head_of(self, records: AuditRecords, seed: int = 0) -> Released:
         """Make the head or model over these records, with noise of the given strength from `seed`.
 
         Raises BadInput as the method does, for too few records say.
@@ -263,7 +261,7 @@ class Recipe:
         return self.make(self._sum(round_, examples, state, self.sums, seed)[0], round_)
 
     def _sum(self, round_: Round, examples: Examples, state: bytes, turn: int, seed: int) -> tuple[Opened, bytes]:
-        """What a round opens of the examples, with noise of the strength that is known, and the state that is kept."""
+        """The sum that a round opens of the examples, with noise of the known strength, and the state that is kept."""
         plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
         local = Local(examples, len(plan.classes), plan.grid, state=state, sigma=plan.training_sigma)
         made = round_.contribute(local)
@@ -284,7 +282,7 @@ class Recipe:
 
 
 def _noises(view: View) -> tuple[Noise, ...]:
-    """What is known of the noise on every sum of the plan, in the units of one record."""
+    """The known noise on every sum of the plan, in the units of one record."""
     by_clients = view.plan.noise == NoiseFrom.CLIENT
     found: list[Noise] = []
     parts = view.claim.releases.parts if view.claim is not None else ()
@@ -302,9 +300,9 @@ def is_remade(view: View, records: int) -> bool:
 
 
 def make_shadows(
-    recipe: Recipe,
-    candidates: Records,
-    pool: Records,
+    recipe: HeadRecipe,
+    candidates: AuditRecords,
+    pool: AuditRecords,
     size: int,
     progress: Progress,
     *,
@@ -337,7 +335,7 @@ def _pick_half(order: NDArray[np.int64], candidates: int, size: int) -> NDArray[
 
 
 def _update_margins(
-    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
+    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Compute margins with and without each candidate, by adding or removing it."""
     parameters: dict[str, Any] = recipe.method.parameters
@@ -351,7 +349,7 @@ def _update_margins(
 
 
 def _remake_margins(
-    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
+    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Compute margins with and without each candidate, by making the head of the changed sums anew."""
     grid, classes, first = recipe.plan.grid, len(recipe.plan.classes), recipe.first
@@ -368,7 +366,7 @@ def _remake_margins(
 
 
 def _retrain_margins(
-    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64], seed: int
+    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64], seed: int
 ) -> tuple[Floats, Floats]:
     """Compute margins under one new head: each candidate's is one with it, or one without it."""
     head = recipe.head_of(everything.take(rows), seed)

@@ -25,9 +25,9 @@ from threat_models.attacks.membership.aggregate import make_sum_control, score_b
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures
 from threat_models.attacks.of_methods.lira import losses
-from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
+from threat_models.attacks.updates import beyond_class, count_rounds, inputs_of
 from threat_models.findings import Control, Finding
-from threat_models.session import OTHER, Knowledge, Records, Session
+from threat_models.session import OTHER, AuditRecords, Floats, Knowledge, Session
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
@@ -61,14 +61,14 @@ def _own_names(blocks: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(OTHER): block for name, block in blocks.items()}
 
 
-def project_records(model: TrainedModel, records: Records, grid: Grid) -> Records:
+def project_records(model: TrainedModel, records: AuditRecords, grid: Grid) -> AuditRecords:
     """The records as such a round sums them: their projections as integers (n, width)."""
     raised = np.maximum(inputs_of(records, grid) @ model.parameters[WEIGHT].T.astype(np.float64), 0.0)
     z = raised / np.maximum(np.linalg.norm(raised, axis=1, keepdims=True), 1e-300)
     return replace(records, integers=np.trunc(z * grid.levels).astype(np.int64), features=z, in_cells=None)
 
 
-def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: Records, public: Records) -> Floats:
+def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: AuditRecords, public: AuditRecords) -> Floats:
     """Score records (n,): how much likelier each is under a round's sums than among public ones; over all rounds."""
     grid = rounds[0].plan.grid
     seen, others = (project_records(model, each, grid) for each in (records, public))
@@ -80,10 +80,12 @@ def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: Records,
     return total
 
 
-def score_by_likeness(models: Sequence[TrainedModel], records: Records, public: Records, grid: Grid) -> Floats:
+def score_by_likeness(
+    models: Sequence[TrainedModel], records: AuditRecords, public: AuditRecords, grid: Grid
+) -> Floats:
     """Score records (n,): how small their losses are under the prototypes, beyond those of their class."""
 
-    def fit(some: Records) -> Floats:
+    def fit(some: AuditRecords) -> Floats:
         found: Floats = -np.mean(
             [losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0
         )
@@ -109,7 +111,7 @@ def _score(rounds: tuple[View, ...], trial: Trial) -> Finding:
 
 
 def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tuple[Control, ...]:
-    """Sum projections of a few records exactly: these must be told from others, and others called theirs must not."""
+    """Sum projections of a few records exactly: the test must find them, and not others called theirs."""
     grid, public = first.plan.grid, knowledge.public
     seen = replace(
         knowledge,
@@ -121,7 +123,7 @@ def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tu
 
 
 def _projects_nothing(session: Session) -> str:
-    """Say why there are no prototypes, unless some are shown, or the plan sums what members keep to themselves."""
+    """Explain a lack of prototypes; "" where sessions open some, or the plan sums what members keep to themselves."""
     shown = any(isinstance(each.round, OwnProjection) for each in (*session.earlier, session))
     may = shown or any(kind.keeps_state for kind in sums_of(session.plan))
     return "" if may else NOTHING
@@ -135,7 +137,6 @@ MEMBERSHIP_PROTOTYPES = Attack(
     try_candidates("membership_prototypes", NOTHING, lambda view: prototype_rounds(view) or None, _score),
     (*SUMS.metrics, *LIKENESS.metrics, BLIND),
     tells_members=True,
-    trusts_owners=True,
     limits=8,
     meaning="Whether somebody's record was among the data can be told from prototypes that members share.",
     remedy="Plan with a finite epsilon, or with more records of every class.",

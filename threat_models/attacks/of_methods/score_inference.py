@@ -1,4 +1,4 @@
-"""What does a mean loss tell of the data that it was measured on? Class shares, from the scores of a search (FedPop).
+"""Infer class shares of a cohort from the mean losses that a search opens (FedPop).
 
 The mean loss of a group of members at a known model is the mean of the classes' losses, weighted by the group's class
 shares; what a class loses at a model public records tell. Rounds at different models are equations about the same
@@ -35,10 +35,9 @@ from threat_models.attacks.disclosure.label_counts import (
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import Interval
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records, Session
+from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _GOOD = "no less than {baseline}, by public records"
 SHARES = Metric("class_shares.scores", "error of a class share, by scores", SHARE, _GOOD, leads=True)
 ROUNDS = Metric("scored_rounds", "rounds whose scores were used", "rounds")
@@ -61,14 +60,14 @@ class Equation:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """What records lose at one model: `means` (C,) and the `spread` within classes, in units of the largest loss."""
+class LossesAtModel:
+    """Losses of records at one model: `means` (C,) and the `spread` within classes, in units of the largest loss."""
 
     means: Floats
     spread: float
 
 
-def losses_at(view: View, config: int, records: Records) -> Floats:
+def losses_at(view: View, config: int, records: AuditRecords) -> Floats:
     """Return the clipped losses (n,) of records at the model of a configuration, in units of the largest."""
     round_ = _round_of(view)
     inputs = Scaled(view.plan.grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
@@ -89,24 +88,24 @@ def shares_from(equations: Sequence[Equation], prior: Floats) -> Floats:
 
 
 def _round_of(view: View) -> PopulationRound:
-    """What a view's round was: `_run` takes no others."""
+    """The round of a view; `_run` takes no others."""
     return cast("PopulationRound", view.round)
 
 
 class _Models:
-    """What the adversary's records lose at every model of every round: computed once."""
+    """Losses of the adversary's records at every model of every round, computed once."""
 
-    def __init__(self, views: Sequence[View], records: Records, classes: int) -> None:
+    def __init__(self, views: Sequence[View], records: AuditRecords, classes: int) -> None:
         self._views, self._records, self._classes = views, records, classes
-        self._known: dict[tuple[int, int], Judged] = {}
+        self._known: dict[tuple[int, int], LossesAtModel] = {}
 
-    def at(self, place: int, config: int) -> Judged:
+    def at(self, place: int, config: int) -> LossesAtModel:
         """At the model of a configuration in the round of the view at this place."""
         if (place, config) not in self._known:
             losses, labels = losses_at(self._views[place], config, self._records), self._records.labels
             counts = np.maximum(np.bincount(labels, minlength=self._classes), 1)
             means = np.bincount(labels, losses, minlength=self._classes) / counts
-            self._known[place, config] = Judged(means, float((losses - means[labels]).std()))
+            self._known[place, config] = LossesAtModel(means, float((losses - means[labels]).std()))
         return self._known[place, config]
 
     def equation(self, place: int, config: int, lost: float, count: float, noise: tuple[float, float]) -> Equation:
@@ -200,7 +199,9 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     return Finding(name, "", decide(succeeded, withstood, controls), sentence, found, controls=controls)
 
 
-def _make_control(scored: Sequence[View], models: _Models, records: Records, prior: Floats, is_true: bool) -> Control:
+def _make_control(
+    scored: Sequence[View], models: _Models, records: AuditRecords, prior: Floats, is_true: bool
+) -> Control:
     """Try the exact scores of unequal members at the models that were broadcast; or of others than they are."""
     parts, classes = list(split_by_class(records).values()), len(prior)
     true = [class_shares(np.bincount(part.labels, minlength=classes)) for part in parts]
@@ -219,10 +220,6 @@ def _make_control(scored: Sequence[View], models: _Models, records: Records, pri
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
-def _scores_nothing(session: Session) -> str:
-    return "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
-
-
 SCORE_INFERENCE = Attack(
     name="score_inference",
     title="Class shares of cohorts, from the scores of a search",
@@ -233,5 +230,7 @@ SCORE_INFERENCE = Attack(
     trusts_owners=True,
     meaning="Class shares of a cohort are known from how well models score on it.",
     remedy="Draw larger cohorts, or plan with a finite epsilon.",
-    lacks=_scores_nothing,
+    lacks=lambda session: (
+        "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
+    ),
 )

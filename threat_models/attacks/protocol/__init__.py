@@ -1,1 +1,1 @@
-"""What the protocol's own messages give away: sizes, masked uploads, sums of ciphertexts."""
+"""Attacks on the protocol's own messages: sizes, masked uploads, sums of ciphertexts."""

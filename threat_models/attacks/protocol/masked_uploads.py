@@ -16,10 +16,11 @@ from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.findings import Control, Finding, Metric, Verdict
-from threat_models.session import Knowledge, Session
+from threat_models.session import Knowledge
 from threat_models.views import View
 
 CHANCE = Metric("chance", "chance, if uniform", good="above 0.000001", leads=True, each="kind of trace")
+NOT_MASKED = "There are no masked uploads: nothing need be uniform."
 LEVEL = 1e-6
 """Probability with which uniform uploads are reported."""
 FEWEST_WORDS = 160
@@ -36,7 +37,7 @@ def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
 
 
 def chance(vectors: Sequence[Words], bits: int) -> float:
-    """How probable it is that uniform words look like these (n vectors of one length).
+    """The probability that uniform words look like these (n vectors of one length).
 
     Three tests, each with Bonferroni's correction: χ² of the sixteen values of every half byte, of all vectors and of
     each, where there are enough words; that all n signed values of an entry are as small as the largest of them (uⁿ for
@@ -80,9 +81,7 @@ def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str,
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     """Test the uploads of all views. Not applicable unless they are masked: others are not uniform by design."""
     if views[0].plan.protection != "masked" or not views[0].uploads or not views[0].release:
-        return Finding(
-            "masked_uploads", "", Verdict.NOT_APPLICABLE, "There are no masked uploads: nothing need be uniform."
-        )
+        return Finding("masked_uploads", "", Verdict.NOT_APPLICABLE, NOT_MASKED)
     entries = [sum(block.size for block in view.release.values()) for view in views]
     words = [
         {name: unpack_words(u, count) for name, u in view.uploads.items()}
@@ -99,7 +98,7 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
         sentence += f" {1 / max(smallest, 1e-300):.2g} sessions."
     else:
         verdict, sentence = Verdict.FAILS, "No trace of the vectors, of other clients or of other sessions in uploads."
-    if verdict is Verdict.FAILS and min(map(_count_words, sessions)) < FEWEST_WORDS:
+    if verdict is Verdict.FAILS and min(sum(map(len, each.values())) for each in sessions) < FEWEST_WORDS:
         verdict, sentence = Verdict.INCONCLUSIVE, f"{sentence} So few entries could hide one."
     if not all(control.holds for control in controls):
         verdict = Verdict.INCONCLUSIVE
@@ -109,11 +108,6 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
     )
     progress(1, 1)
     return Finding("masked_uploads", "", verdict, sentence, measures, controls=controls)
-
-
-def _count_words(session: Mapping[str, Words]) -> int:
-    """Entries of all uploads together."""
-    return sum(map(len, session.values()))
 
 
 def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
@@ -131,10 +125,6 @@ def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
     )
 
 
-def _masks_nothing(session: Session) -> str:
-    return "" if session.plan.protection == "masked" else "There are no masked uploads: nothing need be uniform."
-
-
 MASKED_UPLOADS = Attack(
     "masked_uploads",
     "Patterns in masked uploads",
@@ -146,5 +136,5 @@ MASKED_UPLOADS = Attack(
     weighs_all=True,
     meaning="Uploads show something of the vectors that they should hide.",
     remedy="Stop using this build, whose masks are faulty, and report it as SECURITY.md says.",
-    unsuited=_masks_nothing,
+    unsuited=lambda session: "" if session.plan.protection == "masked" else NOT_MASKED,
 )

@@ -1,4 +1,4 @@
-"""What messages tell without being opened: by their sizes, and by the order in which they come."""
+"""Read class counts off the sizes of messages and the order in which they come."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.estimation.intervals import holm
 from threat_models.findings import Control, Finding, Metric, decide
 from threat_models.multiplicity import current_level
-from threat_models.session import Knowledge, Message
+from threat_models.session import Floats, Knowledge, Message
 from threat_models.views import View
-
-Floats = NDArray[np.float64]
 
 _NOTHING = "0 bits, of the {ceiling} that would name the client"
 BITS = Metric("bits_of_a_size", "bits that a size tells, at most", "bits", _NOTHING, leads=True)

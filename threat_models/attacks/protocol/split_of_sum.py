@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict
-from threat_models.session import Encoding, Knowledge, Session, SplitSession
+from threat_models.session import Encoding, Knowledge, SplitSession
 from threat_models.views import View
 
+NOT_ENCRYPTED = "There are no ciphertexts whose sum is decrypted."
 ROUNDS = 16
 SERIES = 24
 """Runs of so many rounds with one split each."""
@@ -96,7 +97,7 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
     """Attack the encoding of the installed client, and the library's own as the control."""
     ciphertexts = views[0].ciphertexts
     if ciphertexts is None:
-        return Finding("split_of_sum", "", Verdict.NOT_APPLICABLE, "There are no ciphertexts whose sum is decrypted.")
+        return Finding("split_of_sum", "", Verdict.NOT_APPLICABLE, NOT_ENCRYPTED)
     planned = {Encoding.CLIENT: SERIES, Encoding.LIBRARY: CONTROL_SERIES, Encoding.LIBRARY_MASKED: CONTROL_SERIES}
     found = {}
     for done, (encoding, tries) in enumerate(planned.items()):
@@ -154,10 +155,6 @@ def _describe(verdict: Verdict, measures: tuple[Measure, ...]) -> str:
     return f"{seen}; {best.of}, {tried}: {best.value:.0%} of splits are told right."
 
 
-def _encrypts_nothing(session: Session) -> str:
-    return "" if session.plan.protection == "encrypted" else "There are no ciphertexts whose sum is decrypted."
-
-
 SPLIT_OF_SUM = Attack(
     "split_of_sum",
     "How a known sum is split, from the ciphertexts' sum",
@@ -170,5 +167,5 @@ SPLIT_OF_SUM = Attack(
     weighs_all=True,
     meaning="The key holder knows how the sum is split between members.",
     remedy="Stop using this build, whose encryption is faulty, and report it as SECURITY.md says.",
-    unsuited=_encrypts_nothing,
+    unsuited=lambda session: "" if session.plan.protection == "encrypted" else NOT_ENCRYPTED,
 )

@@ -38,7 +38,6 @@ from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.attacks.updates import (
     DIFFERENCE,
     ONE_MEMBER,
-    Floats,
     Moved,
     gradients_of,
     moves_in,
@@ -47,7 +46,7 @@ from threat_models.attacks.updates import (
 )
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Knowledge, Records, join_records
+from threat_models.session import AuditRecords, Floats, Knowledge, join_records
 from threat_models.views import View
 
 SUM = Figures("sum", "by a sum of updates")
@@ -70,7 +69,7 @@ SEED = 20_180_529
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """How near to each record (n,) the best of what was read off some updates comes, and which took part (n,)."""
+    """The largest cosine of each record (n,) with anything read off some updates, and which records took part (n,)."""
 
     name: str
     nearest: Floats = field(repr=False)
@@ -115,7 +114,7 @@ class Recovery:
         return (*self.shares, cosine, *metrics.measure(self.scores, figures))
 
     def describe(self) -> str:
-        """What was found, as a sentence without its end."""
+        """The finding as a sentence without its end."""
         members, _ = self.shares
         met = f"{members.value:.0%} of {int(self.is_member.sum())} members' records are read off {self.name}"
         return f"{met} to a cosine of {EXACT}, and members are {metrics.describe(self.scores)}"
@@ -137,7 +136,7 @@ def read_records(program: Program, move: Floats) -> Floats | None:
     return found
 
 
-def nearest(found: Sequence[Floats], records: Records) -> Floats:
+def nearest(found: Sequence[Floats], records: AuditRecords) -> Floats:
     """The largest cosine (n,) of each record with anything that was found; −1 where nothing was."""
     best, known = np.full(len(records), -1.0), records.integers.astype(np.float64)
     for each in found:
@@ -201,35 +200,27 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     sentence = f"{sentence}." if sentence else "Of no update does the audit know who is behind it."
     ordered = (*worked, *(each for each in found if not each.succeeds))
     measures = tuple(measure for each in ordered for measure in each.measures())
-    line = recovered_of(rounds_in(view)[0], _pool(knowledge), view.plan.grid)
+    outside = knowledge.candidates.take(~knowledge.is_member)
+    pool = outside if knowledge.public is None else join_records(outside, knowledge.public)
+    line = recovered_of(rounds_in(view)[0], pool, view.plan.grid)
     sentence = f"{sentence} {describe_line(program, line)}".strip()
     verdict = decide(bool(worked), withstood, controls)
     return Finding(name, "", verdict, sentence, measures, _draw(line), controls=controls)
 
 
-def _pool(knowledge: Knowledge) -> Records:
-    """Records that nobody had, to try sums of."""
-    outside = knowledge.candidates.take(~knowledge.is_member)
-    return outside if knowledge.public is None else join_records(outside, knowledge.public)
-
-
-def recovered_of(round_: ChainRound, pool: Records, grid: Grid) -> dict[int, Interval]:
+def recovered_of(round_: ChainRound, pool: AuditRecords, grid: Grid) -> dict[int, Interval]:
     """The share of records that are read off sums of their gradients, exact and at a round's state, by how many."""
     chosen = pool.take(np.random.default_rng(SEED).permutation(len(pool))[:MOST_DRAWN])
     gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
     found, count = {}, 1
     while count <= len(chosen):
-        rows = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)]
-        hits = [_hits(round_.program, gradients[each].sum(axis=0), chosen.take(each)) for each in rows]
-        found[count] = clopper_pearson(sum(hits), count * len(rows))
+        rows, hits = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)], 0
+        for each in rows:
+            read = read_records(round_.program, gradients[each].sum(axis=0))
+            hits += 0 if read is None else int((nearest([read], chosen.take(each)) >= EXACT).sum())
+        found[count] = clopper_pearson(hits, count * len(rows))
         count *= 2
     return found
-
-
-def _hits(program: Program, move: Floats, records: Records) -> int:
-    """How many records are read off a move."""
-    read = read_records(program, move)
-    return 0 if read is None else int((nearest([read], records) >= EXACT).sum())
 
 
 def describe_line(program: Program, line: Mapping[int, Interval]) -> str:
@@ -268,7 +259,7 @@ def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
     )
 
 
-def _meets(read: Sequence[Floats], records: Records, first: int, few: int) -> bool:
+def _meets(read: Sequence[Floats], records: AuditRecords, first: int, few: int) -> bool:
     """Whether the records from `first` on are met by what was read of `few` gradients; the rest are strangers."""
     if not read:
         return False
@@ -287,7 +278,6 @@ GRADIENT_INVERSION = Attack(
     run=_run,
     metrics=(RECOVERED, STRANGERS, COSINE, *(metric for each in (*FIGURES.values(), SUM) for metric in each.metrics)),
     tells_members=True,
-    trusts_owners=True,
     limits=12,
     meaning="Whole records can be read off the sums of updates.",
     remedy="Train on many more records at a time, or plan with a finite epsilon.",

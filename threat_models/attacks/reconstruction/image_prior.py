@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
+from threat_models.session import Floats
 
-Floats = NDArray[np.float64]
 Decoder = Callable[[Floats], Floats]
 BATCH = 32
 RATE = 2e-3

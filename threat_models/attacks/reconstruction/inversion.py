@@ -27,7 +27,7 @@ from threat_models.attacks.reconstruction.similarity import cosines, match_rows,
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Picture, Verdict, decide
-from threat_models.session import Knowledge, Records, Session
+from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
 MOST = 64
@@ -43,26 +43,26 @@ MIXED = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class KnownLevel:
     """One way of knowing each chosen record: what is known of it (n, d), in units of R_q."""
 
     name: str
     known: Floats = field(repr=False)
 
 
-def levels_with_references(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
+def levels_with_references(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[KnownLevel, ...]:
     """The raw features, the view's levels, random features, and what the class alone tells, in this order."""
     raw = knowledge.candidates.integers[rows] / view.plan.levels
     found = (
-        Level(RAW, raw),
+        KnownLevel(RAW, raw),
         *levels_in(view, knowledge, rows),
-        Level(RANDOM, _draw_random(raw, knowledge.public, view.plan)),
+        KnownLevel(RANDOM, _draw_random(raw, knowledge.public, view.plan)),
     )
     return (*found, *_levels_by_class(knowledge, rows, view.plan))
 
 
-def _levels_by_class(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> tuple[Level, ...]:
-    """What the class alone tells of records: class means of public records, and of other members."""
+def _levels_by_class(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> tuple[KnownLevel, ...]:
+    """Guesses from a record's class alone: class means of public records, and of other members."""
     known, labels = knowledge.candidates, knowledge.candidates.labels[rows]
     sources = {OTHERS: known.take(knowledge.is_member)}
     if knowledge.public is not None:
@@ -73,11 +73,11 @@ def _levels_by_class(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -
         counts = np.array([int((source.labels == label).sum()) for label in labels]) - (name == OTHERS)
         if counts.min() > 0:
             sums = np.stack([source.integers[source.labels == label].sum(axis=0) for label in labels])
-            found.append(Level(name, (sums - own) / counts[:, None] / plan.levels))
+            found.append(KnownLevel(name, (sums - own) / counts[:, None] / plan.levels))
     return tuple(found)
 
 
-def _draw_random(raw: Floats, public: Records | None, plan: Plan) -> Floats:
+def _draw_random(raw: Floats, public: AuditRecords | None, plan: Plan) -> Floats:
     """Draw features (n, d) that have nothing to do with `raw`: mixtures of public ones, else random directions."""
     generator = np.random.default_rng(0)
     if public is not None and len(public):
@@ -91,8 +91,8 @@ def _draw_random(raw: Floats, public: Records | None, plan: Plan) -> Floats:
     return scaled
 
 
-def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
-    """What a view shows about the candidates at `rows`, all of them members: the smallest sums first."""
+def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[KnownLevel, ...]:
+    """Levels that a view shows of the candidates at `rows`, all of them members: the smallest sums first."""
     chosen = knowledge.candidates.take(rows)
     owners = [knowledge.owners[row] for row in rows]
     shown = targets_in(view, "class_sums")
@@ -105,19 +105,17 @@ def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple
     for name, parts in sources:
         source = f"noisy {name}" if parts[owners[0]].is_noisy else name
         if (records := _recover(parts, owners, chosen, knowledge.public, view.plan)) is not None:
-            found.append(Level(f"N, A and B of {source}", records))
-        means = [_class_mean(parts[owner], label, view.plan) for owner, label in zip(owners, chosen.cells, strict=True)]
-        found.append(Level(f"class mean of {source}", np.stack(means)))
+            found.append(KnownLevel(f"N, A and B of {source}", records))
+        means = [
+            parts[owner].blocks["class_sums"][label] / view.plan.levels / max(int(parts[owner].counts[label]), 1)
+            for owner, label in zip(owners, chosen.cells, strict=True)
+        ]
+        found.append(KnownLevel(f"class mean of {source}", np.stack(means)))
     return tuple(found)
 
 
-def _class_mean(target: Target, label: int, plan: Plan) -> Floats:
-    mean: Floats = np.asarray(target.blocks["class_sums"][label], dtype=np.float64) / plan.levels
-    return mean / max(int(target.counts[label]), 1)
-
-
 def _recover(
-    parts: dict[str, Target], owners: list[str], chosen: Records, public: Records | None, plan: Plan
+    parts: dict[str, Target], owners: list[str], chosen: AuditRecords, public: AuditRecords | None, plan: Plan
 ) -> Floats | None:
     """Recover the records of sums and choose the nearest to each of `chosen`; None where a sum is too large."""
     known = np.empty(chosen.integers.shape)
@@ -130,7 +128,6 @@ def _recover(
     return known
 
 
-Floats = NDArray[np.float64]
 Inverter = Callable[[Floats], Floats]
 """Records in units of R_q (n, d) → images (n, h, w, c) in [0, 1]."""
 _NO_CLEARER = "no more than {baseline}, by the class alone"
@@ -191,7 +188,7 @@ def choose_inverter(
     return lambda known: descend(known, start(known), backbone, plan.grid, steps=steps)
 
 
-def _make_reader(plan: Plan, shape: tuple[int, ...], public: Records | None) -> Inverter:
+def _make_reader(plan: Plan, shape: tuple[int, ...], public: AuditRecords | None) -> Inverter:
     """Read features that are pixels; normalised ones as bright as public images, or as bright as they can be."""
 
     def read(known: Floats) -> Floats:
@@ -216,10 +213,6 @@ def _choose_members(view: View, knowledge: Knowledge) -> NDArray[np.intp]:
     order = np.concatenate([first, np.setdiff1d(np.arange(len(held)), first)])
     rows: NDArray[np.intp] = held[order][:ROWS]
     return rows
-
-
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    return examine(views[0], knowledge, progress)
 
 
 def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Inverter | None = None) -> Finding:
@@ -278,7 +271,7 @@ def _make_finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], imag
     return Finding(INVERSION.name, "", outcome, sentence, tuple(measures), pictures=(picture,), controls=controls)
 
 
-def _describe(scored: dict[str, Scores], tried: list[str], worked: list[str], withstood: bool) -> str:
+def _describe(scored: dict[str, ImageScores], tried: list[str], worked: list[str], withstood: bool) -> str:
     if not worked:
         seen = f"From the {' or the '.join(tried)} images are"
         if withstood:
@@ -290,7 +283,7 @@ def _describe(scored: dict[str, Scores], tried: list[str], worked: list[str], wi
     return f"From the {best}, {share} are re-identified among strangers of their class."
 
 
-def _describe_failed_control(raw: Scores, alone: Scores | None, features: Floats) -> str:
+def _describe_failed_control(raw: ImageScores, alone: ImageScores | None, features: Floats) -> str:
     """Say that not even the features show the images, as those of the SqueezeNet in the module's docstring."""
     beside = f", {alone.rate.value:.0%} by their class alone" if alone else ""
     held = int(np.median(np.count_nonzero(features, axis=1)))
@@ -302,8 +295,8 @@ def _describe_failed_control(raw: Scores, alone: Scores | None, features: Floats
 
 
 @dataclass(frozen=True)
-class Scores:
-    """How near images are to the true ones: per image, with the rate of re-identification and its chance level.
+class ImageScores:
+    """Likeness of images to the true ones: per image, with the rate of re-identification and its chance level.
 
     `nearer` is the share of its class's strangers nearer to the made image than the true one, `nearer_of_all` that of
     all other candidates: without any knowledge 0.5 on average.
@@ -316,7 +309,7 @@ class Scores:
     rate: Interval
     chance: float
 
-    def tells_more_than(self, alone: Scores | None) -> bool:
+    def tells_more_than(self, alone: ImageScores | None) -> bool:
         """Whether more images are re-identified than chance allows, and they are nearer than by their class alone.
 
         `alone`: the same images guessed from their class, which cancels that some are easy; the pairs are bootstrapped.
@@ -325,16 +318,16 @@ class Scores:
             return self.rate.low > self.chance
         return self.gain(alone).low > 0
 
-    def surely_tells_no_more_than(self, alone: Scores | None) -> bool:
+    def surely_tells_no_more_than(self, alone: ImageScores | None) -> bool:
         """Whether images are surely nearer by no more than `MARGIN` than by their class alone, else than by chance."""
         return len(self.nearer) >= FEWEST and self.gain(alone).high <= MARGIN
 
-    def gain(self, alone: Scores | None) -> Interval:
-        """How many fewer of its class's strangers are nearer to an image than by its class alone, on average."""
+    def gain(self, alone: ImageScores | None) -> Interval:
+        """The mean fall in the share of its class's strangers nearer to an image, against its class alone."""
         gains = (np.array(alone.nearer) if alone else CHANCE) - np.array(self.nearer)
         return bootstrap(_means, [gains], np.random.default_rng(0))
 
-    def measures(self, name: str, alone: Scores | None) -> list[Measure]:
+    def measures(self, name: str, alone: ImageScores | None) -> list[Measure]:
         """Measure the images of one level, beside those of the class alone."""
         generator = np.random.default_rng(0)
         metric = REFERENCE if name in REFERENCES else REIDENTIFIED
@@ -354,7 +347,7 @@ class Scores:
         return found
 
 
-def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
+def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> ImageScores:
     """Score images (n, h, w, c) against the candidates' at `rows`.
 
     The rank of a true image is among the strangers of its class (all strangers where the class has too few): what only
@@ -377,7 +370,7 @@ def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
     likeness = tuple(ssim(*pair) for pair in pairs) if min(images.shape[1:3]) >= SMALLEST else ()
     signal = tuple(min(psnr(*pair), 60.0) for pair in pairs)
     rate = clopper_pearson(hits, len(rows))
-    return Scores(signal, likeness, tuple(ranks), tuple(overall), rate, max(NEAREST, *chances))
+    return ImageScores(signal, likeness, tuple(ranks), tuple(overall), rate, max(NEAREST, *chances))
 
 
 def _means(samples: Floats) -> Floats:
@@ -413,21 +406,17 @@ def _make_picture(images: dict[str, Floats], knowledge: Knowledge, rows: NDArray
     )
 
 
-def _has_no_images(session: Session) -> str:
-    return "" if session.plan.data_kind == "images" else "The plan's records are no images."
-
-
 INVERSION = Attack(
     name="feature_inversion",
     title="Feature inversion: images out of features and their means",
     paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
     needs=(),
-    run=_run,
+    run=lambda views, knowledge, progress: examine(views[0], knowledge, progress),
     metrics=(REIDENTIFIED, REFERENCE, NEARER, GAIN, *RANKS, PSNR, SSIM),
     trusts_owners=True,
     limits=4,
     meaning="Pictures near the original ones can be made of what is seen.",
     remedy="Plan with a finite epsilon, more records of every class, or a backbone that keeps less.",
-    unsuited=_has_no_images,
+    unsuited=lambda session: "" if session.plan.data_kind == "images" else "The plan's records are no images.",
 )
 """Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from secagg.agreement.plan import Plan
 from secagg.encoding import full_matrix
 from secagg.errors import BadInput
-from threat_models.session import Blocks, Records
+from threat_models.session import AuditRecords, Blocks, Floats
 
-Floats = NDArray[np.float64]
 STEP = 0.7
 """β of the relaxed reflections; 1 would be Douglas–Rachford."""
 RANK = 1e-11
@@ -33,7 +32,7 @@ POLISH = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Recovered:
+class RecoveredRecords:
     """The records of one sum, by class: in units of R_q (n, d), as features (n, d), and their labels (n,).
 
     Features are in their own units where records keep their length, else each up to its scale. `violation` is the
@@ -62,8 +61,8 @@ class _Rotations:
 
 
 def recover(
-    blocks: Blocks, plan: Plan, *, public: Records | None = None, seed: int = 0, iterations: int = 2000
-) -> Recovered:
+    blocks: Blocks, plan: Plan, *, public: AuditRecords | None = None, seed: int = 0, iterations: int = 2000
+) -> RecoveredRecords:
     """Recover the records of a sum with `counts`, `class_sums` and `second_moment`, of fewer records than dimensions.
 
     `public` records of the same kind tell where normalised ones have their floor; `iterations` 0 gives the random
@@ -83,7 +82,7 @@ def recover(
         found = _search(rotations, floor, found, iterations // len(stages))
     violation = float(np.sum((stages[-1](found) - found) ** 2) / max(float(np.sum(root**2)), 1e-300))
     labels = np.repeat(np.arange(len(counts)), counts)
-    return Recovered(found, as_features(found, plan), labels, violation)
+    return RecoveredRecords(found, as_features(found, plan), labels, violation)
 
 
 def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
@@ -104,7 +103,7 @@ def as_features(rows: Floats, plan: Plan) -> Floats:
     return np.maximum(rows * plan.radius + plan.centre, 0.0)
 
 
-def _floors(plan: Plan, public: Records | None) -> tuple[Callable[[Floats], Floats], ...]:
+def _floors(plan: Plan, public: AuditRecords | None) -> tuple[Callable[[Floats], Floats], ...]:
     """Projections on what records of this plan can be, one for each stage of the search.
 
     f ≥ 0 is q ≥ −c·R_q/R. A normalised record's floor is its own; public records tell about where it is.
@@ -125,7 +124,7 @@ def _floors(plan: Plan, public: Records | None) -> tuple[Callable[[Floats], Floa
 
 
 def _rotations(root: Floats, counts: NDArray[np.int64], sums: Floats) -> _Rotations:
-    """What class sums leave open: Q takes u_c to the indicator of class c, and the rest to the rest.
+    """Rotations that class sums leave open: Q takes u_c to the indicator of class c, and the rest to the rest.
 
     Where B has less rank than records, the part of u_c outside its range is made up so that they are orthonormal.
     """

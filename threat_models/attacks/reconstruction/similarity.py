@@ -1,4 +1,4 @@
-"""How alike two features or two images are."""
+"""Measures of likeness of two features or two images."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.optimize import linear_sum_assignment
 
 from secagg.errors import BadInput
-
-Floats = NDArray[np.float64]
+from threat_models.session import Floats
 
 
 def cosines(features: Floats, others: Floats) -> Floats:
@@ -49,7 +48,7 @@ def ssim(image: Floats, other: Floats) -> float:
     only where the window lies inside. Raises BadInput for images smaller than the window.
     """
     if min(image.shape[:2]) < 11:
-        raise BadInput(f"an image of {image.shape[0]}×{image.shape[1]} pixels", remedy="SSIM needs 11×11")
+        raise BadInput(f"SSIM needs images of 11×11 pixels or more (got {image.shape[0]}×{image.shape[1]})")
     _difference(image, other)
 
     def local(values: Floats) -> Floats:
@@ -66,6 +65,6 @@ def ssim(image: Floats, other: Floats) -> float:
 
 def _difference(image: Floats, other: Floats) -> Floats:
     if image.shape != other.shape:
-        raise BadInput(f"images of shape {image.shape} and {other.shape}")
+        raise BadInput(f"two images must have one shape (got {image.shape} and {other.shape})")
     difference: Floats = image - other
     return difference

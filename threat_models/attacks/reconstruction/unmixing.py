@@ -21,10 +21,9 @@ from threat_models.attacks.reconstruction.similarity import match_cosines
 from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Records
+from threat_models.session import SOMEBODY, AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 _BY_MEANS = "no more than {baseline}, by class means"
 FEW = "sum of few records"
 COSINE = Metric("cosine", "cosine of the recovered features", "", _BY_MEANS, leads=True, each=FEW)
@@ -55,7 +54,7 @@ def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64
     return part
 
 
-def passes(target: Target, plan: Plan, records: Records, public: Records | None) -> NDArray[np.bool_]:
+def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecords | None) -> NDArray[np.bool_]:
     """Try which records (m,) the range test takes for members. From n ≥ d on the span is everything: all pass."""
     if target.records >= plan.dimension:
         return np.ones(len(records), dtype=np.bool_)
@@ -67,13 +66,13 @@ def passes(target: Target, plan: Plan, records: Records, public: Records | None)
     return inside
 
 
-def sum_of(records: Records, plan: Plan) -> Blocks:
+def sum_of(records: AuditRecords, plan: Plan) -> Blocks:
     """The exact blocks of these records."""
     return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
 
 
 def _class_means(target: Target, plan: Plan) -> Floats:
-    """What each record would be guessed to be from class sums alone (n, d)."""
+    """The guess (n, d) of each record from class sums alone."""
     counts = target.counts
     means = np.asarray(target.blocks["class_sums"]) / np.maximum(counts, 1)[:, None] / plan.levels
     return as_features(np.repeat(means, counts, axis=0), plan)
@@ -128,7 +127,7 @@ def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
     generator = np.random.default_rng(0)
     noise = generator.standard_normal((size, plan.dimension))
     noise *= 0.9 * plan.levels / np.linalg.norm(noise, axis=1, keepdims=True)
-    random = Records(np.rint(noise).astype(np.int64), known.labels, noise)
+    random = AuditRecords(np.rint(noise).astype(np.int64), known.labels, noise)
     results = []
     for records in (known, random):
         target = Target("control", sum_of(records, plan), frozenset(), is_noisy=False)

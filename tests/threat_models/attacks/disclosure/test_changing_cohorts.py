@@ -15,9 +15,9 @@ from tests.threat_models.attacks.rounds import drawn_anew, in_cohorts, rounds_of
 from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
-from threat_models.attacks.parts import Equations, equations_in
-from threat_models.audit import examine
+from threat_models.attacks.member_contributions import Equations, equations_in
 from threat_models.evidence.transcripts import known_of, of_plans, read_sessions
+from threat_models.examination import examine
 from threat_models.findings import Finding, Verdict
 from threat_models.session import Knowledge, Session
 from threat_models.views import view_of

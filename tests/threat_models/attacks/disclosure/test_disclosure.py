@@ -18,7 +18,7 @@ from threat_models.attacks.disclosure.property_inference import PROPERTY_INFEREN
 from threat_models.attacks.gaussian_likelihood import total
 from threat_models.findings import Verdict
 from threat_models.report.text import good_of
-from threat_models.session import SOMEBODY, Records
+from threat_models.session import SOMEBODY, AuditRecords
 
 
 def test_counts_follow_from_sums_of_class_means():
@@ -31,7 +31,7 @@ def test_counts_follow_from_sums_of_class_means():
 def test_class_means_and_shares():
     """Golden: means of two classes, none of a third; shares of counts, of which noise may make one negative."""
     integers = np.array([[2, 0], [4, 0], [0, 6]])
-    records = Records(integers, np.array([0, 0, 1]), integers.astype(float))
+    records = AuditRecords(integers, np.array([0, 0, 1]), integers.astype(float))
     assert class_means(records, 3).tolist() == [[3.0, 0.0], [0.0, 6.0], [0.0, 0.0]]
     assert class_shares(np.array([3.0, -1.0, 1.0])).tolist() == [0.75, 0.0, 0.25]
     assert class_shares(np.zeros(4)).tolist() == [0.25] * 4

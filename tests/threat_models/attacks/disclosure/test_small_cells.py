@@ -10,9 +10,9 @@ import pytest
 from secagg.data import open_dataset
 from secagg.data.records import DOMAIN
 from secagg.encoding import Normalisation
-from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulated_federation import SimulatedFederation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.rounds import rounds_of
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
@@ -26,12 +26,12 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE, score_by_release
 from threat_models.attacks.membership.metrics import Scores
 from threat_models.attacks.reconstruction.inversion import INVERSION
-from threat_models.audit import examine
 from threat_models.evidence.simulation import main_session, rehearse
+from threat_models.examination import examine
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.report.gate import all_metrics
-from threat_models.session import Records, by_class
+from threat_models.session import AuditRecords, by_class
 from threat_models.views import view_of
 
 METHODS = ("fedtc", "mpft")
@@ -70,7 +70,9 @@ def slotted(method="fedtc", parameters="slots=64", epsilon=math.inf, dataset="di
 def in_cells(integers, cells):
     """Records of one class in these cells."""
     integers = np.array(integers)
-    return Records(integers, np.zeros(len(cells), dtype=np.int64), integers.astype(float), in_cells=np.array(cells))
+    return AuditRecords(
+        integers, np.zeros(len(cells), dtype=np.int64), integers.astype(float), in_cells=np.array(cells)
+    )
 
 
 def test_cells_of_one_record_show_it():
@@ -170,11 +172,11 @@ def test_records_between_the_sums_of_a_plan_are_members(settings, expected, adve
     The grid's own test finds them: no record is known. Golden: the threshold 0.4 leaves out one digit 4.
     """
     chosen = SimulationSettings(clients=4, normalise="centred-unit", **settings)
-    cast = Cast.of(Features.of(open_dataset("digits"), chosen), chosen)
+    cast = SimulatedFederation.of(Features.of(open_dataset("digits"), chosen), chosen)
     _, session = main_session(cast)
     members = {row.tobytes() for own in cast.members.values() for row in own.integers}
     view = view_of(session, adversary_named(adversary))
-    nobody = Records(np.zeros((0, 64), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 64)))
+    nobody = AuditRecords(np.zeros((0, 64), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 64)))
     found = records_between(view, nobody)
     assert {row.tobytes() for row in found.integers} <= members
     if adversary == "curious_server":

@@ -25,7 +25,7 @@ from threat_models.attacks.membership.noise_check import check_noise as noise_me
 from threat_models.attacks.membership.noise_check import parities_agree
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
-from threat_models.session import Knowledge, Records
+from threat_models.session import AuditRecords, Knowledge
 
 NOISE = {
     "counts": OpenedNoise(2.0),
@@ -41,7 +41,7 @@ def some_records(count=40, dimension=6, seed=0):
     """Integer records with labels."""
     generator = np.random.default_rng(seed)
     integers = generator.integers(-100, 100, (count, dimension))
-    return Records(integers, generator.integers(0, CLASSES, count), integers.astype(float))
+    return AuditRecords(integers, generator.integers(0, CLASSES, count), integers.astype(float))
 
 
 def flat(records, row):
@@ -251,7 +251,7 @@ def test_noise_that_cannot_be_measured_is_no_defence(method):
 def test_sums_of_centred_records_show_their_noise():
     """Noise in A and B has its variance where exact sums have 0: of 200 sums with it, none is short (rate 0.06)."""
     features = np.random.default_rng(3).normal(size=(90, 40))
-    records = Records(quantise(features, CENTRED), np.arange(90) % CLASSES, features)
+    records = AuditRecords(quantise(features, CENTRED), np.arange(90) % CLASSES, features)
     exact, nobody = total(records, CLASSES, MOMENTS), total(records.take(slice(0, 0)), CLASSES, MOMENTS)
     noise = dict(zip(NOISE, (OpenedNoise(2.0), OpenedNoise(5e3), OpenedNoise(6e6, triangle=True)), strict=True))
     ratios = []
@@ -336,7 +336,7 @@ def test_total_of_many_cells_takes_no_table_of_cells_and_records():
 
     cells, count = 4_000, 2_000
     integers = np.ones((count, 2), dtype=np.int64)
-    records = Records(integers, np.arange(count), integers.astype(float), in_cells=np.arange(count) - 1)
+    records = AuditRecords(integers, np.arange(count), integers.astype(float), in_cells=np.arange(count) - 1)
     tracemalloc.start()
     blocks = total(records, cells, frozenset({"counts", "class_sums"}))
     _, most = tracemalloc.get_traced_memory()

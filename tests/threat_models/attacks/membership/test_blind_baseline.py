@@ -9,14 +9,14 @@ from sklearn.datasets import load_breast_cancer
 from tests.threat_models.attacks.audited import rehearsed
 from threat_models.attacks.membership.blind_baseline import Blind
 from threat_models.attacks.membership.metrics import Scores, succeeds
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 
 def cancers():
     """The breast-cancer records, as integers, with every second called a member."""
     features, labels = load_breast_cancer(return_X_y=True)
     integers = np.rint(1_000 * (features - features.mean(axis=0)) / features.std(axis=0)).astype(np.int64)
-    return Records(integers, labels.astype(np.int64), features), np.arange(len(labels)) % 2 == 0
+    return AuditRecords(integers, labels.astype(np.int64), features), np.arange(len(labels)) % 2 == 0
 
 
 def scored(area, is_member, seed=0):

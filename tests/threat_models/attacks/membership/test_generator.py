@@ -18,7 +18,7 @@ from threat_models.attacks.of_methods.generator import MEMBERSHIP_GENERATOR, sco
 from threat_models.attacks.updates import play
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import Verdict
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 SMALL = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1}
 DIMENSION, GRID = 60, Grid(1.0, 1 << 16, 0.0, Normalisation.CENTRED_UNIT)
@@ -42,7 +42,7 @@ def test_who_taught_it_lies_farther():
     for _ in range(24):
         labels = draw.integers(0, 2, 80)
         integers = quantise(draw.normal(size=(80, DIMENSION)), GRID)
-        records = Records(integers, labels, integers.astype(np.float64))
+        records = AuditRecords(integers, labels, integers.astype(np.float64))
         after = [play(first, records.take(slice(1)), rounds, GRID) for rounds in (1, 2)]
         values = score(after, records.take(slice(40)), records.take(slice(40, None)), GRID)
         parts.append(Scores(values, np.arange(40) < 1))

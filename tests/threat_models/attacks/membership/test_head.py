@@ -11,7 +11,7 @@ from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.sums import seen_by
 from threat_models.attacks.membership.metrics import match_classes
 from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.of_methods.lira import Recipe, Shadows, head_scores, make_shadows, margins
+from threat_models.attacks.of_methods.lira import HeadRecipe, Shadows, head_scores, make_shadows, margins
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.session import Knowledge
@@ -30,7 +30,7 @@ def test_head_over_few_records_tells_them():
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
     behind = np.random.default_rng(2).permutation(len(knowledge.candidates)) < session.plan.dimension
     known = Knowledge(knowledge.candidates, tuple("a" if each else "" for each in behind), knowledge.public)
-    small = replace(session, head=Recipe(session.plan).head_of(knowledge.candidates.take(behind)))
+    small = replace(session, head=HeadRecipe(session.plan).head_of(knowledge.candidates.take(behind)))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), small)
     assert finding.verdict is Verdict.SUCCEEDS
     assert measured(finding, "auc.lira_online").low > 0.6
@@ -45,7 +45,7 @@ def test_refined_head_is_judged_by_refined_shadows(epsilon):
     known = replace(knowledge, owners=tuple("a" if each else "" for each in behind), records=300)
     if session.claim is not None:
         session = replace(session, noise=session.claim.releases.parts[1][0].opened(len(session.members)))
-    recipe = Recipe.of(seen_by("released_head_white_box", replace(session, number=3)))
+    recipe = HeadRecipe.of(seen_by("released_head_white_box", replace(session, number=3)))
     assert (recipe.sums, len(recipe.noises)) == (3, 0 if math.isinf(epsilon) else 3)
     refined = replace(session, number=3, head=recipe.head_of(knowledge.candidates.take(behind)))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), refined)
@@ -125,12 +125,12 @@ def test_remade_shadows_are_heads_with_one_record_more_or_less():
     rehearsal = rehearsed(method="prototypes")
     plan, candidates = rehearsal.sessions[0].plan, rehearsal.knowledge.candidates.take(slice(0, 40))
     nobody = candidates.take(slice(0, 0))
-    shadows = make_shadows(Recipe(plan), candidates, nobody, 30, lambda *_: None, shadows=1, seed=4)
+    shadows = make_shadows(HeadRecipe(plan), candidates, nobody, 30, lambda *_: None, shadows=1, seed=4)
     rows = np.random.default_rng(4).permutation(40)[:30]
     for row in (rows[0], next(row for row in range(40) if row not in rows)):
         inside, outside = np.union1d(rows, [row]), np.setdiff1d(rows, [row])
         for found, behind in ((shadows.inside, inside), (shadows.outside, outside)):
-            scores = head_scores(Recipe(plan).head_of(candidates.take(behind)), candidates.take([row]), plan.grid)
+            scores = head_scores(HeadRecipe(plan).head_of(candidates.take(behind)), candidates.take([row]), plan.grid)
             assert found[0, row] == pytest.approx(margins(scores, candidates.labels[[row]])[0], rel=1e-6)
 
 
@@ -174,7 +174,7 @@ def test_shadows_with_noise_are_inside_or_outside():
     rehearsal = rehearsed(epsilon=1.0)
     session, candidates = rehearsal.sessions[0], rehearsal.knowledge.candidates
     shadows = make_shadows(
-        Recipe(session.plan, noises=(session.noise,)),
+        HeadRecipe(session.plan, noises=(session.noise,)),
         candidates,
         rehearsal.knowledge.public,
         100,
@@ -188,7 +188,7 @@ def test_trained_head_is_the_session_head():
     """Over all members' records the shadow's training gives the head of the session, where nothing is noisy."""
     rehearsal = rehearsed()
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
-    head = Recipe(session.plan).head_of(knowledge.candidates.take(knowledge.is_member))
+    head = HeadRecipe(session.plan).head_of(knowledge.candidates.take(knowledge.is_member))
     assert np.allclose(head.weight, session.head.weight, rtol=1e-4, atol=1e-6)
     scores = head_scores(session.head, knowledge.candidates, session.plan.grid)
     assert (scores.argmax(axis=1) == knowledge.candidates.labels).mean() > 0.9

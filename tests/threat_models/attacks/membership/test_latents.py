@@ -15,7 +15,7 @@ from threat_models.attacks.membership.metrics import Scores
 from threat_models.attacks.of_methods.latents import REIDENTIFICATION_LATENTS, Published, score_pictures, score_slots
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import Verdict
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 
 @cache
@@ -36,7 +36,7 @@ def some_records(count, dimension, seed):
     draw = np.random.default_rng(seed)
     features = draw.normal(size=(count, dimension))
     integers = np.rint(features * 1000).astype(np.int64)
-    return Records(integers, np.zeros(count, np.int64), features)
+    return AuditRecords(integers, np.zeros(count, np.int64), features)
 
 
 def test_published_latents_of_stable_diffusion_are_matched():

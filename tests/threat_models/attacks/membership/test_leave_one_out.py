@@ -6,7 +6,7 @@ import pytest
 from secagg.encoding import Grid, accumulate
 from secagg.heads import discriminant
 from threat_models.attacks.of_methods.lira import FARTHEST, Discriminant, losses, margins
-from threat_models.session import Records
+from threat_models.session import AuditRecords
 
 CLASSES, DIMENSION, COUNT = 4, 12, 60
 GRID = Grid(radius=1.0, levels=1 << 12)
@@ -17,7 +17,7 @@ def some_records(count=COUNT, seed=0):
     generator = np.random.default_rng(seed)
     labels = np.arange(count) % CLASSES
     integers = generator.integers(-300, 300, (count, DIMENSION)) + 200 * (labels[:, None] == np.arange(DIMENSION))
-    return Records(integers, labels, integers.astype(float))
+    return AuditRecords(integers, labels, integers.astype(float))
 
 
 def retrained(records, candidate, covariance):
@@ -34,7 +34,7 @@ def test_updates_are_retraining(covariance, step):
     found = Discriminant.of(records, CLASSES, covariance, 1e-3).margins(tested, np.full(COUNT, step))
     for row in range(0, COUNT, 7):
         rows = np.arange(COUNT) != row
-        joined = Records(
+        joined = AuditRecords(
             np.concatenate([records.integers, others.integers[[row]]]),
             np.concatenate([records.labels, others.labels[[row]]]),
             np.concatenate([records.features, others.features[[row]]]),

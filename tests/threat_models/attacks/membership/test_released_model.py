@@ -10,7 +10,7 @@ from tests.threat_models.attacks.audited import attacked, measured
 from tests.threat_models.attacks.trained import trained
 from threat_models.attacks.of_methods import lira
 from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD, MemorisingRecipe
-from threat_models.attacks.of_methods.lira import Recipe
+from threat_models.attacks.of_methods.lira import HeadRecipe
 from threat_models.findings import Verdict
 
 READER = "released_head_white_box"
@@ -68,8 +68,8 @@ def test_shadows_of_rounds_with_private_states_carry_them():
     """A model that is made anew from all of the records is the one that one member alone would have made."""
     rehearsal = trained("plenty", "rounds=3 width=16", method="fedpcl", clients=2)
     plan = rehearsal.sessions[0].plan
-    one = Recipe(plan, sums=3).head_of(rehearsal.knowledge.candidates)
-    first = Recipe(plan, sums=3).first
+    one = HeadRecipe(plan, sums=3).head_of(rehearsal.knowledge.candidates)
+    first = HeadRecipe(plan, sums=3).first
     assert one.program == rehearsal.sessions[0].head.program
     assert one.parameters["weight"].tobytes() == rehearsal.sessions[0].head.parameters["weight"].tobytes()
     assert first.number == 1

@@ -20,10 +20,10 @@ from threat_models.attacks.protocol.split_of_sum import (
     guess_splits,
     make_finding,
 )
-from threat_models.audit import examine
-from threat_models.evidence import splits as remade
+from threat_models.evidence import split_sessions as remade
 from threat_models.evidence.simulation import rehearse
-from threat_models.evidence.splits import Scene, SplitSessions, Tape, encrypt_as_client, phase
+from threat_models.evidence.split_sessions import Scene, SplitSessions, Tape, encrypt_as_client, phase
+from threat_models.examination import examine
 from threat_models.findings import Verdict
 from threat_models.session import Encoding
 from threat_models.views import view_of

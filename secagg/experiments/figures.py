@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from secagg.experiments.curves import Curve, csv_of_curves, curves_of
+from secagg.experiments.curves import RoundCurve, csv_of_curves, curves_of
+from secagg.experiments.results import Group, ResultRow, Run, has_known_noise, rounds_under_noise
 from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import Group, Row, Run, has_known_noise, rounds_under_noise
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -54,7 +54,7 @@ ACCURACY = Scale("accuracy (%)", 100.0)
 
 
 def plot_accuracy(
-    series: Sequence[Row],
+    series: Sequence[ResultRow],
     paths: Sequence[Path],
     scale: Scale = ACCURACY,
     bounds: Mapping[str, Mapping[float, float]] | None = None,
@@ -83,7 +83,9 @@ def plot_accuracy(
         figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
 
 
-def plot_groups(rows: Sequence[Row], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]) -> None:
+def plot_groups(
+    rows: Sequence[ResultRow], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]
+) -> None:
     """Draw the accuracy of every method, with intervals, in groups: the labels of `columns` by their place in the rows.
 
     A hollow mark made no secure sum; `notes` stand below.
@@ -123,7 +125,7 @@ def write_curves(runs: Sequence[Run], folder: Path) -> bool:
     return True
 
 
-def plot_curves(curves: Sequence[Curve], paths: Sequence[Path]) -> None:
+def plot_curves(curves: Sequence[RoundCurve], paths: Sequence[Path]) -> None:
     """Draw accuracy against rounds, and in a second panel against the ε spent where any is finite, into files.
 
     The bands are the intervals of the points.
@@ -195,12 +197,12 @@ def looks_of(
     return looks
 
 
-def _looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _looks(rows: Sequence[ResultRow]) -> list[dict[str, Any]]:
     epsilons = [float(row.settings.get("epsilon", math.inf)) for row in rows]
     return looks_of([row.label for row in rows], [row.unprotected for row in rows], epsilons)
 
 
-def _draw_against_epsilon(axes: Any, series: Sequence[Row], epsilons: Sequence[float], scale: Scale) -> None:
+def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequence[float], scale: Scale) -> None:
     for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
         noisy = [cell for cell in each.cells if math.isfinite(cell.epsilon)]
         # A little to the side, so that intervals at the same ε do not hide each other.
@@ -227,7 +229,7 @@ def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
     return 4 * (place % shared), (4, 4 * max(1, shared - 1))
 
 
-def _draw_by_series(axes: Any, series: Sequence[Row], scale: Scale) -> None:
+def _draw_by_series(axes: Any, series: Sequence[ResultRow], scale: Scale) -> None:
     for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
         axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
     axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
@@ -235,7 +237,7 @@ def _draw_by_series(axes: Any, series: Sequence[Row], scale: Scale) -> None:
     axes.set_xlabel(scale.label)
 
 
-def _draw_curve(axes: Any, curve: Curve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
+def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
     if all(point.interval is not None for point in curve.measured):
         low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
         axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
@@ -243,7 +245,7 @@ def _draw_curve(axes: Any, curve: Curve, places: Sequence[float], label: str, lo
     axes.plot(places, accuracies, label=label, linewidth=1.2, **{**look, "markersize": 2.5})
 
 
-def _label(row: Row, label: str) -> str:
+def _label(row: ResultRow, label: str) -> str:
     """The label; what made no secure sum says so, as a finite ε, where it keeps one, is a protection too."""
     if not row.unprotected:
         return label

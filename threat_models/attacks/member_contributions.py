@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from threat_models.attacks.disclosure.subtraction import noise_left
 from threat_models.attacks.targets import sums_in
-from threat_models.session import SOMEBODY, Blocks, by_class
+from threat_models.session import SOMEBODY, Blocks, Floats, by_class
 from threat_models.views import View
 
-Floats = NDArray[np.float64]
 Rows = Mapping[str, Floats]
 """The rows (k, entries) of each block, by its name."""
 WIDTH = 64
@@ -56,12 +55,12 @@ class Equations:
 
     @property
     def rank(self) -> int:
-        """How many of the equations are independent."""
+        """The number of independent equations."""
         return int(np.linalg.matrix_rank(self.incidence))
 
     @property
     def solver(self) -> Floats:
-        """What makes of the sums the members' parts (n, R): least squares, the shortest where there are several."""
+        """The matrix (n, R) from sums to members' parts: least squares, the shortest where there are several."""
         return np.linalg.pinv(self.incidence, rcond=1e-9).astype(np.float64)
 
     @property
@@ -72,14 +71,14 @@ class Equations:
 
     @property
     def told_apart(self) -> NDArray[np.bool_]:
-        """Which members (n,) were not with the very same others in every sum: of the rest nothing single is told."""
+        """Which members (n,) were not with the very same others in every sum; of the rest nothing single comes out."""
         _, kinds, counts = np.unique(self.incidence, axis=1, return_inverse=True, return_counts=True)
         found: NDArray[np.bool_] = counts[kinds.reshape(-1)] == 1
         return found if len(self.members) > 1 else ~found
 
     @property
     def fewest_together(self) -> int:
-        """How many members are in the smallest group whose own sum comes out: one never told apart, or a cohort."""
+        """The size of the smallest group whose own sum comes out: members who were never apart, or a cohort."""
         kinds, counts = np.unique(self.incidence, axis=1, return_counts=True)
         alone = np.einsum("nr,rn->n", np.linalg.pinv(kinds, rcond=1e-9), kinds) > 1 - DETERMINED
         return int(min(*counts[alone], *self.incidence.sum(axis=1)))
@@ -104,7 +103,7 @@ class Equations:
 
     @property
     def weights(self) -> Floats:
-        """What makes of the sums how far each member's part is from the mean of all parts (n, R)."""
+        """The matrix (n, R) that makes of the sums each member's distance from the mean of all parts."""
         mean = 1 / (len(self.incidence) * self.incidence.sum(axis=1))
         found: Floats = self.solver - mean[None]
         return found

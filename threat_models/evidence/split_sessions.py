@@ -34,7 +34,7 @@ MEMBERS = (1, 2)
 
 
 class Tape:
-    """A member's randomness, which whoever knows its seeds can play again."""
+    """A member's randomness, recorded so that an adversary with its seeds can play it again."""
 
     def __init__(self) -> None:
         self._drawn: list[bytes] = []
@@ -55,7 +55,7 @@ class Tape:
 
 @dataclass(frozen=True)
 class HolderKey:
-    """What a key holder published, and the coefficients (N,) of the secret that goes with it, in {−1, 0, 1}."""
+    """A key holder's published key, and the coefficients (N,) of the secret that goes with it, in {−1, 0, 1}."""
 
     published: PublishedKey
     secret: Integers = field(repr=False)
@@ -127,7 +127,7 @@ Encode = Callable[[Scene, PublishedKey, int, Integers, Tape], Polynomials]
 
 
 def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """What the real client uploads, without its mask."""
+    """The real client's upload, without its mask."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
@@ -219,6 +219,6 @@ def _session(
 
 
 def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
-    """What makes a session's ciphertexts anew; None where nothing is encrypted."""
+    """The maker of a session's ciphertexts; None where nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

@@ -1,9 +1,9 @@
-"""What a simulated plan of several rounds keeps as they end, so that the same command goes on where it was.
+"""Checkpoints of a simulated plan of several rounds, so that the same command goes on after an interruption.
 
 A folder's part for one simulation is named by all that decides its result (`identity_of`): other settings, data or code
 begin anew beside it. There the last round that has ended is kept: what opened the rounds after it, the simulated
-members' private states, and the reports and costs so far, sealed like a member's own state. Who is killed between two
-writes has the round before.
+members' private states, and the reports and costs so far, sealed like a member's own state. A process that is killed
+between two writes leaves the round before.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.experiments.personal import ClientAccuracy, PersonalAccuracy
+from secagg.experiments.client_accuracy import ClientAccuracy, PersonalAccuracy
 from secagg.experiments.provenance import identity_of
 from secagg.experiments.rounds import RoundReport
-from secagg.experiments.session import Measured
+from secagg.experiments.session import SessionCost
 from secagg.experiments.settings import SimulationSettings
 from secagg.heads import Evaluation
 from secagg.protection.messages import RoundOpening
@@ -34,8 +34,8 @@ from secagg.wire import decode, encode
 
 
 @dataclass(frozen=True, eq=False)
-class Reached:
-    """Where a simulation stands between two rounds.
+class Checkpoint:
+    """The state of a simulation between two rounds.
 
     `openings`: what opened each round so far, with its broadcast; where a broadcast tells all, the last alone. `states`
     are the members' own, `points`, `measured` and `seconds` what is known and was spent so far.
@@ -44,7 +44,7 @@ class Reached:
     openings: tuple[tuple[RoundOpening, bytes], ...] = ()
     states: Mapping[int, bytes] = field(default_factory=dict, repr=False)
     points: tuple[RoundReport, ...] = ()
-    measured: Measured = field(default_factory=Measured)
+    measured: SessionCost = field(default_factory=SessionCost)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
@@ -55,8 +55,8 @@ class Reached:
         latest = (opening, result.broadcast)
         return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
-    def due(self, first: RoundSetup) -> RoundSetup:
-        """The session that is due, of a plan of the same settings.
+    def session_at(self, first: RoundSetup) -> RoundSetup:
+        """The session that comes next, of a plan of the same settings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """
@@ -69,8 +69,8 @@ class Reached:
         return setup
 
 
-class KeptRounds:
-    """The folder's part for one simulation. Raises BadInput where the folder cannot be written."""
+class CheckpointFolder:
+    """A folder of checkpoints of one simulation. Raises BadInput where it cannot be written."""
 
     def __init__(self, folder: Path, settings: SimulationSettings, data_sha256: str) -> None:
         identity = json.dumps(identity_of(asdict(settings), data_sha256))
@@ -81,7 +81,7 @@ class KeptRounds:
         except OSError as error:
             raise BadInput(f"cannot write to {folder} ({error.strerror})", remedy="give another --keep") from None
 
-    def recall(self) -> Reached:
+    def recall(self) -> Checkpoint:
         """Where the simulation stands: after the latest round that was kept whole, or at the beginning."""
         for kept in sorted(self._rounds(), reverse=True):
             try:
@@ -89,14 +89,14 @@ class KeptRounds:
             except BadInput:
                 continue
             if content:
-                return _reached(json.loads(content))
-        return Reached()
+                return _read(json.loads(content))
+        return Checkpoint()
 
-    def keep(self, number: int, reached: Reached) -> None:
+    def keep(self, number: int, checkpoint: Checkpoint) -> None:
         """Round `number` has ended: it takes the place of those before it."""
         folder = self._folder / str(number)
         private_folder(folder)
-        keep_state(folder, json.dumps(_plain(reached)).encode(), self._digest, OperatingSystem())
+        keep_state(folder, json.dumps(_plain(checkpoint)).encode(), self._digest, OperatingSystem())
         for before in self._rounds():
             if before != number:
                 shutil.rmtree(self._folder / str(before))
@@ -109,26 +109,26 @@ class KeptRounds:
         return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
 
 
-def _plain(reached: Reached) -> dict[str, Any]:
+def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
     """As JSON holds it: floats come back as they were."""
     return {
-        "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in reached.openings],
-        "states": {member: _text(state) for member, state in reached.states.items()},
-        "points": [asdict(point) for point in reached.points],
-        "measured": asdict(reached.measured),
-        "seconds": dict(reached.seconds),
+        "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in checkpoint.openings],
+        "states": {member: _text(state) for member, state in checkpoint.states.items()},
+        "points": [asdict(point) for point in checkpoint.points],
+        "measured": asdict(checkpoint.measured),
+        "seconds": dict(checkpoint.seconds),
     }
 
 
-def _reached(content: Mapping[str, Any]) -> Reached:
-    """What `_plain` made plain."""
+def _read(content: Mapping[str, Any]) -> Checkpoint:
+    """Undo `_plain`."""
     of_members = (content["measured"][name] for name in ("client_cpu", "client_bytes"))
     cpu, sent = ({int(member): value for member, value in each.items()} for each in of_members)
-    return Reached(
+    return Checkpoint(
         tuple((decode(RoundOpening, _bytes(opening)), _bytes(told)) for opening, told in content["openings"]),
         {int(member): _bytes(state) for member, state in content["states"].items()},
         tuple(_report(**point) for point in content["points"]),
-        Measured(cpu, sent, content["measured"]["server_seconds"]),
+        SessionCost(cpu, sent, content["measured"]["server_seconds"]),
         content["seconds"],
     )
 

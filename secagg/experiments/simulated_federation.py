@@ -1,4 +1,4 @@
-"""Who plays in a simulated plan: the plan itself, throw-away identities, and which client holds which records."""
+"""A simulated federation: the plan, throw-away identities, and each client's records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from methods.method import DOMAINS
 from secagg.agreement.roster import Member, Roster
 from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey
-from secagg.data import Dataset
+from secagg.data import Dataset, partition
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation
+from secagg.encoding.grid import round_up
 from secagg.errors import BadInput
-from secagg.experiments.clients import split
 from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
-from secagg.experiments.settings import SimulationSettings
-from secagg.features import lengths_of, radius_of, round_up
+from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
+from secagg.features import lengths_of, radius_of
 from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.plan_facts.records import LocalRecords
@@ -29,16 +29,29 @@ from secagg.privacy import Unit
 from secagg.protection import protection_named
 from secagg.session import RoundSetup
 
+
+def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
+    """Each client's training rows. Raises BadInput for a number of clients that the data do not have."""
+    train, clients = dataset.train, settings.clients
+    if dataset.parts is not None:
+        if clients not in (None, len(dataset.parts)):
+            problem = f"{dataset.name} holds {len(dataset.parts)} tables, one client each"
+            raise BadInput(problem, remedy="leave out the number of clients")
+        return tuple(rows for _, rows in dataset.parts)
+    wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
+    return partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
+
+
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
 
 
 @dataclass(frozen=True, eq=False)
-class Cast:
+class SimulatedFederation:
     """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
 
     Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
-    `leaves` says who drops out of the first sum, and at which step.
+    `dropouts` says who drops out of the first sum, and at which step.
     """
 
     features: Features
@@ -46,23 +59,23 @@ class Cast:
     keys: Mapping[int, SigningKey] = field(repr=False)
     members: Mapping[int, LocalRecords] = field(repr=False)
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
-    leaves: Mapping[int, str]
+    dropouts: Mapping[int, str]
     notes: tuple[str, ...]
     randomness: Randomness
 
     @classmethod
-    def of(cls, features: Features, settings: SimulationSettings) -> Cast:
+    def of(cls, features: Features, settings: SimulationSettings) -> SimulatedFederation:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
-        leaves = _leaves(settings, len(members))
-        return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
+        dropouts = _dropouts(settings, len(members))
+        return cls(features, setup, keys, members, rows, dropouts, tuple(notes), settings.randomness)
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
-    """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
+    """The given radius, the public bound, or the pooled maximum with a note; None where records are normalised."""
     if settings.radius is not None or normalisation_for(settings) is not Normalisation.NONE:
         return settings.radius, []
     bound = features.map.bound(features.dataset.bound)
@@ -73,7 +86,7 @@ def _radius(features: Features, settings: SimulationSettings) -> tuple[float | N
 
 
 def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
-    """What to note of a grid on which most records are next to nothing: a few that are far longer take it up."""
+    """A note where most records are almost zero on the grid, because a few are far longer."""
     if grid.is_normalised:
         return []
     median = float(np.median(lengths_of(features, grid.centre))) / grid.step
@@ -119,8 +132,8 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
     return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
 
 
-def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
-    """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
+def _dropouts(settings: SimulationSettings, clients: int) -> dict[int, str]:
+    """The clients that drop out, chosen by the seed, and at which steps, spread over the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
     steps = protection_named(settings.protection).leaving
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

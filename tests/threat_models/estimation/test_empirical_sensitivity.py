@@ -15,7 +15,7 @@ from secagg.privacy import Adjacency, Unit
 from tests.methods.readme import readme_method
 from tests.threat_models.estimation.test_recomputation import planned
 from tests.threat_models.ridge import Ridge
-from threat_models.estimation.longest_parts import longest_parts
+from threat_models.estimation.empirical_sensitivity import longest_parts
 from threat_models.estimation.recomputation import honest_shares, second_opinion
 
 LEVELS, DIMENSION, CLASSES = 1 << 12, 6, 3

@@ -1,4 +1,4 @@
-"""Records that are said to have taken part, and others that are said not to, held against the opened sum.
+"""Hold the records called members, and those called others, against the opened sum.
 
 Every number of a membership test supposes that both are what they are called. An exact sum shows at once where they
 cannot be: what the known records leave of it must be a sum of records, too, and what both leave must not be nothing.
@@ -18,9 +18,7 @@ from scipy.linalg import eigvalsh
 from secagg.encoding import full_matrix
 from threat_models.attacks.gaussian_likelihood import Noise, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained
-from threat_models.session import Blocks, Records, Session
-
-Floats = NDArray[np.float64]
+from threat_models.session import AuditRecords, Blocks, Session
 
 LEVEL = 1e-6
 """Known records that took part are doubted in so many sums with noise, and in none without."""
@@ -29,7 +27,7 @@ NUMERICAL = 2.0**-48
 UNSURE = f" (under noise, so that this is wrong once in {1 / LEVEL:,.0f} sums)"
 
 
-def find_doubts(session: Session, known: Records, others: Records) -> tuple[str, ...]:
+def find_doubts(session: Session, known: AuditRecords, others: AuditRecords) -> tuple[str, ...]:
     """Find why `known` cannot all be in a session's sum, or why `others` may be in it; nothing where that is plausible.
 
     Nothing too where the session shows no sum of classes, or divides them: whose cell a record is in depends on whose
@@ -41,8 +39,8 @@ def find_doubts(session: Session, known: Records, others: Records) -> tuple[str,
     return (*_doubt_known(session, known), *_doubt_others(session, known, others))
 
 
-def _doubt_known(session: Session, known: Records) -> Iterator[str]:
-    """The first reason why what is left of a sum without the known records is no sum of records."""
+def _doubt_known(session: Session, known: AuditRecords) -> Iterator[str]:
+    """The first reason why the opened sum without the known records cannot be a sum of records."""
     if not len(known):
         return
     rest = _subtract(session.release, total(known, len(session.release["counts"]), frozenset(session.release)))
@@ -105,7 +103,7 @@ def _is_moment(session: Session, rest: Blocks, sigma: Mapping[str, float], reach
     return bool(values[0] >= -edge - rounding)
 
 
-def _doubt_others(session: Session, known: Records, others: Records) -> Iterator[str]:
+def _doubt_others(session: Session, known: AuditRecords, others: AuditRecords) -> Iterator[str]:
     """Whether the records said to have taken no part are, with the known ones or alone, all that a sum holds."""
     if not len(others):
         return
@@ -129,7 +127,7 @@ def _doubt_others(session: Session, known: Records, others: Records) -> Iterator
                 return
 
 
-def _find_equal(blocks: Blocks, parts: tuple[Records, ...], others: Records) -> NDArray[np.bool_]:
+def _find_equal(blocks: Blocks, parts: tuple[AuditRecords, ...], others: AuditRecords) -> NDArray[np.bool_]:
     """In which classes, of those that `others` have, these parts together are what was summed."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     made: list[dict[str, Any]] = [total(each, len(counts), frozenset({"counts", "class_sums"})) for each in parts]
@@ -139,7 +137,7 @@ def _find_equal(blocks: Blocks, parts: tuple[Records, ...], others: Records) -> 
     return same
 
 
-def _is_explained(release: Blocks, noise: Noise, known: Records, others: Records) -> bool:
+def _is_explained(release: Blocks, noise: Noise, known: AuditRecords, others: AuditRecords) -> bool:
     """Whether a noisy sum is no more than both and noise, and more than the known records and noise."""
     cells, names = len(release["counts"]), frozenset(release)
     without = _subtract(release, total(known, cells, names))

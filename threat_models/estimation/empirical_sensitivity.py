@@ -1,4 +1,4 @@
-"""How long one unit's part of a sum gets, found by trying: a lower limit of its sensitivity that is nobody's word.
+"""Search for the longest part that one unit adds to a sum: a lower limit of its sensitivity.
 
 A round's own `contribute` is run on single records (or, in a sum per client, on whole clients) that are as long as the
 plan allows, along axes, evenly and at random, of every class, and on the records at hand under right and wrong labels.
@@ -33,7 +33,8 @@ def longest_parts(
 
     `at_hand` are clients' own examples.
     """
-    everyone = _joined(at_hand)
+    given = [each.name for each in fields(Examples) if each.init]
+    everyone = Examples(*(np.concatenate([getattr(each, name) for each in at_hand]) for name in given))
     singles = _singles(grid, everyone, classes, domains)
     if kind.per is Unit.RECORD:
         tried: Iterable[Examples] = (singles.take(np.array([row])) for row in range(len(singles)))
@@ -59,11 +60,6 @@ def _length(entries: NDArray[np.float64], kind: Kind) -> float:
     rows = (math.isqrt(8 * entries.size + 1) - 1) // 2
     upper, right = np.triu_indices(rows)
     return math.sqrt(float(np.sum(np.where(upper == right, 1.0, 2.0) * entries.ravel() ** 2)))
-
-
-def _joined(parts: Sequence[Examples]) -> Examples:
-    given = [each.name for each in fields(Examples) if each.init]
-    return Examples(*(np.concatenate([getattr(each, name) for each in parts]) for name in given))
 
 
 def _relabelled(examples: Examples, classes: int) -> Examples:

@@ -1,4 +1,4 @@
-"""Runs of a sweep, a comparison or a search, and their means over the seeds: `Run`, `Group` and `Row`."""
+"""Runs of a sweep, a comparison or a search, and their means over the seeds: `Run`, `Group` and `ResultRow`."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """Runs that share `settings`, in groups: one for each column of a table, or for each ε of a figure."""
 
     label: str
@@ -263,7 +263,7 @@ def grouped(runs: Sequence[Run], key: Callable[[Run], object]) -> list[list[Run]
     return list(groups.values())
 
 
-def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[Row, ...]:
+def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow, ...]:
     """A row for each series, which differs in ε and seed alone, with a cell for each ε that has a result, growing.
 
     With `refused` also series and ε of which every run was refused.
@@ -276,11 +276,11 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[Row, ...]:
         label = described(settings, varying([peer for peer in shared if peer["method"] == settings["method"]]))
         by_epsilon = grouped(group, lambda run: float(run.settings["epsilon"]))
         cells = sorted((Group.of(each) for each in by_epsilon if refused or results_of(each)), key=lambda g: g.epsilon)
-        rows.append(Row(label, settings, tuple(group), tuple(cells)))
+        rows.append(ResultRow(label, settings, tuple(group), tuple(cells)))
     return tuple(rows)
 
 
-def rounds_under_noise(series: Sequence[Row]) -> tuple[int, ...]:
+def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
     """The rounds that the rule gives runs with noise, where it gives those of the same series at ε = ∞ none."""
     found = set()
     for each in series:

@@ -17,15 +17,16 @@ from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.encoding import Integers
-from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
+from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.session import Prepared, RoundSetup
-from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
-from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
+from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
+from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
+from threat_models.session import Floats
 
 ENTRIES = 2_000
 """Entries of noise that are wanted of each place; small blocks are drawn again until there are so many."""
@@ -58,9 +59,9 @@ class Watched(SimpleRound):
 class NoiseWatch:
     """Watches every session of a simulated plan with noise."""
 
-    def __init__(self, cast: Cast) -> None:
-        plan = cast.setup.plan
-        self._cast = cast
+    def __init__(self, federation: SimulatedFederation) -> None:
+        plan = federation.setup.plan
+        self._cast = federation
         self._plan = plan
         self._by_clients = plan.noise == NoiseFrom.CLIENT
         self._exact: dict[tuple[int, int], Blocks] = {}
@@ -70,19 +71,20 @@ class NoiseWatch:
         self._flaws: list[str] = []
 
     def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
-        """What a member contributes, by its own code, noise included; and the noise of parts of nothing beside."""
+        """Make a member's contribution, by its own code, noise included; and more noise, of parts of nothing."""
         watched = Watched(setup.round)
         prepared = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
         if self._by_clients:
-            self._note(setup, f"{_name(setup, member)}", prepared.vector - setup.sum.layout.flatten(watched.made[-1]))
+            name = f"{setup.context.names[member]} in sum {setup.number}"
+            self._note(setup, name, prepared.vector - setup.sum.layout.flatten(watched.made[-1]))
             for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
                 empty = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
                 self._add(setup, empty.vector - setup.sum.layout.flatten(watched.made[-1]))
         return prepared
 
     def exact_of(self, setup: RoundSetup, member: int) -> Integers:
-        """What a member contributed to a session, without noise."""
+        """A member's contribution to a session, without noise."""
         return setup.sum.layout.flatten(self._exact[setup.number, member])
 
     def ended(self, played: PlayedRound) -> None:
@@ -92,8 +94,9 @@ class NoiseWatch:
         exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
         if not self._by_clients:
             self._note(setup, f"sum {setup.number}", opened - exact)
+            nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
-                self._add(setup, self._opened_of_nothing(setup))
+                self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
         elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
             self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
         self._flaws += flaws_of(setup, opened, len(members))
@@ -126,15 +129,11 @@ class NoiseWatch:
         return scaled
 
     def _redraws(self, setup: RoundSetup, parties: int, most: int) -> int:
-        """How often each of so many parties draws again in this session, for places with few entries."""
+        """Count the draws that each of so many parties repeats in this session, for places with few entries."""
         kind = setup.facts.kind_of(setup.number)
         least = min(int(where.sum()) for _, where in places_of(setup.facts.sums, self._plan, kind))
         each = parties * setup.facts.sums[kind].times
         return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.sum.layout.length * each)))
-
-    def _opened_of_nothing(self, setup: RoundSetup) -> Integers:
-        nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
-        return run_session(setup, self._cast.keys, lambda member: nothing, {}).total
 
     def _search(self, setup: RoundSetup) -> None:
         """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
@@ -144,7 +143,8 @@ class NoiseWatch:
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
         if spec.per is Unit.SILO:
             found = longest_of(made, spec)
-        if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
+        is_new = all(place != kind for place, _ in self._found)
+        if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
             domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.counted for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
@@ -152,15 +152,8 @@ class NoiseWatch:
         for name, length in found.items():
             self._found[kind, name] = max(length, self._found.get((kind, name), 0.0))
 
-    def _is_new(self, kind: int) -> bool:
-        return not any(place == kind for place, _ in self._found)
-
 
 NOTHING = np.zeros(0, dtype=np.int64)
-
-
-def _name(setup: RoundSetup, member: int) -> str:
-    return f"{setup.context.names[member]} in sum {setup.number}"
 
 
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:

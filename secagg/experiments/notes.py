@@ -1,4 +1,4 @@
-"""What a run's report must say beside its numbers, and which records no run may take."""
+"""Notes for a run's report, and checks of its data before it starts."""
 
 from __future__ import annotations
 
@@ -43,65 +43,47 @@ def refuse_records(dataset: Dataset, settings: SimulationSettings) -> None:
         raise BadInput(problem, remedy=f"number the classes from 0; {MOST_CLASSES} are the most")
 
 
-def remarked(run: SimulationResult, features: Features) -> SimulationResult:
-    """The run, whose report also says what was asked for in vain, and what to know of data, backbone and δ."""
+def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
+    """The run with notes on what was asked for in vain, and on its data, backbone, noise, δ and training."""
     dataset, settings = features.dataset, run.settings
-    held_out = dataset.test.bad if dataset.test is not None else 0
-    noted = (*run.notes, *settings.remarks, *_of_validation(settings.validate, dataset), *features.map.notes)
-    noted = (
-        *noted,
-        *_of_noise(run),
-        *_of_delta(run, len(dataset.train)),
-        *_of_statement(settings.at_least, len(dataset.train)),
-    )
-    noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset), *_of_chance(run))
+    train, test = dataset.train, dataset.test
+    held_out = test.bad if test is not None else 0
+    noted = [*run.notes, *settings.remarks]
+    if settings.validate and test is not None:
+        noted.append(
+            f"{len(test)} of {len(train) + len(test)} training records are set aside for validation; {VALIDATED}"
+        )
+    noted += features.map.notes
+    if run.federated is not None:
+        noted += doubts_of_updates(run.federated.setup.facts, run.federated.setup.sum)
+    noted += _of_delta(run, len(train))
+    if settings.at_least > len(train):
+        noted.append(f"at least {settings.at_least} records are stated, but the clients have {len(train)}")
+    if run.bad_records or held_out:
+        noted.append(
+            f"{run.bad_records} of {len(train)} training records are bad and count as zero; {held_out} of "
+            f"{len(test) if test is not None else 0} held-out records are bad and are not scored"
+        )
     diverged = _of_divergence(run, features)
-    noted = (*noted, *diverged, *_of_repetition(run))
-    run = replace(run, diverged=bool(diverged))
-    if not settings.has_known_noise:
-        return replace(run, bad_held_out=held_out, notes=noted)
-    promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
-    noted = (f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again", *noted)
-    return replace(run, bad_held_out=held_out, notes=noted, promise=promise)
+    noted += (*_of_classes(dataset), *_of_chance(run), *diverged, *_of_repetition(run))
+    promise = run.promise
+    if settings.has_known_noise:
+        noted.insert(0, f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again")
+        promise = promise and f"{REPRODUCIBLE}; drawn afresh: {promise}"
+    return replace(run, diverged=bool(diverged), bad_held_out=held_out, notes=tuple(noted), promise=promise)
 
 
-def _of_validation(share: float, dataset: Dataset) -> tuple[str, ...]:
-    """How many training records nobody holds, as they are measured on, and what that would be in a federation."""
-    if not share or dataset.test is None:
-        return ()
-    whole = len(dataset.train) + len(dataset.test)
-    return (f"{len(dataset.test)} of {whole} training records are set aside for validation; {VALIDATED}",)
-
-
-def _of_noise(run: SimulationResult) -> list[str]:
-    """A noise that drowns what it is added to."""
-    return doubts_of_updates(run.federated.setup.facts, run.federated.setup.sum) if run.federated else []
-
-
-def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
+def _of_delta(run: SimulationResult, records: int) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright."""
     settings = run.settings
-    units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
     if math.isinf(settings.epsilon) or settings.delta is None:
-        return ()
-    weak = weak_delta(settings.delta, units, name)
-    return (weak,) if weak else ()
-
-
-def _of_statement(stated: int, records: int) -> tuple[str, ...]:
-    return (f"at least {stated} records are stated, but the clients have {records}",) if stated > records else ()
-
-
-def _of_bad_records(train: int, held_out: int, dataset: Dataset) -> tuple[str, ...]:
-    if not train and not held_out:
-        return ()
-    tested = len(dataset.test) if dataset.test is not None else 0
-    trained = f"{train} of {len(dataset.train)} training records are bad and count as zero"
-    return (f"{trained}; {held_out} of {tested} held-out records are bad and are not scored",)
+        return []
+    units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
+    return list(filter(None, [weak_delta(settings.delta, units, name)]))
 
 
 def _of_chance(run: SimulationResult) -> tuple[str, ...]:
-    """A head that is no better on the held-out records than always naming their most frequent class."""
+    """Whether a head is not better on the held-out records than always naming their most frequent class."""
     if run.metrics is None or run.evaluation is None:
         return ()
     share = int(run.metrics.confusion.sum(axis=1).max()) / run.evaluation.total

@@ -1,0 +1,260 @@
+"""Accuracy on records like each client's own: of adapted heads, and of the models that members keep for themselves.
+
+The held-out records are weighted to a client's distribution, so that none has to be dealt to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.baselines.softmax_regression import by_lbfgs
+from secagg.data import Records
+from secagg.data.records import BAD, DOMAIN
+from secagg.encoding import Grid, inputs_of
+from secagg.errors import BadInput
+from secagg.experiments.features import Features
+from secagg.features import FeatureMap
+from secagg.heads import Adaptation, LinearHead, adapt, class_means, predict
+from secagg.heads.adaptation import records_used
+from secagg.heads.evaluation import clopper_pearson
+from secagg.networks import TrainedModel
+from secagg.session import RoundSetup, SumResult
+from secagg.session.outcome import personal_models
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledInputs:
+    """Models' inputs (n, d), labels (n,), and the (domain, class) cell of each record (n,)."""
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> LabelledInputs:
+        """Those where `rows` holds, or at `rows`."""
+        return LabelledInputs(self.inputs[rows], self.labels[rows], self.cells[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ClientDistributions:
+    """A data set's training records, row by row, and its held-out ones with a label; and how many domains there are.
+
+    The label of a training record that a plan with noise would not count is BAD, as a bad record's is.
+    """
+
+    train: LabelledInputs
+    held_out: LabelledInputs
+    classes: int
+    domains: int
+
+    @classmethod
+    def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> ClientDistributions | None:
+        """The records as heads of this grid take them, or `prepared` for models in the encoder.
+
+        None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
+        """
+        dataset = features.dataset
+        if dataset.test is None or features.test is None:
+            return None
+        classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
+        both = (dataset.train, features.train), (dataset.test, features.test)
+        made = [_prepared(features.map, own) if prepared else _usable(given, own, grid) for own, given in both]
+        train, held_out = (_examples(own, *each, names, classes) for (own, _), each in zip(both, made, strict=True))
+        return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
+
+    def own(self, rows: NDArray[np.int64]) -> LabelledInputs:
+        """A client's training records, at `rows`, that count."""
+        return self.train.take(rows[self.train.labels[rows] != BAD])
+
+    def weights(self, own: LabelledInputs) -> NDArray[np.float64] | None:
+        """Weights of the held-out records (m,) under which they are distributed like a client's own.
+
+        Those of a (domain, class) cell weigh together as much as the client has records of it. None where no held-out
+        record is in a cell of the client's.
+        """
+        cells = self.held_out.cells
+        shares = np.bincount(own.cells, minlength=self.domains * self.classes)[cells] / np.bincount(cells)[cells]
+        return shares if shares.any() else None
+
+
+def _domains(*groups: Records) -> NDArray[np.str_]:
+    """The domains' names; one where the records do not tell any apart."""
+    if not all(DOMAIN in each.columns for each in groups):
+        return np.array([""])
+    return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
+
+
+def _prepared(feature_map: FeatureMap, records: Records) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Inputs of models in the encoder, and the labels."""
+    return feature_map.encoder.prepare(records.inputs), records.labels
+
+
+def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Inputs of heads, and the labels, BAD where a plan with noise would not count the record."""
+    inputs = inputs_of(features, grid)
+    good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
+    return inputs, np.where(good, records.labels, BAD)
+
+
+def _examples(
+    records: Records, inputs: NDArray[Any], labels: NDArray[np.int64], domains: NDArray[np.str_], classes: int
+) -> LabelledInputs:
+    told_apart = len(domains) > 1
+    index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
+    return LabelledInputs(inputs, labels, labels + classes * index)
+
+
+@dataclass(frozen=True)
+class ClientAccuracy:
+    """Of one client's model, on held-out records distributed like its own, with its 95 % interval."""
+
+    client: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PersonalAccuracy:
+    """Of all clients' models of one kind: each one's, and their mean."""
+
+    model: str
+    mean: float
+    clients: tuple[ClientAccuracy, ...]
+
+
+def measure_personal(
+    features: Features,
+    last: RoundSetup,
+    result: SumResult,
+    states: Mapping[int, bytes],
+    rows: Mapping[int, NDArray[np.int64]],
+) -> tuple[PersonalAccuracy, ...]:
+    """Measure the models that the last sum and their `states` leave its members, on records like those at `rows`.
+
+    A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
+    """
+    models = {
+        each: {name: model.over(features.map) for name, model in own.items()}
+        for each, own in _models(last, result, states)
+    }
+    prepared = any(model.reads_inputs for own in models.values() for model in own.values())
+    measurable = ClientDistributions.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
+    if measurable is None:
+        return ()
+    found: dict[str, list[ClientAccuracy]] = {}
+    for client, own in models.items():
+        weights = measurable.weights(measurable.own(rows[client]))
+        if weights is not None:
+            for name, model in own.items():
+                found.setdefault(name, []).append(_measure_model(client, model, measurable.held_out, weights))
+    return tuple(
+        PersonalAccuracy(name, fmean(each.accuracy for each in clients), tuple(clients))
+        for name, clients in found.items()
+    )
+
+
+def _models(
+    last: RoundSetup, result: SumResult, states: Mapping[int, bytes]
+) -> Iterator[tuple[int, Mapping[str, TrainedModel]]]:
+    """Every member's own models."""
+    for member in result.members:
+        own = personal_models(last, result.members, result.vector, states[member])
+        yield member, {name: model for name, model in own.items() if isinstance(model, TrainedModel)}
+
+
+def _measure_model(
+    client: int, model: TrainedModel, held_out: LabelledInputs, weights: NDArray[np.float64]
+) -> ClientAccuracy:
+    """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
+    own, like = held_out.take(np.flatnonzero(weights)), weights[weights > 0]
+    accuracy = float(np.average(model.predict(own.inputs) == own.labels, weights=like))
+    worth = float(weights.sum() ** 2 / (weights @ weights))
+    return ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))
+
+
+@dataclass(frozen=True)
+class AdaptedClients:
+    """Mean accuracies over the `clients` that could be measured; `how` is the `Adaptation`.
+
+    `local_…` is what one expects on records distributed like the client's own: the accuracies on the held-out records
+    of each (domain,) class, weighted by the client's shares of these; no held-out record needs to be dealt to anybody.
+    `before`: by the head that came from the sum. `after`: by the adapted head. `only`: without a federation, by softmax
+    regression (L-BFGS to convergence) on the records that adaptation uses, then the same training, held by nothing.
+    `in_domain_…`: on held-out records of the domains that the client has; `out_of_domain_…`: of the others. None where
+    the data tell no domains apart, or no client lacks one.
+    """
+
+    how: str
+    clients: int
+    local_before: float
+    local_after: float
+    local_only: float
+    in_domain_before: float | None
+    in_domain_after: float | None
+    out_of_domain_before: float | None
+    out_of_domain_after: float | None
+
+
+def adapt_clients(
+    features: Features,
+    clients: Sequence[NDArray[np.int64]],
+    head: LinearHead,
+    method: str,
+    grid: Grid,
+    adaptation: Adaptation,
+    progress: Callable[[int, int], None] | None = None,
+) -> AdaptedClients:
+    """Adapt `head`, which `method` made on this grid, to the training records that each client has (their rows).
+
+    A client without a record of a class that the head knows, or without held-out records like its own, is left out.
+    `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
+    is left, and as `adapt` does.
+    """
+    measurable = ClientDistributions.of(features, grid)
+    if measurable is None:
+        raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
+    means = class_means(head, method, grid) if adaptation.loss == "align" else None
+    found = []
+    for number, rows in enumerate(clients):
+        if progress is not None:
+            progress(number, len(clients))
+        own = measurable.own(rows)
+        weights = measurable.weights(own)
+        if head.present[own.labels].any() and weights is not None:
+            used = records_used(own.labels, head.present, adaptation.shots)
+            adapted = adapt(head, own.inputs, own.labels, adaptation, means)
+            alone = _alone(own.take(used), measurable.classes, adaptation)
+            found.append(_measure((head, adapted, alone), own, weights, measurable))
+    if not found:
+        raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
+    columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
+    before, after, only, *by_domain = (fmean(column) if column else None for column in columns)
+    return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]
+
+
+def _alone(own: LabelledInputs, classes: int, adaptation: Adaptation) -> LinearHead:
+    head = by_lbfgs(own.inputs, own.labels, classes)
+    return adapt(head, own.inputs, own.labels, replace(adaptation, weight=0.0))
+
+
+def _measure(
+    heads: tuple[LinearHead, LinearHead, LinearHead],
+    own: LabelledInputs,
+    weights: NDArray[np.float64],
+    measurable: ClientDistributions,
+) -> list[float | None]:
+    """One client's part of the last seven fields: three heads on records like its own, two by domain."""
+    held_out, classes = measurable.held_out, measurable.classes
+    right = [predict(each, held_out.inputs) == held_out.labels for each in heads]
+    inside = np.isin(held_out.cells // classes, own.cells // classes)
+    found: list[float | None] = [float(np.average(each, weights=weights)) for each in right]
+    for side in (inside, ~inside):
+        known = measurable.domains > 1 and side.any()
+        found += [float(each[side].mean()) if known else None for each in right[:2]]
+    return found
