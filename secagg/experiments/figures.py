@@ -16,7 +16,7 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""OutcomeContents apart by colour-blind readers (Okabe & Ito 2008)."""
+"""Told apart by colour-blind readers (Okabe & Ito 2008)."""
 MARKERS = "osD^vP"
 PALEST = 0.4
 """Of a method's colour, what the smallest ε keeps."""

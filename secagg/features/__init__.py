@@ -1,6 +1,5 @@
 """Frozen feature maps whose output for one record never depends on its batch."""
 
-from secagg.encoding.grid import round_up
 from secagg.features.backbone import Backbone
 from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
 from secagg.features.encoder import Change, Encoder

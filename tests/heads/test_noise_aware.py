@@ -135,7 +135,7 @@ def told(factor):
 
 @pytest.mark.parametrize("factor", [0.1, 0.5, 2.0, 10.0])
 def test_true_noise_is_the_best_to_state(factor):
-    """OutcomeContents too little or too much noise, the head is worse: the rule uses the right σ, √2 and unit included."""
+    """Told too little or too much noise, the head is worse: the rule uses the right σ, √2 and unit included."""
     assert told(1.0) > told(factor) + 0.005
 
 

@@ -1,4 +1,4 @@
-"""Whose part is this? OutcomeContents between rounds and from data sets where parts are in clear; not under enough noise."""
+"""Whose part is this? Told between rounds and from data sets where parts are in clear; not under enough noise."""
 
 from dataclasses import replace
 
