@@ -54,7 +54,7 @@ class Rounds(Generic[E]):
         self._open = first
         self.done: list[tuple[RoundSetup, E]] = []
         self.dropped_out: set[int] = set()
-        self._knocked: set[int] = set()
+        self._rejoining: set[int] = set()
 
     def __iter__(self) -> Iterator[RoundSetup]:
         while (setup := self._due) is not None:
@@ -69,13 +69,13 @@ class Rounds(Generic[E]):
         `RoundSetup.following` raises, or `RoundSetup.drawn`.
         """
         self.done.append((self._open, how))
-        knocked, self._knocked = self._knocked, set()
-        self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - knocked
+        rejoining, self._rejoining = self._rejoining, set()
+        self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - rejoining
         self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
 
     def request_rejoin(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
-        self._knocked.add(client)
+        self._rejoining.add(client)
         self.dropped_out.discard(client)
 
     def go_on_at(self, setup: RoundSetup) -> None:
