@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
-    from secagg.federation.embedding import Client, Server
+    from secagg.federation.endpoints import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
     from threat_models.audit import audit
@@ -39,11 +39,11 @@ __all__ = [
     "sweep",
 ]
 _PLACES = {
-    "Client": "secagg.federation.embedding:Client",
+    "Client": "secagg.federation.endpoints:Client",
     "Contender": "secagg.experiments.comparison:Contender",
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
-    "Server": "secagg.federation.embedding:Server",
+    "Server": "secagg.federation.endpoints:Server",
     "audit": "threat_models.audit:audit",
     "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",

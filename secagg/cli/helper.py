@@ -12,7 +12,7 @@ import typer
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.errors import BadInput
-from secagg.federation import FederationSecond, credentials_for, session_folder
+from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.timing import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -40,14 +40,14 @@ def take_part(
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
     meet = partial(asyncio.to_thread, greet, credentials, server, wait)
-    federation = FederationSecond(setup, me, state, speaker.say, meet)
+    federation = FederationHelper(setup, me, state, speaker.say, meet)
     sessions = asyncio.run(_run(federation, credentials, server, listen, folder, speaker))
     content = _content(sessions, state)
     speaker.result(content, two_columns("The session is over", rows_of(content)))
 
 
 async def _run(
-    federation: FederationSecond,
+    federation: FederationHelper,
     credentials: Credentials,
     server: str,
     listen: str | None,

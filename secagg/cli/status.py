@@ -15,7 +15,7 @@ from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import BadInput
 from secagg.session.outcome import RESULT_FILE
 from secagg.session.purging import session_folders
-from secagg.session.status import Standing, standing_of
+from secagg.session.status import SessionStatus, status_of
 
 
 def status(
@@ -30,7 +30,7 @@ def status(
     All of it is read from the server's --state folder, whether the server runs or not; `secagg verify` checks it.
     """
     only = read_plan(plan).digest if plan is not None else None
-    found = [standing_of(folder) for folder in session_folders(state)]
+    found = [status_of(folder) for folder in session_folders(state)]
     shown = [each for each in found if only in (None, each.setup.plan.digest)]
     if not shown:
         raise BadInput(
@@ -42,7 +42,7 @@ def status(
     Speaker(quiet=quiet, json_to=json_to).result({"version": 1, "sessions": sessions}, *tables)
 
 
-def _tell(standing: Standing) -> dict[str, Any]:
+def _tell(standing: SessionStatus) -> dict[str, Any]:
     """Plain values; of a session that is over what it came to, of another one whom it waits for, and until when."""
     setup, is_over = standing.setup, standing.is_over
     ended = f"aborted: {standing.failure}" if standing.failure is not None else "over" if is_over else None

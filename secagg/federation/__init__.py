@@ -1,8 +1,8 @@
 """A plan's whole sequence of sessions, one for each round, at the server and at every other party."""
 
 from secagg.federation.client import FederationClient
-from secagg.federation.embedding import Client, Result, Server, credentials_for
-from secagg.federation.helper import FederationSecond
+from secagg.federation.endpoints import Client, Result, Server, credentials_for
+from secagg.federation.helper_party import FederationHelper
 from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
 from secagg.federation.server import FederationServer, Stage
 from secagg.session.attachments import session_folder
@@ -10,7 +10,7 @@ from secagg.session.attachments import session_folder
 __all__ = [
     "Client",
     "FederationClient",
-    "FederationSecond",
+    "FederationHelper",
     "FederationServer",
     "Result",
     "Server",

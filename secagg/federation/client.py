@@ -13,7 +13,7 @@ from secagg.agreement.policy import Policy
 from secagg.encoding import Integers
 from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of, release_until
-from secagg.federation.rejoin import learn_draw, way_back
+from secagg.federation.rejoin import learn_draw, rejoin
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
 from secagg.plan_facts.records import LocalRecords
@@ -98,11 +98,11 @@ class FederationClient:
 
     @property
     def release(self) -> Release:
-        """What the whole plan costs: one row of the ledger, entered before the first upload."""
+        """The cost of the whole plan: one row of the ledger, entered before the first upload."""
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """What the policy's budget says of the data set: spent before, this plan, left."""
+        """The policy's budget for the data set: spent before, this plan, left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
@@ -122,7 +122,7 @@ class FederationClient:
             if left.is_draw:
                 return await learn_draw(left, server, self.progress)
             first = self.setup.seeded(left.seed, left.draw)
-            return await way_back(left, first, self.me.member, self.state, server, away, self.progress)
+            return await rejoin(left, first, self.me.member, self.state, server, away, self.progress)
         except LeftBehind:
             raise self._with_cost(why, [*before, left]) from None
         except SessionAborted as error:
@@ -164,15 +164,15 @@ class FederationClient:
         if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.round_digest):
             return False
         sums = len(before) + self.ledger.has_uploaded(ended.context.round_digest)
-        came_to = release_until(self.setup.facts, self.policy.data_name, sums)
-        if came_to is not None:
-            self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
-        return came_to is not None
+        settled_cost = release_until(self.setup.facts, self.policy.data_name, sums)
+        if settled_cost is not None:
+            self.ledger.settle(self.release, settled_cost, datetime.datetime.now(datetime.UTC))
+        return settled_cost is not None
 
     async def _part(
         self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
-        """Play a part in a session, or take the end of the plan as it was shown; return the draw too, if it is one.
+        """Play a part in a session, or take the result that others have signed; return the draw too, if it is one.
 
         Raises LeftBehind where it is not drawn.
         """

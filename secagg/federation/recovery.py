@@ -51,7 +51,7 @@ class Charge:
 
 
 def release_of(facts: PlanFacts, data_name: str) -> Release:
-    """What a whole plan costs a data set: one row of the ledger."""
+    """The cost of a whole plan for a data set: one row of the ledger."""
     plan = facts.plan
     return Release(
         data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta, plan_cost(facts)
@@ -59,9 +59,9 @@ def release_of(facts: PlanFacts, data_name: str) -> Release:
 
 
 def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
-    """What the plan's first so many sums cost, which settles its row; None where they have no cost of their own."""
-    came_to = plan_cost_until(facts, sums)
-    return came_to and replace(release_of(facts, data_name), epsilon=came_to[0], spent=came_to[1])
+    """The cost of the plan's first `sums` sums, which settles its row; None where they have no cost of their own."""
+    settled_cost = plan_cost_until(facts, sums)
+    return settled_cost and replace(release_of(facts, data_name), epsilon=settled_cost[0], spent=settled_cost[1])
 
 
 def open_ledger(state: Path) -> Ledger:
@@ -74,7 +74,7 @@ def open_ledger(state: Path) -> Ledger:
 
 
 def releases_in(state: Path) -> list[Release]:
-    """What a client's folder says was released, without making anything there; raises as `open_ledger` does."""
+    """Releases that a client's folder records, without creating files in it; raises as `open_ledger` does."""
     _refuse_lost(state)
     existing = _existing(state)
     return [entry.release for entry in existing.entries()] if existing is not None else []
@@ -176,7 +176,7 @@ def _existing(state: Path) -> Ledger | None:
 
 
 def _charges(transcript: Path) -> Iterator[Charge]:
-    """What a transcript says that the ledger was charged with. Raises BadInput for one that does not tell."""
+    """Charges that a transcript names. Raises BadInput for a transcript that cannot be read for them."""
     plan = name = None
     try:
         for record in read_transcript(transcript, torn_tail_allowed=True):

@@ -1,4 +1,4 @@
-"""The way back of a client that is not in a round: it knocks until it is shown a later one."""
+"""Rejoin a plan: a client that is not in a round asks until the server names a later one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from secagg.protection.draw import SHOWN_DRAW, Draw
 from secagg.protection.messages import Return
 from secagg.session import Connection, RoundSetup
 from secagg.session.attachments import read_opening, read_opening_of
-from secagg.session.receive_signed import Hearing
+from secagg.session.receive_signed import SignedReceiver
 from secagg.session.rejoin import follow_return
 from secagg.session.transcripts import next_return
 from secagg.wire import decode, tag_of
@@ -26,7 +26,7 @@ KNOCKING = 100
 """Clients that may all knock so often; more of them wait longer, so that the server hears no more of them a second."""
 
 
-async def way_back(
+async def rejoin(
     left: RoundSetup,
     first: RoundSetup,
     client: int,
@@ -48,7 +48,7 @@ async def way_back(
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
         return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
-    hearing = Hearing(first, client, progress)
+    signed = SignedReceiver(first, client, progress)
     clock, problem = asyncio.get_running_loop().time, ""
     seconds = longest_round(first.plan) * (first.rounds + 1 - left.number if first.seed else 1)
     deadline = clock() + seconds
@@ -56,14 +56,14 @@ async def way_back(
     pause = min(KNOCK_SECONDS * max(1.0, len(first.roster.clients) / KNOCKING), first.plan.round_seconds / 4)
     while clock() < deadline:
         try:
-            data = await _knock(first, server, others)
+            data = await _request_rejoin(first, server, others)
             if data:
                 shown = decode(Return, data)
                 follow_return(first, shown, client, left.number)  # before anything is asked that it names
-                await read_opening_of(hearing, server, shown.opening, state)
+                await read_opening_of(signed, server, shown.opening, state)
                 opened = read_opening(state, shown.opening)
                 if shown.opening.number > first.rounds:
-                    await _knock(first, server, ())  # so that the server need not wait for it any longer
+                    await _request_rejoin(first, server, ())  # so that the server need not wait for it any longer
                 return follow_return(first, shown, client, left.number, opened)
         except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
             problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
@@ -95,7 +95,7 @@ async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable
     raise SessionAborted(f"it came too late for the draw, which nobody has shown to it: {problem or 'not yet'}")
 
 
-async def _knock(first: RoundSetup, server: Connection, others: Iterable[Connection]) -> bytes:
+async def _request_rejoin(first: RoundSetup, server: Connection, others: Iterable[Connection]) -> bytes:
     for other in others:
         with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
             async with asyncio.timeout(HEARD_SECONDS):

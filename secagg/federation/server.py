@@ -69,7 +69,7 @@ class FederationServer:
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
-        """How long each step took, in seconds, over all rounds, since this process began."""
+        """Seconds that each step took, over all rounds, since this process began."""
         total: dict[str, float] = {}
         for stage in self.stages:
             for step, seconds in stage.session.steps_seconds.items():
@@ -102,7 +102,7 @@ class FederationServer:
         away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(last.plan.join_seconds):
-                while not away <= self._rounds.gone | self._have_result:
+                while not away <= self._rounds.dropped_out | self._have_result:
                     self._handed.clear()
                     await self._handed.wait()
 
@@ -141,7 +141,7 @@ class FederationServer:
         self._open_files.close()
 
     async def farewell(self) -> None:
-        """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
+        """After an abort: stay until every party has fetched it, as long as members go on asking."""
         last = self.stages[-1]
         await last.session.farewell(patience(last.setup.plan))
 
@@ -157,13 +157,13 @@ class FederationServer:
         return self._stages[round_digest].session
 
     def _show_return(self, member: int, round_digest: bytes) -> bytes | None:
-        """What a client that was away needs to join the round that is open; it is waited for from now on."""
+        """Encoded `Return` for a client that was away, to join the open round; the round waits for it from now on."""
         first = self.stages[0].setup
         if round_digest != first.context.round_digest:
             raise OtherPlan(first.plan.digest, round_digest)
         if not may_return(first.facts) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
-        self._rounds.knock(member)
+        self._rounds.request_rejoin(member)
         if len(self._stages) < 2:
             return None
         before, latest = self.stages[-2:]
@@ -176,7 +176,7 @@ class FederationServer:
         return None if shown is None else encode(shown)
 
     def _show_draw(self, member: int, round_digest: bytes) -> bytes | None:
-        """What a client needs to know of the draw that came too late for it; None as long as there is none."""
+        """Encoded draw for a client that came too late for it; None until there is one."""
         stage = self.stages[0]
         if round_digest != stage.setup.context.round_digest:
             raise OtherPlan(stage.setup.plan.digest, round_digest)
@@ -195,16 +195,12 @@ class FederationServer:
                 self._note_end(stage, outcome)
 
     def _end(self, stage: Stage, outcome: Outcome) -> None:
-        """Open the session that follows an outcome that nobody has been told yet."""
+        """Open the session that follows an outcome, before the outcome is announced."""
         self._note_end(stage, outcome)
         self._go_on()
 
     def _note_end(self, stage: Stage, outcome: Outcome) -> None:
-        """Let the next round be due.
-
-        Its state is decoded from the bytes that were written, though `find_outcome` has computed it: every party begins
-        at these bytes, and so does this one after a restart, so that what is wrong with them shows at once.
-        """
+        """Let the next round be due, as the bytes that were written open it (`Rounds.ended`)."""
         broadcast = read_opening(self._state, opening_after(stage.setup, outcome))
         self._rounds.ended(outcome, broadcast, stage.session.draw)
 
@@ -212,7 +208,7 @@ class FederationServer:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-        session = ServerSession(setup, self._identity, folder, journal, self._rounds.gone)
+        session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
         drop_openings(self._state, self._rounds.done)
         stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
         return stage

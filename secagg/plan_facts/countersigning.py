@@ -1,4 +1,4 @@
-"""A member countersigns a plan: a small file, by its identity, that it has read this plan and will run it.
+"""Countersign a plan: a small file, signed by a member's identity key, that says it has read the plan and will run it.
 
 The plan's digest covers its roster, so that an approval counts for this plan, among these members, with these keys. It
 moves nothing by itself: each member's policy and ledger still decide when it takes part.
@@ -31,14 +31,14 @@ def approve(plan: Plan, name: str, identity: SigningKey) -> str:
 
 @dataclass(frozen=True)
 class Approvals:
-    """Who has approved a plan and who has not, in the roster's order; and which files do not count, with why."""
+    """Parties that have approved a plan and those that have not, in the roster's order; and files that do not count."""
 
     given: tuple[str, ...]
     missing: tuple[str, ...]
     refused: Mapping[str, str]
 
     def lines(self) -> list[str]:
-        """What a log says of it."""
+        """Lines for a log."""
         given = f"the plan is approved by {', '.join(self.given) or 'nobody'}"
         said = f"{given}; not by {', '.join(self.missing)}" if self.missing else f"{given}: by all"
         return [said, *(f"warning: {name} does not count: {why}" for name, why in self.refused.items())]
@@ -60,7 +60,7 @@ def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:
 
 
 def _approver(plan: Plan, roster: Roster, path: Path) -> str:
-    """Whose approval of the plan a file is. Raises BadInput."""
+    """Name of the party whose approval a file holds. Raises BadInput."""
     try:
         content = parse_json(read_limited(path, _MOST_BYTES), object_pairs_hook=each_field_once)
         if not isinstance(content, dict) or set(content) != {"version", "plan", "name", "signature"}:

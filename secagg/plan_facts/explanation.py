@@ -1,4 +1,4 @@
-"""A plan in plain words, for the people who decide whether their data goes into it."""
+"""Explain a plan in plain words to those who decide whether their data goes into it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LIKELY = 0.95
 
 
 def explain(facts: PlanFacts) -> list[tuple[str, str]]:
-    """What the plan means: a name and a sentence each."""
-    plan = facts.plan
+    """Explain the plan: a name and a sentence each."""
+    plan, uploads = facts.plan, ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
@@ -39,7 +39,7 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
         *_groups(facts),
         *_training(facts),
         *_gate(facts),
-        ("what leaves a client", f"{_uploads(facts)} bytes whatever its records, and keys and shares"),
+        ("what leaves a client", f"{uploads} bytes whatever its records, and keys and shares"),
         ("ring", facts.kinds[0].capacity.proof()),
         *facts.protection.details(facts.kinds[0].context),
         ("protection", plan.protection),
@@ -71,7 +71,7 @@ def positive_class(name: str) -> str:
 
 
 def _cohorts(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Who is in which round, and how often; nothing where all are in every round."""
+    """Client sampling: size, how often, on whose signatures; nothing where all clients are in every round."""
     clients, size = len(facts.roster.clients), facts.plan.cohort
     if not size:
         return []
@@ -87,7 +87,7 @@ def _cohorts(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _groups(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    """Groups whose sums are opened apart; nothing where there is one."""
     if facts.groups == 1:
         return []
     fewest = min(facts.group_sizes)
@@ -100,7 +100,7 @@ def _groups(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
-    """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
+    """Rejoining, disk use and the leak of several exact sums; nothing in a plan of one round."""
     if facts.rounds == 1:
         return []
     others, needed = facts.cohort_size - 1, witnesses_of(facts)
@@ -122,7 +122,7 @@ def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _kept(facts: PlanFacts) -> str:
-    """What all rounds together leave on the disks of the parties, at the most."""
+    """Most bytes that all rounds together leave on the disks of the parties."""
     sums = sum(kind.spec.times * kind.context.packed_bytes for kind in facts.kinds)
     uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
     clients, opening = (
@@ -136,7 +136,7 @@ def _kept(facts: PlanFacts) -> str:
 
 
 def _waiting(facts: PlanFacts) -> str:
-    """How long the server waits for members, in later rounds too, where there are any in which they stay."""
+    """Seconds that the server waits for members: to join, at a step, and in later rounds where they stay."""
     plan = facts.plan
     said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
     if facts.rounds > 1 and not facts.protection.speaks_once:
@@ -145,14 +145,9 @@ def _waiting(facts: PlanFacts) -> str:
 
 
 def _stated(facts: PlanFacts) -> str:
-    """How many records there are at the least, where whoever wrote the plan states it."""
+    """Least number of records, where the plan states one."""
     stated = facts.plan.at_least
     return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
-
-
-def _uploads(facts: PlanFacts) -> str:
-    """The bytes of every kind of sum, in order."""
-    return ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
 
 
 def _sums(facts: PlanFacts) -> str:
@@ -170,7 +165,7 @@ def _sums(facts: PlanFacts) -> str:
 
 
 def _training(facts: PlanFacts) -> list[tuple[str, str]]:
-    """What members train, as a policy bounds it; nothing where they train nothing."""
+    """Parameters and epochs that members train, as a policy bounds them; nothing without training."""
     effort = effort_of(facts.sums)
     if not effort.parameters:
         return []
@@ -182,7 +177,7 @@ def _training(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Which classes are left out, and how surely; nothing where there is no gate."""
+    """Classes that the gate leaves out, and how surely; nothing without a gate."""
     plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
     if not least:
         return []
@@ -211,7 +206,7 @@ def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def doubts_of(facts: PlanFacts) -> list[str]:
-    """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
+    """Warnings: reasons for which a plan is likely to fail or promises too little, a sentence each; mostly none."""
     return [*_doubts_of_delta(facts), *_doubts_of_gate(facts), *doubts_of_updates(facts, facts.kinds[0])]
 
 
@@ -289,7 +284,7 @@ def noise_in_records(facts: PlanFacts) -> dict[str, float]:
 
 
 def _of_rounds(facts: PlanFacts) -> list[tuple[str, str]]:
-    """How the noise compares with updates, or with records where members train with noise; nothing for others."""
+    """Noise compared with updates, or with records where members train with noise; nothing for others."""
     told = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
         for name, ratio in noise_to_signal(facts, facts.kinds[0]).items()
@@ -333,7 +328,7 @@ def _against(facts: PlanFacts) -> str:
 
 
 def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Who is protected, against whom, how much, by which noise, and what breaks it."""
+    """The privacy promise: unit, adversaries, epsilon, noise, and what breaks it."""
     claim, plan = facts.claim, facts.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
@@ -375,7 +370,7 @@ def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
 
 
 def _enough(claim: Claim) -> str:
-    """Whose noise the promise needs."""
+    """Parties whose noise the promise needs."""
     if isinstance(claim, TrainingClaim):
         return "Each member's own is what hides its records."
     first = claim.releases.first

@@ -1,4 +1,4 @@
-"""What follows from a plan and its roster alone: method, sums, noise, promise, rings and sizes of uploads."""
+"""Facts of a plan and its roster: method, sums, noise, promise, rings and sizes of uploads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SumFacts:
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)
 
     def opened_noise(self, survivors: int) -> Noise | None:
-        """What is known of the noise in an opened sum of so many clients; None without noise."""
+        """Public facts of the noise in an opened sum of `survivors` clients; None without noise."""
         if self.calibration is None:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
@@ -126,12 +126,12 @@ class PlanFacts:
 
     @cached_property
     def rounds(self) -> int:
-        """How many rounds the plan has in all."""
+        """Number of rounds of the plan."""
         return sum(kind.times for kind in self.sums)
 
     @property
     def record_sums(self) -> int:
-        """How many of the plan's sums are about one client's records: all but censuses, as far as it is in them."""
+        """Number of sums about one client's records: all but censuses, as far as it is in them."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
@@ -151,7 +151,7 @@ class PlanFacts:
 
     @property
     def cohort_size(self) -> int:
-        """How many clients may be in a sum."""
+        """Most clients that may be in a sum."""
         return self.plan.cohort or len(self.roster.clients)
 
     def draws(self, rounds: int) -> int:
@@ -170,7 +170,7 @@ class PlanFacts:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many clients each group has."""
+        """Number of clients of each group."""
         return group_sizes(self.roster, self.groups)
 
     @property
@@ -232,7 +232,7 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
 
 
 def witnesses_of(facts: PlanFacts) -> int:
-    """How many other clients must have signed what opened a round for one that was away: t, with 2t > n + c.
+    """Signatures of other clients that a client needs to rejoin a round: t, with 2t > n + c.
 
     n is how many may be in a sum: of cohorts their size.
     """

@@ -38,13 +38,13 @@ MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR:
 
 
 def members_see(plan: Plan) -> bool:
-    """Whether members are shown an opened sum or a head: where it is for them, and before every further round."""
+    """Whether members see an opened sum or a head: as their result, or before a further round."""
     return plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
 
 
 @dataclass(frozen=True)
 class NoiseParties:
-    """Who adds noise: `parties` add a share each, and at least `fewest` honest ones are in every sum that is opened."""
+    """Parties that add noise: `parties` add a share each, at least `fewest` honest ones are in every opened sum."""
 
     mechanism: Mechanism
     parties: int
@@ -100,7 +100,7 @@ def _charged(kind: SumSpec, times: int) -> SumSpec:
 
 
 def sensitivities(sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
-    """How far one record, or one client with at most `max_records` of them, moves each kind of sum.
+    """Sensitivity of each kind of sum to one record, or to one client with at most `max_records` of them.
 
     Raises BadInput for a kind that has no sensitivity.
     """

@@ -1,4 +1,4 @@
-"""The facts of one sum, derived from plan and roster: who is in it, its ring, and what a plan must leave room for."""
+"""Rules that a plan must keep (records, groups, hidden parts, cohorts), and the facts of one of its sums."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
 
 
 def group_least(plan: Plan) -> int:
-    """The fewest members of a group: whoever colludes or vanishes, two honest ones are in its sum."""
+    """Fewest members of a group, so that two honest ones are in its sum whichever members collude or vanish."""
     return plan.colluders + plan.dropouts + 2
 
 
 def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
-    """How many clients are in each of so many groups."""
+    """Number of clients in each of `groups` groups."""
     return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
 
 
 def require_shown(sizes: Sequence[int]) -> None:
-    """Raise BadInput for a sum of more bytes than members may be shown."""
+    """Raise BadInput for a sum longer than an outcome may attach."""
     if max(sizes, default=0) > MAX_ATTACHED:
         problem = f"a sum of {max(sizes)} bytes is too long to be shown to the members"
         raise BadInput(problem, remedy="use fewer features, or a smaller model")

@@ -1,4 +1,4 @@
-"""The policy of a member who trusts one plan's roster and code: by the plan's own wishes, to tighten, or by limits."""
+"""Write a member's policy for one plan: the defaults loosened just enough to accept it, or given limits filled in."""
 
 from __future__ import annotations
 

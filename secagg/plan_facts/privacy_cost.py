@@ -1,4 +1,4 @@
-"""What a plan costs the privacy ledger, as a whole or for its first sums."""
+"""Cost of a plan for the privacy ledger, as a whole or for its first sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from secagg.privacy import Adjacency, PrivacyClaim, Releases, TrainingClaim, Uni
 
 
 def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
-    """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
+    """Cost of the whole plan, for every unit and adjacency; empty without noise, which has no bound.
 
     A client's promise protects each of its records too; a record's says nothing useful of a client. Training on sampled
     records has a cost for one kind of neighbours alone: then one row covers it and the sums.
@@ -38,7 +38,7 @@ def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ..
 
 
 def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Releases], Releases]) -> tuple[Spent, ...]:
-    """What `until` leaves of the plan's releases costs, for every unit and adjacency."""
+    """Cost of those releases of the plan that `until` leaves, for every unit and adjacency."""
     first = claim.releases.first
     noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
     own = charged(facts.plan, facts.sums, len(facts.roster.clients))

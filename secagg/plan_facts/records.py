@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +30,20 @@ Source = Any
 """A member's data: the name of what can be opened, a data set, or feature vectors (n, d) and their labels (n,)."""
 Progress = Callable[[int, int], None]
 """What takes (records done, records in all)."""
+_BEHIND = "secagg.features.local_records"
 BAD = -1
 """The label of a record that does not count."""
 
 
 @dataclass(frozen=True, eq=False)
-class LocalRecords:
-    """Integers (n, d), labels (n,) and domains (n,); the label −1 marks a record that does not count.
+class LocalRecords(Examples):
+    """A member's records as examples; the label −1 marks a record that does not count.
 
     Without noise such a record is refused; with noise it is left out by a rule that looks at it alone, since a refusal
     would tell of it. Nothing here is for other eyes than the operator's. `inputs` (n, …) are what the records were
     made of by `feature_map`, where the plan's method reads them; else None.
     """
 
-    integers: Integers = field(repr=False)
-    labels: Integers = field(repr=False)
-    domains: Integers = field(repr=False)
     inputs: NDArray[Any] | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
 
@@ -54,43 +52,38 @@ class LocalRecords:
         """All members' records in one place, which only an experiment has."""
         inputs = [each.inputs for each in parts if each.inputs is not None]
         return cls(
-            np.concatenate([each.integers for each in parts]),
+            np.concatenate([each.records for each in parts]),
             np.concatenate([each.labels for each in parts]),
             np.concatenate([each.domains for each in parts]),
             np.concatenate(inputs) if inputs else None,
             parts[0].feature_map,
         )
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @property
+    def integers(self) -> Integers:
+        """The records on the plan's grid (n, d)."""
+        return self.records
 
     @property
     def bad(self) -> int:
-        """How many do not count."""
+        """Number of records that do not count."""
         return int((self.labels == BAD).sum())
 
-    def take(self, rows: NDArray[np.int64]) -> LocalRecords:
-        """The records at `rows`."""
+    def take(self, rows: NDArray[np.bool_] | Integers) -> LocalRecords:
+        """The records where `rows` holds, or at `rows`."""
         inputs = None if self.inputs is None else self.inputs[rows]
-        return replace(
-            self, integers=self.integers[rows], labels=self.labels[rows], domains=self.domains[rows], inputs=inputs
-        )
+        return LocalRecords(self.records[rows], self.labels[rows], self.domains[rows], inputs, self.feature_map)
 
     @cached_property
-    def counted(self) -> Examples:
-        """Those that count."""
-        examples, counted = Examples(self.integers, self.labels, self.domains), self.labels != BAD
-        return examples if counted.all() else examples.take(counted)
-
-    @property
-    def counted_inputs(self) -> NDArray[Any] | None:
-        """What those that count were made of."""
-        return None if self.inputs is None else self.inputs[self.labels != BAD]
+    def counted(self) -> LocalRecords:
+        """The records that count."""
+        counted = self.labels != BAD
+        return self if counted.all() else self.take(counted)
 
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """How inputs of one kind become feature vectors on a grid. `schema` is None unless the data are tables."""
+    """Recipe from inputs of one kind to feature vectors on a grid. `schema` is None unless the data are tables."""
 
     data_kind: str
     schema: Schema | None
@@ -131,7 +124,7 @@ class FeatureRecipe:
 
 @dataclass(frozen=True)
 class PlannedFeatures:
-    """What a plan states of a backbone with its expansion: its name, SHA-256 (hex) and how many numbers it gives.
+    """Facts of a backbone with its expansion that a plan states: name, SHA-256 (hex), number of features.
 
     `bound` is a length that no feature vector exceeds, None where none is known.
     """
@@ -142,22 +135,6 @@ class PlannedFeatures:
     bound: float | None
 
 
-class _Implementation(Protocol):
-    """What `secagg.features.local_records` must define."""
-
-    def read_records(
-        self, plan: Plan, source: Source, backbone_path: str | None = None, progress: Progress | None = None
-    ) -> LocalRecords: ...
-
-    def plan_features(
-        self, backbone: str, input_shape: tuple[int, ...], expand: int, input_bound: float | None
-    ) -> PlannedFeatures: ...
-
-
-def _implementation() -> _Implementation:
-    return cast(_Implementation, import_module("secagg.features.local_records"))
-
-
 def read_records(
     plan: Plan, source: Source, backbone_path: str | None = None, progress: Progress | None = None
 ) -> LocalRecords:
@@ -165,7 +142,8 @@ def read_records(
 
     Raises BadInput or BadRecord for data that the plan does not allow: nothing has been sent then.
     """
-    return _implementation().read_records(plan, source, backbone_path, progress)
+    found: LocalRecords = import_module(_BEHIND).read_records(plan, source, backbone_path, progress)
+    return found
 
 
 def plan_features(
@@ -175,7 +153,8 @@ def plan_features(
 
     Raises BadInput.
     """
-    return _implementation().plan_features(backbone, input_shape, expand, input_bound)
+    found: PlannedFeatures = import_module(_BEHIND).plan_features(backbone, input_shape, expand, input_bound)
+    return found
 
 
 def admit_program(file: Path) -> None:

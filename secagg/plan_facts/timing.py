@@ -1,4 +1,4 @@
-"""How long parties wait for each other, from the plan alone."""
+"""Seconds that parties wait for each other, from the plan alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LEAST_PATIENCE = 60.0
 
 
 def patience(plan: Plan) -> float:
-    """For how many seconds a party goes on asking another one that is away or makes no sense."""
+    """Seconds for which a party goes on asking another one that is away or sends invalid answers."""
     return max(LEAST_PATIENCE, float(plan.step_seconds))
 
 
 def longest_round(plan: Plan) -> float:
-    """Seconds after which any round is over, whoever was late: most protections have fewer than so many steps.
+    """Upper bound of a round's seconds, with six steps, which most protections do not have.
 
     Each of them may be extended once, to twice its time.
     """

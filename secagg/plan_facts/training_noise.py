@@ -1,4 +1,4 @@
-"""What members' own training costs, and the noise that keeps a promise with it, both from the plan alone.
+"""Privacy cost of members' own noisy training, and the noise that keeps a promise with it, from the plan alone.
 
 **Alone.** Where training is all that a sum depends on, what leaves a member is private by it: one composition of steps.
 
@@ -24,7 +24,7 @@ from secagg.privacy.shares import gap_of, sigma_for, variance_of
 
 
 def training_of(sums: Sequence[SumSpec]) -> SampledTraining | None:
-    """What members do to their records with noise of their own before some of a method's sums; None where nothing."""
+    """The noisy training that members do before some of a method's sums; None where there is none."""
     found = [each.training for each in sums if each.training is not None]
     return found[0] if found else None
 
@@ -42,7 +42,7 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
 
 
 def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
-    """What the training costs by itself in a plan whose sums have noise too; None where members do not train so.
+    """Cost of the training by itself in a plan whose sums have noise too; None where members do not train so.
 
     Raises BadInput where the plan lacks its noise or has some for nothing, and for what promises nothing of it.
     """
@@ -105,7 +105,7 @@ def _least_noise(
 
 
 def _cost(training: SampledTraining, sigma: float) -> TrainingCost:
-    """What all trainings cost: each step as `secagg.privacy.subsampled` has it, the clip being `levels`."""
+    """Cost of all trainings: each step as `secagg.privacy.subsampled` has it, the clip being `levels`."""
     steps = training.steps * training.times
     multiplier = math.sqrt(variance_of(sigma, 1)) * (1 - 2.0**-50) / training.levels
     gap = steps * gap_of([(sigma, training.size)], 1)

@@ -1,4 +1,4 @@
-"""What a second party that takes uploads does on its own: collect them at its endpoint, then work on what it keeps.
+"""An aggregator's work of its own: collect uploads at its endpoint, then work on what it keeps.
 
 An upload is on the disk before it is in the transcript, and in the transcript before its receipt leaves. A restart
 feeds the transcript's uploads through the same state again.
@@ -29,13 +29,19 @@ _log = logging.getLogger("secagg.aggregator")
 
 
 class AggregatorWork:
-    """One session's uploads at one aggregator, and its work on them. Clients are not waited for while they are `gone`.
+    """One session's uploads at one aggregator, and its work on them.
 
-    Raises BadInput for a party that the plan's protection has take no uploads.
+    It does not wait for clients that are among the `dropped_out`. Raises BadInput where the plan's protection has no
+    aggregators.
     """
 
     def __init__(
-        self, setup: RoundSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
+        self,
+        setup: RoundSetup,
+        me: LocalParty,
+        folder: Path,
+        journal: Journal,
+        dropped_out: AbstractSet[int] = frozenset(),
     ) -> None:
         parts = {part.receiver: part for part in setup.protection.deliveries(setup.context)}
         if setup.protection.handover is None or me.member not in parts:
@@ -47,7 +53,7 @@ class AggregatorWork:
         self._me = me
         self._folder = folder
         self._journal = journal
-        self._gone = gone
+        self._dropped_out = dropped_out
         self._staging = Staging(folder)
         self._collecting: CollectingState | None = None
         self._is_closed = False
@@ -117,7 +123,7 @@ class AggregatorWork:
 
     async def _collect(self, state: CollectingState) -> Transition:
         """Wait for all clients, or until the plan's time is over."""
-        state = self._relive(state)
+        state = self._replay(state)
         self._collecting = state
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
@@ -133,7 +139,7 @@ class AggregatorWork:
         self._staging.end_all()
         return self._end(closing)
 
-    def _relive(self, state: CollectingState) -> CollectingState:
+    def _replay(self, state: CollectingState) -> CollectingState:
         """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""
         for body, upload, frame in list(self._uploads()):
             state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
@@ -144,11 +150,11 @@ class AggregatorWork:
 
     def _look(self) -> None:
         """Whether everybody who may still come has come."""
-        if self._collecting is not None and set(self._context.clients) <= set(self._receipts) | self._gone:
+        if self._collecting is not None and set(self._context.clients) <= set(self._receipts) | self._dropped_out:
             self._complete.set()
 
     def _end(self, state: WorkingState) -> Transition:
-        """What the state makes of the uploads that are kept, and of this party's own noise where the plan says so."""
+        """Compute the next step from the kept uploads, and this party's own noise where the plan says so."""
         return state.work(self._context, self._me, self._read_kept, opening_noise_of(self._setup, self._me.randomness))
 
     def _digest(self, upload: Any, client: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a signed message names and parties read beside it: opened sums, heads, what opens a round. Each is a file.
+"""Files that signed messages name by digest: opened sums, heads, broadcasts that open a round.
 
 A file is read on from where an earlier try broke off, and counts only when all of it has the digest that was signed.
 Every sum of a plan is kept for `verify` and `audit`, in ring width. What opens a round is kept for the newest two where
@@ -18,7 +18,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
 from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
-from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.system.files import open_private, private_folder, sync_folder, write_synced
 
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def read_kept(path: Path, attachment: Attachment) -> bytes | None:
-    """Return what a message names, from its file; None where there is no such file, or another one."""
+    """Return what a message names, from its file; None where the file is absent or another one."""
     try:
         if path.stat().st_size != attachment.length:
             return None
@@ -59,7 +59,7 @@ def opening_file(state: Path, opening: RoundOpening) -> Path:
 
 
 def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
-    """Have what opens a round in its folder, before anything is said of it. Raises BadInput when the disk refuses."""
+    """Write what opens a round into its folder, before any message names it. Raises BadInput when the disk refuses."""
     file = opening_file(state, opening)
     try:
         if read_kept(file, opening.broadcast) is None:
@@ -77,12 +77,12 @@ def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
     if len(done) < KEPT_OPENINGS:
         return
     setup, _ = done[-KEPT_OPENINGS]
-    if setup.opening is not None and setup.shown is None and setup.facts.opens_alone:
+    if setup.opening is not None and setup.rejoin is None and setup.facts.opens_alone:
         opening_file(state, setup.opening).unlink(missing_ok=True)
 
 
 async def read_attached(
-    hearing: Hearing, connection: Connection, session: bytes, attachment: Attachment, path: Path
+    signed: SignedReceiver, connection: Connection, session: bytes, attachment: Attachment, path: Path
 ) -> None:
     """Have what the server has named for a session (its round digest) in a file; asks for no byte that is there.
 
@@ -98,10 +98,10 @@ async def read_attached(
                 return
             part.unlink()
             problem = f"sends other bytes than the {attachment.length} that it has signed"
-            name = hearing.setup.roster.name(SERVER_INDEX)
+            name = signed.setup.roster.name(SERVER_INDEX)
             if failing_since is None:
                 failing_since = clock()
-                hearing.progress(f"{name}: {problem}; asking again for up to {connection.patience:.0f} s")
+                signed.progress(f"{name}: {problem}; asking again for up to {connection.patience:.0f} s")
             if clock() > failing_since + connection.patience:
                 raise ServerAway(connection.patience, name, problem)
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -109,11 +109,11 @@ async def read_attached(
         raise BadInput(f"cannot write {path} ({error.strerror})", remedy="free the disk and start again") from None
 
 
-async def read_opening_of(hearing: Hearing, connection: Connection, opening: RoundOpening, state: Path) -> None:
+async def read_opening_of(signed: SignedReceiver, connection: Connection, opening: RoundOpening, state: Path) -> None:
     """Have what opens a round in its folder, from the server. Raises what `read_attached` raises."""
     file = opening_file(state, opening)
     private_folder(file.parent)
-    await read_attached(hearing, connection, opening.round_digest, opening.broadcast, file)
+    await read_attached(signed, connection, opening.round_digest, opening.broadcast, file)
 
 
 async def _read_on(connection: Connection, session: bytes, attachment: Attachment, part: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a member adds to a round: its records' integers as one flat vector, with its share of the noise."""
+"""A member's contribution to a round: its records' integers as one flat vector, with its share of the noise."""
 
 from __future__ import annotations
 
@@ -46,25 +46,14 @@ def contribution_of(
 def local_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> Local:
-    """What the member with this index has in a round, `state` being left from the round before."""
-    plan = setup.plan
-    return Local(
-        records.counted,
-        len(plan.classes),
-        plan.grid,
-        member,
-        state,
-        randomness,
-        records.counted_inputs,
-        records.feature_map,
-        plan.training_sigma,
-        plan.further_sigmas,
-        plan.has_noise,
-    )
+    """Input of a member's contribution: its records, and the `state` that the round before left."""
+    plan, own = setup.plan, records.counted
+    of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
+    return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)
 
 
 def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
-    """What draws the noise of one party that opens the session's sum; None where the plan has it add none."""
+    """Sampler of the noise of one party that opens the sum; None where the plan has it add none."""
     calibration = setup.sum.calibration
     if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
         return None

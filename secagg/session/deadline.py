@@ -1,4 +1,4 @@
-"""Until when a step waits: kept on the disk, so that whoever is restarted does not begin the time anew."""
+"""Deadline of a step, kept on the disk, so that a restarted party does not begin the time anew."""
 
 from __future__ import annotations
 

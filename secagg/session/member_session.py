@@ -40,7 +40,7 @@ from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, re
 from secagg.session.member_transcript import MemberTranscript
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.outcome_check import Files, check_outcome, require_lengths, require_possible, require_shape
-from secagg.session.receive_signed import Connection, Hearing
+from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after
 from secagg.session.sealed_state import Memory
@@ -58,7 +58,7 @@ async def _never(state: Any) -> Transition:
 
 
 class Contributor(Protocol):
-    """What a client puts into a session."""
+    """A client's vector for a session, and its duties before the upload."""
 
     def vector(self) -> Integers:
         """Return its flat vector (int64); the same each time."""
@@ -98,11 +98,11 @@ class MemberSession:
         self._progress = progress
         self._contributor = contributor
         self._work = work
-        self._hearing = Hearing(setup, me.member, progress)
+        self._receiver = SignedReceiver(setup, me.member, progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         try:
-            self._transcript.relive()
+            self._transcript.replay()
         except SessionAborted:
             self._forget()  # a crash may have come between the end and the erasure
             raise
@@ -176,16 +176,16 @@ class MemberSession:
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._hearing, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
+            await read_attached(self._receiver, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._hearing, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
+            await read_attached(self._receiver, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
-            await read_opening_of(self._hearing, server, opening, state)
-        told = files.told
+            await read_opening_of(self._receiver, server, opening, state)
+        told = files.contents
         if told is None:
             raise BadInput(f"files are gone from {self._folder}", remedy="start again")
         await asyncio.to_thread(check_outcome, setup, told, files.own)
@@ -206,7 +206,8 @@ class MemberSession:
             await self._send_all(connections, state, frames)
             if isinstance(state, WorkingState):
                 incoming = None
-                await self._begun(connections[SERVER_INDEX], state)
+                if state.opened_by is not None:
+                    await self._receive(connections[SERVER_INDEX], state.opened_by)
             else:
                 try:
                     incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
@@ -227,7 +228,7 @@ class MemberSession:
         return recalled
 
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
-        """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
+        """Advance by a message, or by this party's own work. A party that gives up here tells the server why."""
         try:
             if isinstance(state, WorkingState):
                 return await self._work(state)
@@ -254,13 +255,13 @@ class MemberSession:
         return transition.state, frames
 
     def _deliveries(self, message: type) -> dict[int, Delivery]:
-        """Who gets a message, and which bytes of the vector go with it."""
+        """Receivers of a message, and the bytes of the vector that go with it."""
         if self._is_client and message is self._script.announcement:
             return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
-        """Send what leaves from a state. A second party that is gone is no matter once there is an outcome."""
+        """Send the frames of a state. An absent helper does not matter once there is an outcome."""
         try:
             for frame in frames:
                 await self._send(connections, state, frame)
@@ -271,11 +272,6 @@ class MemberSession:
                 if await connections[SERVER_INDEX].fetch(self._context.round_digest, tag_of(Outcome), 0.0):
                     return
             raise
-
-    async def _begun(self, connection: Connection, state: WorkingState) -> None:
-        """Wait for the server's word that opens a party's own work, where there is one."""
-        if state.opened_by is not None:
-            await self._receive(connection, state.opened_by)
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
         body = peek(frame)
@@ -291,12 +287,14 @@ class MemberSession:
             if body.receiver == SERVER_INDEX:
                 await upload()
             else:
-                reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
+                reply, answer = await self._receiver.receive_signed(
+                    body.receiver, (state.receipt,), upload, connection.patience
+                )
                 state.check_receipt(self._context, payload_of(answer, state.receipt))
                 self._transcript.received(reply)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
-        """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
+        """The server's message of a step; None when it has no outcome yet and this party does not wait for it."""
         if (heard := self._transcript.heard) is not None and heard.step == tag_of(expected):
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
@@ -311,7 +309,7 @@ class MemberSession:
             return data
 
         try:
-            data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+            data, body = await self._receiver.receive_signed(SERVER_INDEX, (expected, Abort), ask, connection.patience)
         except _NothingYet:
             if waits:
                 raise NotNow(f"the server did not finish the step {tag_of(expected)} in {seconds:.0f} s") from None
@@ -322,7 +320,7 @@ class MemberSession:
         return payload_of(body, expected)
 
     async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
-        """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
+        """The abort, naming the aggregators that signed a receipt for this upload and left it out."""
         if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
@@ -336,14 +334,14 @@ class MemberSession:
         return error
 
     async def _acknowledge(self, connection: Connection) -> None:
-        """Countersign the server's transcript and have one's own countersigned."""
+        """Countersign the server's transcript and have this one countersigned."""
         transcript = self._transcript
         if transcript.is_countersigned:
             return
         expected_head = transcript.head
         try:
             ask = partial(connection.submit, transcript.acknowledgement)
-            receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
+            receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
             self._progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return
@@ -353,7 +351,7 @@ class MemberSession:
         transcript.received(receipt)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
-        """Say why, if the server still listens, and never come back to this session."""
+        """Send the reason, if the server still listens, and never come back to this session."""
         self._end(error)
         with contextlib.suppress(SecaggError, TimeoutError):
             (frame,) = self._transcript.sign(Abort(str(error)[:2000]))
@@ -376,7 +374,7 @@ class _NothingYet(Exception):
 
 
 def _script(setup: RoundSetup, me: LocalParty) -> Script:
-    """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
+    """States of this party under the plan's protection. Raises SessionAborted for one that has no part in it."""
     protection = setup.protocol
     if me.member in setup.context.identities:
         return protection.client

@@ -1,4 +1,4 @@
-"""What a party that is not the server has heard and said in a session, as its transcript holds it, and how it signs."""
+"""Journal of a party that is not the server: frames received and sent, and signing of the next."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MemberTranscript:
         """The head of all that is written."""
         return self._journal.head
 
-    def relive(self) -> None:
+    def replay(self) -> None:
         """Take in what an earlier life wrote. Raises SessionAborted when that holds the session's end."""
         for record in self._journal.records():
             self._take(record.kind, record.content)

@@ -1,4 +1,4 @@
-"""What comes of the opened sum: the blocks, the head, their digests, and the files that hold them."""
+"""Outcome of an opened sum: its blocks, the head, their digests, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class SumResult:
 
     @cached_property
     def broadcast(self) -> bytes:
-        """What opens the next round; empty after the last."""
+        """Broadcast that opens the next round; empty after the last."""
         return self.following.broadcast() if self.following is not None else b""
 
     @property
     def opens(self) -> Attachment | None:
-        """What names the broadcast; None after the last."""
+        """Attachment that names the broadcast; None after the last."""
         return Attachment.of(self.broadcast) if self.broadcast else None
 
     @property
@@ -133,7 +133,7 @@ def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping
 
 
 def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
-    """Write the sum, the head if any, and what opens the next round, if any; return what the members are told.
+    """Write the sum, the head if any, and what opens the next round, if any; return the outcome message.
 
     After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
     """
@@ -174,7 +174,7 @@ def head_file(setup: RoundSetup, result: SumResult) -> bytes:
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:
-    """What the head's file says of where it belongs."""
+    """Metadata of the head's file: plan, method, features."""
     return FeatureRecipe.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
 

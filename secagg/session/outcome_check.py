@@ -1,4 +1,4 @@
-"""What an outcome tells a party: the message, the bytes that it names, and what these must be."""
+"""Check the server's Outcome, and the files that it names, against a recomputation from the opened sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
-from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Doubt
+from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Caveat
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after
@@ -22,7 +22,7 @@ MOST_LONGER = 1 << 16
 
 
 @dataclass(frozen=True)
-class Told:
+class OutcomeContents:
     """An outcome, with the bytes in place of what names them; empty where it names none.
 
     `head` is a file, `broadcast` opens the next round, `release` is the opened sum in ring width.
@@ -37,14 +37,14 @@ class Told:
 
     @cached_property
     def message(self) -> Outcome:
-        """What the server signs."""
+        """The Outcome message that the server signs."""
         named = ((Attachment.of(each),) if each else () for each in (self.head, self.broadcast, self.release))
         return Outcome(self.members, self.aggregate_sha256, self.head_sha256, *named)
 
 
 @dataclass(frozen=True)
 class Files:
-    """What an outcome names, as far as it is in the session's `folder`, or follows from the sum on this machine.
+    """Files that an outcome names, if they are in the session's `folder` or follow from the sum on this machine.
 
     What follows need not have the bits of the server's, but where the method's arithmetic is exact: it stands for what
     the outcome names only where it has.
@@ -61,7 +61,7 @@ class Files:
 
     @cached_property
     def own(self) -> SumResult | None:
-        """What the sum gives; None without one. Raises what `recompute` raises."""
+        """Result that follows from the sum; None without one. Raises what `recompute` raises."""
         release = self.release
         return recompute(self.setup, self.outcome, release) if release else None
 
@@ -76,23 +76,23 @@ class Files:
 
     @property
     def broadcast(self) -> bytes:
-        """What opens the next round; empty where it is not there."""
+        """Broadcast of the next round; empty where it is not there."""
         kept = read_opening(self.folder.parent, opening_after(self.setup, self.outcome))
         if kept or self.outcome.opens is None or self.own is None:
             return kept
         return self.own.broadcast if self.outcome.opens == self.own.opens else b""
 
     @property
-    def told(self) -> Told | None:
+    def contents(self) -> OutcomeContents | None:
         """All of it; None where something lacks."""
         parts = self.head, self.broadcast, self.release
         outcome = self.outcome
         if any(bool(part) < bool(named) for part, named in zip(parts, outcome.attached, strict=True)):
             return None
-        return Told(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
+        return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
     def _kept(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
-        """What is named, from its file. Raises BadInput for a file that is another one."""
+        """Read a named file. Raises BadInput for a file that is another one."""
         if not named or not path.exists():
             return b""
         content = read_kept(path, named[0])
@@ -125,7 +125,7 @@ def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None
             raise ProtocolViolation(SERVER_INDEX, problem)
 
 
-def check_outcome(setup: RoundSetup, told: Told, own: SumResult | None = None) -> None:
+def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | None = None) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
@@ -157,14 +157,14 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, ...]:
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, ...]:
     """Check an outcome against what lies in its session's folder; return what that leaves open.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
     require_shape(setup, outcome)
     files = Files(setup, outcome, folder)
-    told = files.told
+    told = files.contents
     if told is None:
         return (SUM_GONE,)
     check_outcome(setup, told, files.own)
@@ -172,7 +172,7 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Doubt, .
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
-    """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
+    """Compute the result of the released sum. Raises ProtocolViolation unless it is the one that the outcome names."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
@@ -182,7 +182,7 @@ def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
-def _told_artifact(setup: RoundSetup, told: Told) -> Artifact | None:
+def _told_artifact(setup: RoundSetup, told: OutcomeContents) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(told.head) != (setup.plan.result is Result.MEMBERS):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")

@@ -1,4 +1,4 @@
-"""What a party hears: only what another one signed, for it and for this session, is that one's word."""
+"""Receive frames: accept those alone that the sender signed for this receiver and session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AGAIN_SECONDS = 0.5
 
 
 class Connection(Protocol):
-    """What a session needs of a connection (`transport.Link` has it)."""
+    """Connection as a session needs it (`transport.Link` is one)."""
 
     @property
     def patience(self) -> float:
@@ -44,14 +44,14 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """How the party `receiver` of a session hears others. `progress` is told what nobody signed."""
+class SignedReceiver:
+    """Receives signed frames for the party `receiver`. `progress` takes a line about each other answer."""
 
     setup: RoundSetup
     receiver: int
     progress: Callable[[str], None]
 
-    async def word(
+    async def receive_signed(
         self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]], patience: float
     ) -> tuple[bytes, FrameBody]:
         """The sender's frame of an expected step, and its body.

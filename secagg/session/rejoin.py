@@ -1,4 +1,4 @@
-"""How a client that was away returns: others have signed what opened the round, in place of all that it has missed.
+"""Rejoining: a client that was away takes t other clients' signatures on what opened a round for what it has missed.
 
 Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
 this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
@@ -24,7 +24,7 @@ from secagg.transcript import open_frame, payload_of, peek
 
 
 def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """What a client that was away is shown of a later round; None where it is not drawn, or too few others have signed.
+    """`Return` for a client that was away; None where it is not drawn, or too few others have signed.
 
     `acknowledged` are the parties' frames in the session before.
     """
@@ -78,18 +78,18 @@ def follow_return(
 
 
 def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
-    """The result, as `setup.shown` names it to a client that was not in the last round: `members` have signed it.
+    """The result, as `setup.rejoin` names it to a client that was not in the last round: `members` have signed it.
 
     They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
     """
-    if setup.shown is None or not setup.is_end:
+    if setup.rejoin is None or not setup.is_end:
         raise ProtocolViolation(SERVER_INDEX, "shows no result")
-    opening = setup.shown.opening
+    opening = setup.rejoin.opening
     try:
         artifact, _ = setup.method.read_artifact(head)
     except BadInput as error:
         raise ProtocolViolation(SERVER_INDEX, f"the result is not the plan's: {error.problem}") from None
-    signers = tuple(sorted(peek(frame).sender for frame in setup.shown.acknowledgements))
+    signers = tuple(sorted(peek(frame).sender for frame in setup.rejoin.acknowledgements))
     return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
 
 

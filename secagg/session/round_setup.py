@@ -22,8 +22,8 @@ class RoundSetup:
     """One round of a plan, equal for all parties because plan, roster and broadcasts are.
 
     `known_round` is what it sums, None where the broadcasts of the rounds between are not at hand. `opening` led to it,
-    None to the plan's first. `shown` is None but to a client that returned in this round: it was shown that in place of
-    the rounds before.
+    None to the plan's first. `rejoin` is what a client that returned in this round was given in place of the
+    rounds before; None for all others.
 
     In a plan with cohorts the first round, number 0, is the draw; `seed` is empty until then, and `draw` the proof of
     it, None where a simulation has chosen the seed. In a round `context` is that of its cohort. The last round opens an
@@ -34,7 +34,7 @@ class RoundSetup:
     context: SessionContext
     known_round: Round | None
     opening: RoundOpening | None = None
-    shown: Return | None = None
+    rejoin: Return | None = None
     seed: bytes = b""
     draw: Draw | None = None
 
@@ -52,7 +52,7 @@ class RoundSetup:
         return self.seeded(check_draw(self.context, draw), draw)
 
     def seeded(self, seed: bytes, draw: Draw | None = None) -> RoundSetup:
-        """The same for a seed, whoever has chosen it; that of a plan without cohorts is as it was."""
+        """The first round under a seed of the cohorts, drawn or chosen; unchanged in a plan without cohorts."""
         if not self.plan.cohort:
             return self
         seeded = replace(self, seed=seed, draw=draw)
@@ -69,14 +69,14 @@ class RoundSetup:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
         return self._opened(opening, broadcast)
 
-    def at(self, opening: RoundOpening, broadcast: bytes = b"", shown: Return | None = None) -> RoundSetup:
+    def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
         """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
 
-        `shown` is what a client that returns in it was shown, whoever may have signed that. Raises MalformedMessage or
+        `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
         opened = self.following if opening.number == self.number + 1 else self._opened
-        return replace(opened(opening, broadcast), shown=shown)
+        return replace(opened(opening, broadcast), rejoin=rejoin)
 
     def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
         if self.is_draw:
@@ -96,7 +96,7 @@ class RoundSetup:
         return replace(kind.context, round_digest=round_digest, session_id=session_id, identities=identities)
 
     def _round_of(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
-        """What the round sums that an opening begins; None where that does not follow from what is at hand."""
+        """The method's round that an opening begins; None where that does not follow from what is at hand."""
         if not broadcast:
             return None
         if not opening.broadcast.names(broadcast):
@@ -130,7 +130,7 @@ class RoundSetup:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the plan has in all."""
+        """Number of rounds of the plan."""
         return self.facts.rounds
 
     @property
@@ -140,7 +140,7 @@ class RoundSetup:
 
     @property
     def round(self) -> Round:
-        """What this round sums. Raises BadInput where that is not known."""
+        """The method's round. Raises BadInput where it is not known."""
         if self.known_round is None:
             raise BadInput(
                 f"what round {self.number} sums follows from the rounds before it",
@@ -170,12 +170,12 @@ class RoundSetup:
 
     @property
     def protocol(self) -> Protection:
-        """What the parties of this round do: the draw, or what the plan's protection has them do."""
+        """Protocol of this round: the draw, or the plan's protection."""
         return DRAW if self.is_draw else self.protection
 
     @property
     def shows_sum(self) -> bool:
-        """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
+        """Whether members get the opened sum: where it opens a round, and where the last artifact takes it."""
         return not self.is_last or self.method.traits.shows_last_sum
 
     def cohort(self, number: int) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ class RoundSetup:
 
     @property
     def join_seconds(self) -> int:
-        """How long parties may take to come: at first in their own time; in later rounds too where they may leave.
+        """Seconds that parties may take to join: the plan's long wait at first, and where they may leave in between.
 
         Where they stay, they take so long to compute before they join.
         """

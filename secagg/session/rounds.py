@@ -1,4 +1,4 @@
-"""The walk through a plan: one session for each round, until an outcome opens none. Whoever walks does the rest."""
+"""Rounds of a plan in order: one session for each, until an outcome opens none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST = bytes(32)
 
 
 class Ended(Protocol):
-    """How a session ended: an `Outcome` as the server tells it, or a `SumResult` where the sum was opened."""
+    """End of a session: an `Outcome` from the server, or a `SumResult` where the sum was opened."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ class Ended(Protocol):
 
     @property
     def opens(self) -> Attachment | None:
-        """What names the broadcast that opens the next round; None after the last."""
+        """Attachment that names the broadcast of the next round; None after the last."""
         ...
 
 
@@ -40,8 +40,8 @@ E = TypeVar("E", bound=Ended)
 class Rounds(Generic[E]):
     """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
 
-    `gone` are the clients that were not in the latest sum that they could be in: nobody waits for them, but for those
-    that knock. A new set after each session, which changes while its session is open.
+    `dropped_out` are the clients that were not in the latest sum that they could be in: parties do not wait for them
+    until they ask to rejoin. It is a new set after each session, which changes while its session is open.
 
     So it may be taken up again, as by a server that waits for outcomes:
 
@@ -53,8 +53,8 @@ class Rounds(Generic[E]):
         self._due: RoundSetup | None = first
         self._open = first
         self.done: list[tuple[RoundSetup, E]] = []
-        self.gone: set[int] = set()
-        self._knocked: set[int] = set()
+        self.dropped_out: set[int] = set()
+        self._rejoining: set[int] = set()
 
     def __iter__(self) -> Iterator[RoundSetup]:
         while (setup := self._due) is not None:
@@ -62,19 +62,21 @@ class Rounds(Generic[E]):
             yield setup
 
     def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
-        """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
+        """End the open session; `broadcast` is what opens the next, where that is at hand, `draw` that of the cohorts.
 
-        With a `draw` it was that of the cohorts. Raises what `RoundSetup.following` raises, or `RoundSetup.drawn`.
+        The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
+        them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
+        `RoundSetup.following` raises, or `RoundSetup.drawn`.
         """
         self.done.append((self._open, how))
-        knocked, self._knocked = self._knocked, set()
-        self.gone = (self.gone | set(self._open.context.clients)) - set(how.members) - knocked
+        rejoining, self._rejoining = self._rejoining, set()
+        self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - rejoining
         self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
 
-    def knock(self, client: int) -> None:
+    def request_rejoin(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
-        self._knocked.add(client)
-        self.gone.discard(client)
+        self._rejoining.add(client)
+        self.dropped_out.discard(client)
 
     def go_on_at(self, setup: RoundSetup) -> None:
         """The next session is a later one: this party has missed those between."""
@@ -82,12 +84,12 @@ class Rounds(Generic[E]):
 
     @property
     def last(self) -> E:
-        """How the latest session ended."""
+        """End of the latest session."""
         return self.done[-1][1]
 
 
 def opening_after(setup: RoundSetup, how: Ended) -> RoundOpening | None:
-    """What an end tells of the next round; None after the last."""
+    """Opening of the next round; None after the last."""
     if how.opens is None:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
@@ -103,7 +105,7 @@ def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> Ro
 
 
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
-    """What a party signs that has checked a session's end: the sum, and what that opens for it.
+    """Acknowledgement of a checked end: the sum, and what it opens.
 
     So many clients say so of a round that one that was away may believe them (`secagg.session.rejoin`).
     """
@@ -112,7 +114,7 @@ def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
 
 
 def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
-    """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
+    """Opening of the end of a plan with cohorts: the result, for those that were not in the last round; else None."""
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])
@@ -122,7 +124,7 @@ NOTHING = bytes(32)
 
 
 def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
-    """How a draw ends: with its seed in the place of a sum, and nothing else."""
+    """Outcome of a draw: its seed in the place of a sum, and nothing else."""
     return Outcome(members, seed, NOTHING)
 
 

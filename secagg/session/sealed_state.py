@@ -1,4 +1,4 @@
-"""What a party remembers between two steps: sealed on disk under a key that is erased when the session ends.
+"""State of a party on disk, encrypted: between two steps, and of a member between two rounds.
 
 Whoever reads the folder while the session runs reads key and state; the seal serves the time after. On media that
 keep old blocks, erasing a file is not proof that its bytes are gone: threat_models/README.md says so.
@@ -88,7 +88,7 @@ class Memory:
 
 
 def overwrite(path: Path) -> None:
-    """Write zeros over a file, wait for the disk, and unlink it. A file that is not there is no matter."""
+    """Write zeros over a file, wait for the disk, and unlink it, if it is there."""
     with contextlib.suppress(FileNotFoundError):
         with path.open("r+b") as file:
             file.write(bytes(path.stat().st_size))

@@ -53,7 +53,7 @@ class ServerProtocol:
 
     @property
     def seconds_to_wait(self) -> int:
-        """How long the present step may take, from the plan.
+        """Seconds that the present step may take, from the plan.
 
         Where clients speak once, they come back for the outcome in their own time. Second parties may themselves wait
         as long for the clients before they answer.
@@ -94,11 +94,11 @@ class ServerProtocol:
 
     @property
     def present(self) -> frozenset[int]:
-        """Who has taken part and has not left."""
+        """Parties that have taken part and have not left."""
         return frozenset(self.client_heads) - frozenset(self._reasons)
 
     def is_left_out(self, member: int) -> bool:
-        """Whether the session goes on without a client: what it was told last, or others were, is not for it."""
+        """Whether the session goes on without a client: the latest message to clients was not for it."""
         clients = set(self._setup.context.clients)
         told = [who for who in self.recipients.values() if who & clients]
         return member in clients and bool(told) and member not in told[-1]
@@ -144,7 +144,7 @@ class ServerProtocol:
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
-    def relive(self, record: Record) -> None:
+    def replay(self, record: Record) -> None:
         """Let a record of this server's own transcript act once more. Raises what the parts of the protocol raise."""
         if record.kind == "received":
             sender = peek(record.content).sender
@@ -189,16 +189,16 @@ class ServerProtocol:
         return protection.revealed if is_revealed else ""
 
     def _counts(self) -> tuple[str, ...]:
-        """What an end without a published sum must say where somebody may know it."""
+        """Addition to the reason of an end without a published sum, where somebody may know the sum."""
         return (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
 
     def _tell(self) -> tuple[str, ...]:
-        """Why second parties have left, in their own words: without them there is no sum."""
+        """Reasons that helpers gave for leaving: without them the sum cannot be opened."""
         left = [index for index in self._setup.context.seconds if index in self._reasons]
         return tuple(f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in left)
 
     def declare(self, request: Any) -> None:
-        """The sum is made: it is shown to the party that can open it. Raises ProtocolViolation for another sum's."""
+        """Send the made sum to the party that can open it. Raises ProtocolViolation for another sum's request."""
         if self.sum_to_declare is None:
             raise MalformedMessage(tag_of(type(request)), "there is no sum to declare")
         self._step, messages = self.sum_to_declare.requested(request)

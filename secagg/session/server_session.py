@@ -53,8 +53,9 @@ _NAMED = 8
 class ServerSession:
     """One session, as the endpoint's coordinator.
 
-    `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
-    the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
+    `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
+    Methods that change the protocol, or look at more of it than one value, take their turn, for long messages are
+    checked in a thread.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class ServerSession:
         identity: SigningKey,
         folder: Path,
         journal: Journal,
-        gone: AbstractSet[int] = frozenset(),
+        dropped_out: AbstractSet[int] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
         self._folder = folder
         self._journal = journal
-        self._gone = gone
+        self._dropped_out = dropped_out
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
         self._outbox = Outbox(setup, identity, journal, self._protocol, self._write)
@@ -83,7 +84,7 @@ class ServerSession:
         """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
-            self._relive(record)
+            self._replay(record)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -92,7 +93,7 @@ class ServerSession:
 
     @property
     def draw(self) -> Draw | None:
-        """What was drawn, once it is; None in a session with a sum."""
+        """The draw, once it is made; None in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
 
@@ -102,7 +103,7 @@ class ServerSession:
         return self._protocol.acknowledgements
 
     def show_return(self, before: ServerSession, client: int) -> Return | None:
-        """What a client that was away is shown while parties may still come; None at another time, or too early.
+        """`Return` for a client that was away, while parties may still join; else None.
 
         `before` is the session of the round before this one.
         """
@@ -112,7 +113,7 @@ class ServerSession:
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
-        """How long each step took, in seconds, since this process began."""
+        """Seconds that each step took, since this process began."""
         return self._steps_seconds
 
     async def run(self) -> Outcome:
@@ -127,7 +128,7 @@ class ServerSession:
         return outcome
 
     async def decide(self) -> Outcome:
-        """Carry the session to its outcome, and say it to everybody. Raises what `find_outcome` raises."""
+        """Carry the session to its outcome, and announce it. Raises what `find_outcome` raises."""
         outcome = await self.find_outcome()
         await self.announce(outcome)
         return outcome
@@ -140,7 +141,7 @@ class ServerSession:
             self._publish()
 
     async def find_outcome(self) -> Outcome:
-        """Carry the session to its outcome, whose files are written and which nobody is told yet.
+        """Carry the session to its outcome and write its files; it is not announced yet.
 
         Raises SessionAborted, or BadInput when the disk fails (start again to go on).
         """
@@ -165,7 +166,7 @@ class ServerSession:
         return outcome
 
     async def farewell(self, seconds: float) -> None:
-        """Wait until everybody who took part has been told that the session is over, for so many seconds at most."""
+        """Wait until every party has fetched the abort, for so many seconds at most."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         while (remaining := deadline - clock()) > 0:
@@ -242,7 +243,7 @@ class ServerSession:
                 return None
 
     def read(self, member: int, digest: bytes) -> Path:
-        """The file of what an outcome names, for those to whom it is told; and of what opened the session, for all.
+        """File that an outcome names, for its recipients; or that opened the session, for all.
 
         Raises ProtocolViolation for anything else, NotNow for what is not kept any more.
         """
@@ -259,7 +260,7 @@ class ServerSession:
         return path
 
     async def _leave_out(self, member: int, step: str) -> bytes:
-        """The signed word that a client answered too late; the same each time."""
+        """The signed abort for a client that answered too late; the same each time."""
         name = self._setup.roster.name(member)
         if not self._protocol.is_left_out(member):
             raise ProtocolViolation(member, f"asks for the {step}, which is for others")
@@ -329,7 +330,7 @@ class ServerSession:
         return write_result(self._setup, result, self._folder)
 
     def _publish(self) -> None:
-        """Say all that is due, and wake whoever waits for it."""
+        """Sign and record all due frames, and wake the calls that wait for them."""
         self._outbox.publish()
         self._wake()
 
@@ -342,11 +343,11 @@ class ServerSession:
             self._wake()
             raise
 
-    def _relive(self, record: Record) -> None:
+    def _replay(self, record: Record) -> None:
         """Take in one record of the transcript."""
         if record.kind == "sent":
             self._outbox.keep(record.content)
-        self._protocol.relive(record)
+        self._protocol.replay(record)
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
@@ -363,7 +364,7 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
-                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._gone
+                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
                 if (
@@ -401,7 +402,7 @@ class ServerSession:
         return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
 
     def _awaited(self, before: str) -> str:
-        """Who may still answer the present step, the first few by name; empty where nobody is awaited."""
+        """Names of those that may still answer the present step, the first few; empty where none may."""
         names = self._protocol.waiting_for
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""

@@ -1,4 +1,4 @@
-"""Where a server's sessions stand, by their folders alone: nobody is asked, and nothing is verified or locked."""
+"""Status of a server's sessions, read from their folders without verification or locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secagg.transcript import FILE_NAME, peek, read_transcript
 
 
 @dataclass(frozen=True)
-class Standing:
+class SessionStatus:
     """One session. `step`: the message that is awaited, and who has sent it (`heard`) or may still (`waiting_for`).
 
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
@@ -36,8 +36,8 @@ class Standing:
         return self.failure is not None or (self.is_opened and not self.waiting_for)
 
 
-def standing_of(folder: Path) -> Standing:
-    """Where the session of a server's folder stands. Raises BadInput for another party's, TranscriptInvalid."""
+def status_of(folder: Path) -> SessionStatus:
+    """Read the status of the session in a server's folder. Raises BadInput for another party's, TranscriptInvalid."""
     setup, records = setup_of(read_transcript(folder / FILE_NAME, torn_tail_allowed=True))
     protocol = ServerProtocol(setup)
     for record in records:
@@ -45,10 +45,10 @@ def standing_of(folder: Path) -> Standing:
             record.kind == "sent"
         ):
             raise BadInput(f"{folder} is another party's", remedy="give the --state folder of the server")
-        protocol.relive(record)
+        protocol.replay(record)
     step = protocol.awaits
     closing = read_closing(folder, step)
-    return Standing(
+    return SessionStatus(
         folder,
         setup,
         step,

@@ -1,4 +1,4 @@
-"""How every transcript begins: what the session was derived from.
+"""Beginning of every transcript: plan, roster, draw and opening, from which its session is derived again.
 
 A later round's transcript holds one opening, its own: what it names as the session before binds all that led there. For
 what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the folder
@@ -45,8 +45,8 @@ def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
     journal.append("roster", encode(setup.roster))
     if setup.draw is not None:
         journal.append("draw", encode(setup.draw))
-    if setup.shown is not None:
-        journal.append("return", encode(setup.shown))
+    if setup.rejoin is not None:
+        journal.append("return", encode(setup.rejoin))
     elif setup.opening is not None:
         journal.append("round", encode(setup.opening))
 
@@ -73,14 +73,14 @@ def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple
         elif len(records) > index + 1 and records[index + 1].kind == "return":
             index += 1
             shown = _content(records, index, "return", Return)
-            setup = replace(follow(setup, shown.opening), shown=shown)
+            setup = replace(follow(setup, shown.opening), rejoin=shown)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
 
 
 class Openings:
-    """What opened the sessions of the transcripts `given`, and of those that lie in the folders beside one of them.
+    """Openings of the sessions of the transcripts `given`, and of those in the folders beside one of them.
 
     Each opening is followed once, however many transcripts come after it, if those of earlier rounds are asked for
     first: of rounds whose opening is a whole state no more than the latest is held.
@@ -124,7 +124,7 @@ class Openings:
         return known
 
     def _broadcast(self, state: Path, before: RoundSetup, opening: RoundOpening) -> bytes:
-        """What opens a round, from its folder, or made of the sum before; empty where neither is there."""
+        """Broadcast that opens a round, from its folder, or made of the sum before; empty where neither is there."""
         if kept := self._kept(state, opening):
             return kept
         path = self._place(state, opening.previous)
@@ -143,7 +143,7 @@ class Openings:
 
 
 def outcome_of(records: Iterable[Record]) -> Outcome | None:
-    """What the server told at the end, in a transcript of whoever; None where that is not there."""
+    """The server's Outcome in a transcript; None where it is absent."""
     for record in records:
         if record.kind in ("sent", "received"):
             body = peek(record.content)
@@ -160,7 +160,7 @@ def round_of(path: Path) -> int:
 
 
 def _context_of(path: Path) -> bytes | None:
-    """The context of a transcript's session; None for a file that is no transcript."""
+    """Round digest of a transcript's session; None for a file that is not a transcript."""
     opening = _opening_of(path)
     if opening is not None:
         return opening.round_digest
@@ -169,7 +169,7 @@ def _context_of(path: Path) -> bytes | None:
 
 
 def _opening_of(path: Path) -> RoundOpening | None:
-    """What a transcript says that it was opened by; None where it says nothing of the sort."""
+    """Opening that a transcript begins with; None where it has none."""
     told = {record.kind: record.content for record in _beginning(path)}
     try:
         if "return" in told:
@@ -180,7 +180,7 @@ def _opening_of(path: Path) -> RoundOpening | None:
 
 
 def next_return(state: Path, plan: Plan, after: int) -> Return | None:
-    """What a client was shown when it first returned to a plan after a round, from its state folder; None if never."""
+    """`Return` by which a client first rejoined a plan after a round, from its state folder; None if it never did."""
     found = []
     for path in state.glob(f"*/{FILE_NAME}"):
         told = {record.kind: record.content for record in _beginning(path)}
@@ -191,7 +191,7 @@ def next_return(state: Path, plan: Plan, after: int) -> Return | None:
 
 
 def _beginning(path: Path) -> list[Record]:
-    """The records that tell what a session was derived from; none of a file that is no transcript."""
+    """Records from which a session is derived; none of a file that is not a transcript."""
     try:
         return list(islice(iterate_transcript(path, torn_tail_allowed=True), _BEGINNING))
     except SecaggError:

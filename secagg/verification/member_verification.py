@@ -1,4 +1,4 @@
-"""Offline verification of the transcript of a party that is not the server: what it was told and what it gave."""
+"""Offline verification of the transcript of a client, an aggregator or a key holder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
+from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Caveat, require
 from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
@@ -40,7 +40,7 @@ class MemberVerifier:
         self._is_countersigned = False
         self._has_revealed = False
         self._lacks_vectors = False
-        self._left_open: tuple[Doubt, ...] = ()
+        self._left_open: tuple[Caveat, ...] = ()
 
     @property
     def role(self) -> str:
@@ -48,8 +48,8 @@ class MemberVerifier:
         return "client" if self.author is None else self._setup.roster.role(self.author)
 
     @property
-    def doubts(self) -> tuple[Doubt, ...]:
-        """What the transcript leaves open, once all of it is checked."""
+    def doubts(self) -> tuple[Caveat, ...]:
+        """Caveats, once all of it is checked."""
         return (
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
@@ -58,7 +58,7 @@ class MemberVerifier:
         )
 
     @property
-    def _doubts_of_end(self) -> tuple[Doubt, ...]:
+    def _doubts_of_end(self) -> tuple[Caveat, ...]:
         """Whether somebody has signed that it was aborted, and for the reason that the record states."""
         if "aborted" not in self._said:
             return ()
@@ -69,7 +69,7 @@ class MemberVerifier:
 
     @property
     def proves(self) -> str:
-        """What the transcript proves, once all of it is checked."""
+        """Statement that the transcript proves, once all of it is checked."""
         return self._script.proves
 
     def check(self, record: Record) -> None:
@@ -129,7 +129,7 @@ class MemberVerifier:
             self._check_receipt(record, body, handover)
 
     def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
-        """A frame with its signature checked; whoever signed it is among the signers."""
+        """Check a frame's signature and note its signer."""
         setup = self._setup
         body = open_frame(record.content, setup.roster, setup.context.round_digest, sender, receiver)
         self.signers.add(body.sender)
@@ -171,7 +171,7 @@ class MemberVerifier:
         self._receipts.add(body.sender)
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
+        """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
         of_client = {

@@ -10,7 +10,7 @@ from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
+from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Caveat, require
 from secagg.session.outcome import SumResult, open_sum
 from secagg.session.outcome_check import follows
 from secagg.session.round_setup import RoundSetup
@@ -37,7 +37,7 @@ class ServerVerifier:
         self._head_agrees = False
         self._has_announced_end = False
         self._is_purged = False
-        self._left_open: tuple[Doubt, ...] = ()
+        self._left_open: tuple[Caveat, ...] = ()
         self.signers: set[int] = set()
 
     @property
@@ -47,13 +47,13 @@ class ServerVerifier:
 
     @property
     def proves(self) -> str:
-        """What the transcript proves, once all of it is checked."""
+        """Statement that the transcript proves, once all of it is checked."""
         ended = "the session ended for the stated reason, and no sum was published"
         return ended if self._aborted is not None else self._setup.protocol.proves
 
     @property
-    def doubts(self) -> tuple[Doubt, ...]:
-        """What the transcript leaves open, once all of it is checked."""
+    def doubts(self) -> tuple[Caveat, ...]:
+        """Caveats, once all of it is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
@@ -117,7 +117,7 @@ class ServerVerifier:
             self._check_due(record, body)
 
     def _check_end(self, record: Record, body: FrameBody) -> None:
-        """The end is told to everyone with the reason that was decided, or to one client that the session left out."""
+        """Check an Abort: to everyone with the decided reason, or to one client that the session left out."""
         if body.receiver != EVERYONE:
             is_left_out = self._protocol.is_left_out(body.receiver)
             require(is_left_out, record, "tells a client that it came too late, which the session goes on with")
@@ -127,7 +127,7 @@ class ServerVerifier:
         self._has_announced_end = True
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
-        """The sum that was shown to the key holder is recomputed from the uploads."""
+        """Recompute the sum that the key holder got from the uploads."""
         if not self._lacks_vectors():
             for member in declared.vectors:
                 name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
@@ -167,7 +167,7 @@ class ServerVerifier:
         return self._is_purged
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
+        """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
         outcome = self._protocol.outcome
         if self._aborted is not None:
             revealed = self._protocol.revealed

@@ -11,7 +11,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome
-from secagg.session.caveats import Doubt
+from secagg.session.caveats import Caveat
 from secagg.session.rounds import end_after, opening_after
 from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
@@ -31,8 +31,8 @@ _RESULT = {
 
 
 def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
-    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
-    return Series(()).link(verified(path, trust, Openings((path,)))).findings
+    """Verify one transcript; return its findings as plain values. Raises what `verified` raises."""
+    return TranscriptSeries(()).link(verified(path, trust, Openings((path,)))).findings
 
 
 def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
@@ -40,7 +40,7 @@ def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | Sec
     openings = Openings(paths)
     found = {path: _attempt(path, partial(verified, path, trust, openings)) for path in sorted(paths, key=round_of)}
     alone = [found[path] for path in paths]
-    series = Series(each for each in alone if isinstance(each, Verified))
+    series = TranscriptSeries(each for each in alone if isinstance(each, Verified))
     return tuple(
         _attempt(each.path, partial(series.link, each)) if isinstance(each, Verified) else each for each in alone
     )
@@ -55,7 +55,7 @@ def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggErr
         return error
 
 
-class Series:
+class TranscriptSeries:
     """The `given` transcripts that tell an outcome, by plan and round."""
 
     def __init__(self, given: Iterable[Verified]) -> None:
@@ -83,26 +83,26 @@ class Series:
             return one
         return replace(one, doubts=(*one.doubts, self._gap(one)))
 
-    def _gap(self, one: Verified) -> Doubt:
-        """What stands for the rounds before `one`, whose transcripts are not there."""
-        if one.setup.shown is not None:
+    def _gap(self, one: Verified) -> Caveat:
+        """Caveat about the rounds before `one`, whose transcripts are absent."""
+        if one.setup.rejoin is not None:
             last = max((number for number in range(one.number) if self._has(one, number)), default=0)
-            is_one, signers = last + 2 == one.number, len(one.setup.shown.acknowledgements)
+            is_one, signers = last + 2 == one.number, len(one.setup.rejoin.acknowledgements)
             rounds = f"round {last + 1} was" if is_one else f"rounds {last + 1} to {one.number - 1} were"
-            return Doubt(
+            return Caveat(
                 f"{rounds} not followed by this member, as far as the given transcripts tell: {signers} members' "
                 f"signatures stand for {'it' if is_one else 'them'}",
-                f"if the rounds before it ended as {len(one.setup.shown.acknowledgements)} members have signed",
+                f"if the rounds before it ended as {len(one.setup.rejoin.acknowledgements)} members have signed",
                 "give the server's transcripts of all rounds",
             )
         words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
-        return Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
+        return Caveat(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
 
     def _has(self, one: Verified, number: int) -> bool:
         return any(_is_same_author(one, each) for each in self._ended.get((one.setup.plan.digest, number), ()))
 
     def _problem(self, one: Verified) -> str:
-        """What contradicts the history that `one` names, in the round before it or further back; else nothing."""
+        """Contradiction to the history that `one` names, in the round before it or further back; else empty."""
         place = _place_before(one)
         own = (_contradiction(one, each) for each in self._ended.get(place, ()))
         return next(filter(None, own), "") or self._problems.get(place, "")

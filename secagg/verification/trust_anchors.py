@@ -1,4 +1,4 @@
-"""Whose word a verifier takes for a transcript's plan and roster: its own files', or what its own state folder notes.
+"""Trust anchors: plans and rosters that a verifier brings as files, or that its own state folder notes.
 
 A transcript holds copies of both, and its author may lay more of them beside it: these vouch for nothing. So a party
 notes every plan that it runs in its state folder, outside the folders of the sessions, with the number that the file
@@ -53,7 +53,7 @@ class Trust:
         return ""
 
     def vouches_for_plan(self, setup: RoundSetup, transcript: Path) -> str:
-        """Who vouches for the plan, and so for the roster that it names by digest; empty where nobody does."""
+        """Name of what vouches for the plan, and so for the roster that it names; empty where nothing does."""
         if setup.plan.digest in self.plans:
             return "the plan that the verifier brings"
         state = transcript.resolve().parent.parent

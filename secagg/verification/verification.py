@@ -17,7 +17,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.caveats import Doubt, require
+from secagg.session.caveats import Caveat, require
 from secagg.session.rejoin import follow_return
 from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of
@@ -27,11 +27,11 @@ from secagg.verification.server_verification import ServerVerifier
 from secagg.verification.trust_anchors import Trust
 
 _BRING_PLAN = "bring the agreed plan (--plan)"
-NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
-NOBODYS_PLAN = Doubt(
+NOBODYS_KEYS = Caveat("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
+NOBODYS_PLAN = Caveat(
     "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
 )
-UNKNOWN = Doubt(
+UNKNOWN = Caveat(
     "what its sum leads to needs the broadcasts of all rounds before",
     "if its sum leads to what it says",
     "give the transcripts of all rounds",
@@ -55,7 +55,7 @@ class Verified:
     outcome: Outcome | None
     signers: frozenset[int]
     vouched_by: str
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[Caveat, ...]
     sentence: str
     told: dict[str, Any]
 
@@ -72,7 +72,7 @@ class Verified:
 
     @property
     def proves(self) -> str:
-        """What the transcript proves, after the conditions that its doubts leave."""
+        """Statement that the transcript proves, after the conditions of its caveats."""
         conditions = ", and ".join(doubt.condition for doubt in self.doubts)
         return f"{conditions}: {self.sentence}" if conditions else self.sentence
 
@@ -112,8 +112,8 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
-    if setup.shown is not None:
-        _check_return(setup, setup.shown, verifier, place_of_opening(setup, records))
+    if setup.rejoin is not None:
+        _check_return(setup, setup.rejoin, verifier, place_of_opening(setup, records))
     known: set[tuple[str, bytes]] = set()
     for record in following:
         require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")
@@ -145,7 +145,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
 
 
 def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
-    """What a client was shown when it returned is signed by enough others. Raises TranscriptInvalid."""
+    """Check that enough others signed what a client rejoined by. Raises TranscriptInvalid."""
     if verifier.role != "client":
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
@@ -172,7 +172,7 @@ def place_of_opening(setup: RoundSetup, records: Sequence[Record]) -> int:
 
 
 def _verifier(setup: RoundSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
-    """What checks the transcript of the party that sent its first sent frame.
+    """Verifier for the transcript of the party that sent its first sent frame.
 
     Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.
     Raises TranscriptInvalid for the transcript of nobody who takes part.

@@ -92,7 +92,7 @@ def _constant(node: ast.expr) -> object:
 )
 def test_a_spelt_name_is_found(text: str) -> None:
     """Spelling a name is found in a comparison, a table and a default, but where it may be."""
-    assert len(list(names_protections(Module("secagg.federation.helper", text)))) == 1
+    assert len(list(names_protections(Module("secagg.federation.helper_party", text)))) == 1
     assert list(names_protections(Module("secagg.protection.sharing.client", text))) == []
 
 

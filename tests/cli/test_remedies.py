@@ -12,7 +12,7 @@ FILES = (
     *(f"secagg/cli/{name}.py" for name in ("aggregator", "join", "key_holder", "passphrase", "pki", "plan")),
     *(f"secagg/cli/{name}.py" for name in ("plan_approval", "plan_policy", "second", "server", "status")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "secagg" / "transport").glob("*.py")),
-    "secagg/federation/embedding.py",
+    "secagg/federation/endpoints.py",
     "secagg/plan_facts/countersigning.py",
     "secagg/plan_facts/planning.py",
     "secagg/agreement/plan.py",

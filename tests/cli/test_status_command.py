@@ -8,7 +8,7 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.protection.messages import Acknowledgement, Outcome
-from secagg.session.status import standing_of
+from secagg.session.status import status_of
 from secagg.transcript import FILE_NAME, Journal, Record, peek, read_transcript
 from tests.cli.command import Command
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
@@ -36,7 +36,7 @@ def until(records: list[Record], folder: Path) -> Path:
 def test_every_moment_of_a_session(finished: SimulatedSession, tmp_path: Path) -> None:
     """After each record there is a step, nobody is both heard and waited for, and only at the end it is over."""
     records = read_transcript(finished.transcript(SERVER))
-    found = [standing_of(until(records[:end], tmp_path / str(end))) for end in range(2, len(records) + 1)]
+    found = [status_of(until(records[:end], tmp_path / str(end))) for end in range(2, len(records) + 1)]
     assert not any(set(each.heard) & set(each.waiting_for) for each in found)
     assert found[0].waiting_for
     assert not found[0].heard
@@ -96,5 +96,5 @@ def test_only_a_server_tells_where_a_session_stands(secagg: Command, tmp_path: P
     world = make_session(tmp_path)
     asyncio.run(SessionRun(world).run())
     with pytest.raises(BadInput, match="is another party's"):
-        standing_of(world.home(1))
+        status_of(world.home(1))
     assert secagg("status", "--state", tmp_path / "none").code == 2

@@ -110,7 +110,7 @@ def test_client_level_names_the_members_that_it_takes() -> None:
     rows = np.random.default_rng(0).permutation(150).repeat(8)
     many = replace(data(), train=data().train.take(rows))
     settings = settings_of(EXACT, unit="client", clients=needed + 10, **promise)
-    assert SimulatedFederation.of(Features.of(many, settings), settings).setup.claim is not None
+    assert SimulatedFederation.of(Features.of(many, settings), settings).setup.facts.claim is not None
 
 
 def test_all_rounds_are_charged_together() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from secagg.encoding.grid import round_up
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, lengths_of, open_backbone, radius_of, round_up
+from secagg.features import Expansion, FeatureMap, lengths_of, open_backbone, radius_of
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 

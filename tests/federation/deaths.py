@@ -90,7 +90,7 @@ class Dying:
 
     def _note_what_is_said(self) -> None:
         """Frames and vectors by session, step and receiver, with their SHA-256."""
-        from secagg.federation import FederationSecond, FederationServer
+        from secagg.federation import FederationHelper, FederationServer
         from secagg.transport import Link
 
         file = self.home / WIRE
@@ -102,7 +102,7 @@ class Dying:
                 wire.write(f"{body.round_digest.hex()[:8]} {body.step} to {receiver}: {digest}\n")
 
         submit, upload = Link.submit, Link.upload
-        fetch, receive = FederationServer.fetch, FederationSecond.upload
+        fetch, receive = FederationServer.fetch, FederationHelper.upload
 
         async def submitting(link: Link, frame: bytes) -> bytes:
             note(frame, peek(frame).receiver)
@@ -121,13 +121,13 @@ class Dying:
                 note(frame, member)
             return frame
 
-        async def receiving(second: FederationSecond, member: int, frame: bytes, parts: Any) -> bytes:
+        async def receiving(second: FederationHelper, member: int, frame: bytes, parts: Any) -> bytes:
             receipt = await receive(second, member, frame, parts)
             note(receipt, member)
             return receipt
 
         Link.submit, Link.upload = submitting, uploading  # type: ignore[method-assign]
-        FederationServer.fetch, FederationSecond.upload = telling, receiving  # type: ignore[method-assign]
+        FederationServer.fetch, FederationHelper.upload = telling, receiving  # type: ignore[method-assign]
 
 
 def _numbered(path: str) -> str:

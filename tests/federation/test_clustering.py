@@ -15,7 +15,7 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.heads import parse_safetensors
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.records import LocalRecords
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
@@ -88,7 +88,7 @@ def test_plan_says_what_is_summed(finished: Finished) -> None:
     assert rows["class gate"].startswith("classes, domain by domain, of which fewer than 3 clients have a record")
 
 
-def moved(outcome: Told, by: int) -> Told:
+def moved(outcome: OutcomeContents, by: int) -> OutcomeContents:
     """An outcome with one entry of one centre elsewhere."""
     told = decode(Centres, outcome.broadcast)
     entries = np.frombuffer(told.rows, dtype="<i4").copy()

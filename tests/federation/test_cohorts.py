@@ -36,7 +36,7 @@ from secagg.transcript import (
     sign_frame,
 )
 from secagg.transport import Link, client, serve
-from secagg.verification.transcript_series import Series, verify_together, verify_transcript
+from secagg.verification.transcript_series import TranscriptSeries, verify_together, verify_transcript
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
 from secagg.wire import decode, encode
@@ -174,7 +174,7 @@ def test_end_of_the_plan_agrees_with_the_last_round(finished: Finished) -> None:
     for change in ({"aggregate_sha256": bytes(32)}, {"head": (replace(servers.outcome.head[0], length=1),)}):
         other = replace(servers, outcome=replace(servers.outcome, **change))
         with pytest.raises(TranscriptInvalid, match=f"says {last}|{last} 0000") as refusal:
-            Series([other, own]).link(own)
+            TranscriptSeries([other, own]).link(own)
         assert "signed" not in refusal.value.problem  # the members have signed the one, the server the other
 
 
@@ -448,7 +448,7 @@ def test_two_draws_of_one_plan_contradict_each_other(finished: Finished) -> None
     assert told[0].outcome is not None
     other = replace(told[0], outcome=replace(told[0].outcome, aggregate_sha256=bytes(32)))
     with pytest.raises(TranscriptInvalid, match="other cohorts were drawn"):
-        Series([other, told[1]]).link(told[1])
+        TranscriptSeries([other, told[1]]).link(told[1])
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
@@ -160,7 +160,7 @@ def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> N
     assert "over all 5 sums together" in claim.sentence()
 
 
-def other_classes(*kept: int) -> Callable[..., Told]:
+def other_classes(*kept: int) -> Callable[..., OutcomeContents]:
     """An outcome that keeps other classes."""
     return lambda outcome, _=None: replace(outcome, broadcast=encode(KeptClasses(kept)))
 
@@ -187,7 +187,10 @@ FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
 )
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
 def test_census_outcome_that_does_not_follow_is_refused(
-    plan: str, change: Callable[[Told, RoundSetup], Told], words: str, request: pytest.FixtureRequest
+    plan: str,
+    change: Callable[[OutcomeContents, RoundSetup], OutcomeContents],
+    words: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Each client recomputes the kept classes from the released census; what differs is the server's breach."""
     world, played = request.getfixturevalue(plan)
@@ -198,7 +201,7 @@ def test_census_outcome_that_does_not_follow_is_refused(
         check_outcome(stage, change(outcome, stage))
 
 
-def told_census(stage: RoundSetup, outcome: Told, *census: int) -> Told:
+def told_census(stage: RoundSetup, outcome: OutcomeContents, *census: int) -> OutcomeContents:
     """Another census under its own digest; no noise makes a thousand clients of one."""
     half = 1 << (stage.context.ring.bits - 1)
     return renamed_sum(stage, outcome, np.clip(1000 * (np.array(census) - 2), -half, half - 1))

@@ -12,7 +12,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ServerAway
 from secagg.federation import FederationServer
-from secagg.federation.embedding import _meet
+from secagg.federation.endpoints import _meet
 from secagg.protection.messages import Outcome
 from secagg.session import staging
 from secagg.transcript import FILE_NAME, read_transcript

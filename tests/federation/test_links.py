@@ -17,7 +17,7 @@ from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
-from secagg.verification.transcript_series import Series, verify_together
+from secagg.verification.transcript_series import TranscriptSeries, verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
@@ -187,9 +187,9 @@ def test_two_results_of_a_round_name_the_server(
     with pytest.raises(
         TranscriptInvalid, match=re.escape(f"server has signed two results of one session, which differ in {words}")
     ):
-        Series([other, yours]).link(other)
+        TranscriptSeries([other, yours]).link(other)
     with pytest.raises(TranscriptInvalid, match=f"the other is record [0-9]+ of {re.escape(str(other.path))}"):
-        Series([other, yours]).link(yours)
+        TranscriptSeries([other, yours]).link(yours)
 
 
 def test_two_histories_blame_nobody(finished: Finished) -> None:
@@ -199,7 +199,7 @@ def test_two_histories_blame_nobody(finished: Finished) -> None:
     assert isinstance(yours, Verified)
     other = replace(mine, setup=replace(mine.setup, context=replace(mine.setup.context, round_digest=bytes(32))))
     with pytest.raises(TranscriptInvalid) as refusal:
-        Series([other, yours]).link(other)
+        TranscriptSeries([other, yours]).link(other)
     assert refusal.value.problem == f"round 3 follows from other rounds than in {yours.path}"
 
 
@@ -213,4 +213,4 @@ def test_later_rounds_of_a_convicted_server_do_not_hold(finished: Finished) -> N
     assert first.outcome is not None
     other = replace(first, outcome=replace(first.outcome, aggregate_sha256=bytes(32)))
     with pytest.raises(TranscriptInvalid, match="of round 1 it tells the sum"):
-        Series([first, other, second, third]).link(third)
+        TranscriptSeries([first, other, second, third]).link(third)

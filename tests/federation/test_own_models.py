@@ -19,7 +19,7 @@ from secagg.federation import session_folder
 from secagg.networks import read_model
 from secagg.session import conclude
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.session.sealed_state import STATE_FILE, recall_state
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
@@ -102,19 +102,19 @@ def test_the_server_may_crash_and_the_members_go_on(tmp_path: Path) -> None:
     assert sums == {conclude(ended.stages[-1], EVERYONE, opened(world, ended.stages[-1])).aggregate_sha256}
 
 
-def other_prototypes(outcome: Told) -> Told:
+def other_prototypes(outcome: OutcomeContents) -> OutcomeContents:
     """One unit more in one entry."""
     told = decode(Centres, outcome.broadcast)
     return replace(outcome, broadcast=encode(replace(told, rows=bytes([told.rows[0] ^ 1]) + told.rows[1:])))
 
 
-def other_model(outcome: Told) -> Told:
+def other_model(outcome: OutcomeContents) -> OutcomeContents:
     """Another last entry, and its digest."""
     head = outcome.head[:-1] + bytes([outcome.head[-1] ^ 1])
     return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
 
 
-def other_program(outcome: Told) -> Told:
+def other_program(outcome: OutcomeContents) -> OutcomeContents:
     """The same tensors under another rule, with its digest."""
     head = outcome.head.replace(b"similar:8", b"nearest:8")
     return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
@@ -130,7 +130,7 @@ def other_program(outcome: Told) -> Told:
     ],
 )
 def test_what_does_not_follow_from_the_sum_is_refused(
-    finished: Finished, number: int, change: Callable[[Told], Told], words: str
+    finished: Finished, number: int, change: Callable[[OutcomeContents], OutcomeContents], words: str
 ) -> None:
     """A member makes prototypes and public model of the sum that it is shown, and refuses others."""
     world, ended = finished

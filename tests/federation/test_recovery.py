@@ -59,9 +59,9 @@ def spent_on(ledger: Ledger, data_name: str) -> object:
 
 def settle(state: Path, setup: RoundSetup) -> Entry:
     """What a client writes where a plan ends for good after its first sum."""
-    came_to = release_until(setup.facts, "mine", 1)
-    assert came_to is not None
-    return Ledger(state).settle(release_of(setup.facts, "mine"), came_to)
+    settled_cost = release_until(setup.facts, "mine", 1)
+    assert settled_cost is not None
+    return Ledger(state).settle(release_of(setup.facts, "mine"), settled_cost)
 
 
 def test_settled_plan_comes_back_where_a_head_follows(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def frames_of(world: SimulatedFederation) -> list[bytes]:
     shown = next_return(world.state(AWAY), world.setup.plan, 1)
     if shown is None:
         return []
-    (path,) = world.transcripts(AWAY, (world.setup.at(shown.opening, shown=shown),))
+    (path,) = world.transcripts(AWAY, (world.setup.at(shown.opening, rejoin=shown),))
     return [record.content for record in read_transcript(path, torn_tail_allowed=True) if record.kind == "sent"]
 
 
@@ -516,8 +516,8 @@ def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) ->
     following: RoundSetup = setup.following(
         RoundOpening(5, OPENING.round_digest, b"c" * 32, Attachment.of(bytes([5, 9])))
     )
-    assert setup.shown is not None
-    assert following.shown is None
+    assert setup.rejoin is not None
+    assert following.rejoin is None
 
 
 async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

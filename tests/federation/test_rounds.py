@@ -32,7 +32,7 @@ from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.session.rounds import following_setup
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan
@@ -219,7 +219,7 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
 
 
-def outcome_of(world: SimulatedFederation, stage: RoundSetup) -> Told:
+def outcome_of(world: SimulatedFederation, stage: RoundSetup) -> OutcomeContents:
     """What the server published in a session."""
     outcome = transcripts.outcome_of(read_transcript(world.transcripts(0, (stage,))[0]))
     assert outcome is not None
@@ -227,7 +227,7 @@ def outcome_of(world: SimulatedFederation, stage: RoundSetup) -> Told:
 
 
 def lying(
-    world: SimulatedFederation, change: Callable[[Told], Told], victim: int, at: int
+    world: SimulatedFederation, change: Callable[[OutcomeContents], OutcomeContents], victim: int, at: int
 ) -> Callable[[int, str, bytes], bytes]:
     """A server that signs another outcome for one client, at the session of that number, and shows what it names."""
     _, keys = make_roster(4)
@@ -246,29 +246,29 @@ def lying(
     return tamper
 
 
-def other_weights(outcome: Told) -> Told:
+def other_weights(outcome: OutcomeContents) -> OutcomeContents:
     """Weights that do not follow from the sum."""
     content = decode(RefinementBroadcast, outcome.broadcast)
     weights = np.frombuffer(content.weights, dtype="<i8") + (1 << 16)
     return replace(outcome, broadcast=encode(replace(content, weights=weights.astype("<i8").tobytes())))
 
 
-def other_release(outcome: Told) -> Told:
+def other_release(outcome: OutcomeContents) -> OutcomeContents:
     """A sum that is not the one named by its digest."""
     return replace(outcome, release=bytes(len(outcome.release)))
 
 
-def renamed_sum(stage: RoundSetup, outcome: Told, vector: np.ndarray) -> Told:
+def renamed_sum(stage: RoundSetup, outcome: OutcomeContents, vector: np.ndarray) -> OutcomeContents:
     """Another sum under its own digest."""
     return replace(outcome, release=pack_sum(stage, vector), aggregate_sha256=sum_digest(vector))
 
 
-def no_release(outcome: Told) -> Told:
+def no_release(outcome: OutcomeContents) -> OutcomeContents:
     """No sum to compare with."""
     return replace(outcome, release=b"")
 
 
-def no_broadcast(outcome: Told) -> Told:
+def no_broadcast(outcome: OutcomeContents) -> OutcomeContents:
     """The end of the plan, before its last round."""
     return replace(outcome, broadcast=b"")
 
@@ -290,7 +290,7 @@ def no_broadcast(outcome: Told) -> Told:
 def test_outcome_that_does_not_follow_from_its_sum_is_refused(
     finished: Finished,
     number: int,
-    change: Callable[..., Told],
+    change: Callable[..., OutcomeContents],
     words: str,
 ) -> None:
     """Each client recomputes head and next round from the released sum; what differs is the server's breach."""
@@ -313,7 +313,7 @@ def test_head_of_another_sum_is_refused(finished: Finished) -> None:
 
 @pytest.mark.parametrize(("at", "change"), [(1, other_weights), (2, no_broadcast)])
 async def test_server_that_tells_one_client_something_else_is_named(
-    tmp_path: Path, at: int, change: Callable[..., Told]
+    tmp_path: Path, at: int, change: Callable[..., OutcomeContents]
 ) -> None:
     """A client that is told other weights, or of an early end, leaves and names the server; the others finish."""
     world = SimulatedFederation.of(tmp_path)
@@ -328,12 +328,12 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
     """A client that is told another sum, consistent in itself, asks about another session and is in no later sum."""
     world = SimulatedFederation.of(tmp_path)
 
-    def story(outcome: Told) -> Told:
+    def story(outcome: OutcomeContents) -> OutcomeContents:
         vector = unpack_sum(world.setup, outcome.release)
         vector[:3] += 5 * world.setup.sum.layout.blocks[0].multiplier
         result = conclude(world.setup, outcome.members, vector)
         head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
-        return Told(
+        return OutcomeContents(
             outcome.members,
             result.aggregate_sha256,
             result.artifact_sha256,

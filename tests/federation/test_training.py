@@ -19,7 +19,7 @@ from secagg.networks import TrainedModel, parse_artifact, read_model
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import conclude
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
@@ -112,7 +112,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return played(tmp_path_factory.mktemp("training"), UPDATES)
 
 
-def other_state(outcome: Told) -> Told:
+def other_state(outcome: OutcomeContents) -> OutcomeContents:
     """A state whose first parameter differs in the last bit."""
     told = decode(ModelState, outcome.broadcast)
     state = State.from_bytes(told.state, {MODEL: (15,)})
@@ -121,7 +121,7 @@ def other_state(outcome: Told) -> Told:
     return replace(outcome, broadcast=encode(replace(told, state=state.with_flat(flat).to_bytes())))
 
 
-def other_model(outcome: Told) -> Told:
+def other_model(outcome: OutcomeContents) -> OutcomeContents:
     """A model of other parameters, under its own digest."""
     model, texts = read_model(outcome.head)
     other = TrainedModel(model.program, {name: 2 * tensor + 1 for name, tensor in model.parameters.items()})

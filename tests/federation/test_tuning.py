@@ -19,7 +19,7 @@ from secagg.heads import to_safetensors
 from secagg.networks import TunedModel
 from secagg.privacy import Adjacency
 from secagg.session import conclude
-from secagg.session.outcome_check import Told, check_outcome
+from secagg.session.outcome_check import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.trust_anchors import Trust
 from secagg.verification.verification import Verified
@@ -102,7 +102,7 @@ def test_the_server_may_crash(tmp_path: Path) -> None:
     check_end(world, ended)
 
 
-def changed(outcome: Told, round_: PopulationRound, name: str) -> Told:
+def changed(outcome: OutcomeContents, round_: PopulationRound, name: str) -> OutcomeContents:
     """A state of which one number is another, such as could be in it."""
     told = decode(ModelState, outcome.broadcast)
     state = State.from_bytes(told.state, round_.shapes)

@@ -1,4 +1,4 @@
-"""Faults of differential privacy, each put into the code, and the check of parties/noise_checks.py that reports it.
+"""Faults of differential privacy, each put into the code, and the check of session/noise_checks.py that reports it.
 
 The same checks hold for the code as it is in tests/session/test_promise.py and tests/session/test_noise.py.
 """
@@ -15,6 +15,7 @@ from secagg.agreement.plan import PlannedNoise
 from secagg.data import faults
 from secagg.encoding import moments, quantise
 from secagg.errors import BadInput
+from secagg.features import local_records
 from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
@@ -139,7 +140,7 @@ def test_clip_after_the_sum(monkeypatch):
         longest = np.linalg.norm(features, axis=1).max() / np.sqrt(len(features))
         return np.rint(features * (grid.levels / longest)).astype(np.int64)
 
-    monkeypatch.setattr(contribution, "quantise", together)
+    monkeypatch.setattr(local_records, "quantise", together)
     assert "longer than the grid's" in reported(check_record_is_bounded, make_setup())
     monkeypatch.setattr(moments, "_check_lengths", lambda chunk, levels: None)
     assert "record 1" in reported(check_record_is_bounded, make_setup())
@@ -204,7 +205,9 @@ def test_bad_record_that_is_mended(monkeypatch, tmp_path):
         return None
 
     monkeypatch.setattr(faults.Faults, "add", mending)
-    monkeypatch.setattr(contribution, "quantise", lambda f, grid, origin=None: quantise(np.nan_to_num(f), grid, origin))
+    monkeypatch.setattr(
+        local_records, "quantise", lambda f, grid, origin=None: quantise(np.nan_to_num(f), grid, origin)
+    )
     assert reported(check_bad_record_is_silent, make_setup(), tmp_path, *BAD_ROWS["NaN"])
 
 

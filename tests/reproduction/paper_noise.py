@@ -29,7 +29,7 @@ from methods.round import Blocks, Contribution, Local
 from methods.slots.fedtc import fit, nearest
 from methods.slots.mpft import MPFT
 from secagg.errors import BadInput
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import LARGEST_MU, epsilon_of
 from secagg.randomness import OperatingSystem, RandomSource
 
@@ -202,7 +202,7 @@ def _gaussian(mu: float, delta: float) -> float:
 def _sentence(what: str, epsilon: float, delta: float, reason: str | None = None) -> str:
     if epsilon == math.inf:
         return f"{what} gives no differential privacy: {reason or 'records are not clipped'} (epsilon inf)."
-    return f"{what} amounts to epsilon {shown(epsilon)} at delta {delta:g}; it reproduces a paper and protects nothing."
+    return f"{what} amounts to epsilon {format_epsilon(epsilon)} at delta {delta:g}; it reproduces a paper and protects nothing."
 
 
 def _check_above_zero(name: str, value: float) -> None:

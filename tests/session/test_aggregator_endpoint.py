@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
-from secagg.federation import FederationSecond
+from secagg.federation import FederationHelper
 from secagg.protection.sharing.client import begin_client
 from secagg.protection.sharing.messages import SessionKeys, ShareManifest
 from secagg.session import AggregatorWork
@@ -240,7 +240,7 @@ async def test_uploads_before_the_start_are_asked_to_come_again(tmp_path: Path) 
         work = federation.new_work(FIRST, journal)
         with pytest.raises(NotNow, match="not take uploads of this session yet"):
             await work.upload(ME, frame, parts_of(b""))
-    second = FederationSecond(world.setup, federation.me(FIRST), tmp_path / "state", lambda text: None)
+    second = FederationHelper(world.setup, federation.me(FIRST), tmp_path / "state", lambda text: None)
     with pytest.raises(NotNow, match="not take uploads of this session yet"):
         await second.upload(ME, frame, parts_of(b""))
     with pytest.raises(ProtocolViolation, match="party 2: "):

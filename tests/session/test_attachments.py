@@ -12,7 +12,7 @@ from secagg.errors import ServerAway
 from secagg.protection.messages import Attachment
 from secagg.session import attachments
 from secagg.session.attachments import read_attached, read_kept
-from secagg.session.receive_signed import Hearing
+from secagg.session.receive_signed import SignedReceiver
 from tests.worlds.setups import make_setup
 
 CONTENT = bytes(range(251)) * 40
@@ -52,7 +52,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def have(server: Server, path: Path, said: list[str]) -> bytes | None:
     """Have the attachment in a file; return what is in it."""
-    await read_attached(Hearing(make_setup(), 1, said.append), server, SESSION, NAMED, path)  # type: ignore[arg-type]
+    await read_attached(SignedReceiver(make_setup(), 1, said.append), server, SESSION, NAMED, path)  # type: ignore[arg-type]
     return read_kept(path, NAMED)
 
 

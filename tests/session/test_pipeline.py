@@ -9,13 +9,13 @@ from PIL import Image
 from secagg.agreement.plan import Plan
 from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
-from secagg.features import encoder_files
+from secagg.features import encoder_files, pipeline
 from secagg.features.pipeline import Pipeline
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.records import read_records
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.session import RoundSetup, pipeline
+from secagg.session import RoundSetup
 from tests.agreement.federation_files import small_plan, small_roster
 
 ROSTER = small_roster()

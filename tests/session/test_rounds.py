@@ -33,10 +33,10 @@ def test_who_knocks_is_waited_for_in_this_round_and_the_next() -> None:
     gone = []
     for setup in rounds:
         rounds.ended(*ending(setup, 1, 3, 4, 5))
-        gone.append(set(rounds.gone))
+        gone.append(set(rounds.dropped_out))
         if setup.number == 1:
-            rounds.knock(2)
-            gone.append(set(rounds.gone))
+            rounds.request_rejoin(2)
+            gone.append(set(rounds.dropped_out))
     assert gone == [{2}, set(), set(), {2}, {2}]
 
 
@@ -55,7 +55,7 @@ def test_later_rounds_have_a_time_of_their_own() -> None:
 def test_who_is_not_in_a_sum_is_gone() -> None:
     """Nobody is gone at first; later those whom the latest sum lacks."""
     rounds: Rounds[SumResult] = Rounds(make_setup(refine=1, epsilon=8.0))
-    assert rounds.gone == frozenset()
+    assert rounds.dropped_out == frozenset()
     for setup in rounds:
         rounds.ended(*ending(setup, 1, 3, 4, 5))
-        assert rounds.gone == {2}
+        assert rounds.dropped_out == {2}

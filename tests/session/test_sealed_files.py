@@ -9,7 +9,7 @@ import pytest
 
 from secagg.protection.masking.client_opening import Opened
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session import private_state
+from secagg.session import sealed_state
 from secagg.session.sealed_state import KEY_FILE, STATE_FILE, Memory, erase_state, keep_state, recall_state
 from tests.worlds.crashes import Crash
 
@@ -122,13 +122,13 @@ def test_replaced_key_of_a_session_holds_zeros(tmp_path: Path, synced: dict[int,
 def test_key_of_a_private_state_is_erased_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash after the first of two files is erased leaves a state without its key, and nothing is recalled."""
     keep_private(tmp_path, OperatingSystem())
-    overwrite = private_state.overwrite
+    overwrite = sealed_state.overwrite
 
     def die_after(path: Path) -> None:
         overwrite(path)
         raise Crash("erasing")
 
-    monkeypatch.setattr(private_state, "overwrite", die_after)
+    monkeypatch.setattr(sealed_state, "overwrite", die_after)
     with pytest.raises(Crash):
         erase_state(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]

@@ -15,7 +15,7 @@ from secagg.errors import ProtocolViolation
 from secagg.heads import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
-from secagg.session.outcome_check import MOST_LONGER, Told, check_outcome, require_lengths, require_shape
+from secagg.session.outcome_check import MOST_LONGER, OutcomeContents, check_outcome, require_lengths, require_shape
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
 
@@ -23,18 +23,18 @@ MEMBERS = (1, 2, 3)
 MEANS = np.ones((2, 3), dtype=np.float32)
 
 
-def shown(outcome: Told, head: LinearHead) -> Told:
+def shown(outcome: OutcomeContents, head: LinearHead) -> OutcomeContents:
     """The outcome with another head, which it names; the opened sum is not shown."""
     content = to_safetensors(head, parse_safetensors(outcome.head)[1])
     return replace(outcome, head=content, head_sha256=bytes.fromhex(head_digest(head)))
 
 
-def concluded(folder: Path, **choices: object) -> tuple[SimulatedSession, Told, LinearHead]:
+def concluded(folder: Path, **choices: object) -> tuple[SimulatedSession, OutcomeContents, LinearHead]:
     """A session of three clients, its outcome, and the head in it."""
     world = make_session(folder, **choices)
     result = conclude(world.setup, MEMBERS, world.total(MEMBERS))
     outcome = write_result(world.setup, result, folder)
-    told = Told(MEMBERS, outcome.aggregate_sha256, outcome.head_sha256, (folder / HEAD_FILE).read_bytes())
+    told = OutcomeContents(MEMBERS, outcome.aggregate_sha256, outcome.head_sha256, (folder / HEAD_FILE).read_bytes())
     assert told.message == outcome
     return world, told, result.require_artifact()
 
@@ -137,6 +137,6 @@ def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
     following = setup.following(RoundOpening(2, setup.context.round_digest, bytes(32), Attachment.of(told)), told)
     total = np.ones(following.sum.layout.length, dtype=np.int64)
     centres, release = told_centres(2, np.ones(24, dtype=np.int64)), pack_sum(following, total)
-    outcome = Told((1, 2, 3, 4), sum_digest(total), NO_ARTIFACT, b"", centres, release)
+    outcome = OutcomeContents((1, 2, 3, 4), sum_digest(total), NO_ARTIFACT, b"", centres, release)
     with pytest.raises(ProtocolViolation, match=f"leads nowhere: {entries} numbers are no centres for 3 classes"):
         check_outcome(following, outcome)

@@ -19,7 +19,7 @@ from secagg.agreement.policy import Policy
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import ServerAway
-from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
+from secagg.federation import FederationClient, FederationHelper, FederationServer, session_folder
 from secagg.ledger import Ledger
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
@@ -29,7 +29,7 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, unpack_sum
-from secagg.session.outcome_check import Told
+from secagg.session.outcome_check import OutcomeContents
 from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster
@@ -133,7 +133,7 @@ class FederationRun:
         return Life(server, server.run(), server.close)
 
     def _begin_second(self, member: int) -> Life:
-        second = FederationSecond(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
+        second = FederationHelper(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
 
         async def work() -> tuple[RoundSetup, Outcome]:
             return (await second.run(Wire(self, member)))[-1]
@@ -271,7 +271,7 @@ def lie_file(world: SimulatedFederation, digest: bytes) -> Path:
     return world.folder / "lies" / digest.hex()
 
 
-def lie(world: SimulatedFederation, told: Told) -> Outcome:
+def lie(world: SimulatedFederation, told: OutcomeContents) -> Outcome:
     """An outcome whose bytes are shown to whoever asks for them."""
     for content in (told.head, told.broadcast, told.release):
         path = lie_file(world, Attachment.of(content).digest)
@@ -280,13 +280,13 @@ def lie(world: SimulatedFederation, told: Told) -> Outcome:
     return told.message
 
 
-def told_of(world: SimulatedFederation, outcome: Outcome) -> Told:
+def told_of(world: SimulatedFederation, outcome: Outcome) -> OutcomeContents:
     """What the server has told with an outcome, by the files that it keeps."""
     state = world.state(SERVER_INDEX)
     files = [path for name in (HEAD_FILE, OPENING_FILE, SUM_FILE) for path in state.glob(f"*/{name}")]
     kept = {hashlib.sha256(content).digest(): content for content in (path.read_bytes() for path in files)}
     parts = (kept[named[0].digest] if named else b"" for named in outcome.attached)
-    return Told(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
+    return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
 
 def _step(record: Any) -> str:

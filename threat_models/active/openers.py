@@ -12,7 +12,7 @@ import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
-from secagg.federation import FederationSecond, session_folder
+from secagg.federation import FederationHelper, session_folder
 from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.masks import scaled
@@ -78,7 +78,7 @@ class LeavesOneOut(Cheat):
         return self.consortium.clients[:1]
 
 
-class Forgetful(FederationSecond):
+class Forgetful(FederationHelper):
     """Aggregators of which the first signs a receipt for the first client's upload and leaves the upload out."""
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:

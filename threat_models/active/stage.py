@@ -10,7 +10,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import NotNow, SecaggError
-from secagg.federation import FederationClient, FederationSecond, FederationServer
+from secagg.federation import FederationClient, FederationHelper, FederationServer
 from secagg.ledger import Ledger
 from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.session import RoundSetup
@@ -165,7 +165,7 @@ class Offer(Cheat):
 class Overheard:
     """An aggregator's coordinator: what clients say to it is an answer, too."""
 
-    def __init__(self, second: FederationSecond, cheat: Cheat) -> None:
+    def __init__(self, second: FederationHelper, cheat: Cheat) -> None:
         self._second = second
         self._cheat = cheat
         self.submit = second.submit
@@ -182,7 +182,7 @@ def ignore(text: str) -> None:
     """Progress of parties that nobody watches."""
 
 
-async def play(cheat: Cheat, second: Callable[..., FederationSecond] = FederationSecond) -> Mapping[int, str]:
+async def play(cheat: Cheat, second: Callable[..., FederationHelper] = FederationHelper) -> Mapping[int, str]:
     """Run a plan from beginning to end; return how it ended for each target: its refusal, "" where it has an outcome.
 
     It is over early when anyone answers a lie. `second` makes an aggregator or key holder.
@@ -264,7 +264,7 @@ async def _client(consortium: Consortium, member: int, server: str, aggregators:
         await client.run(link, others)
 
 
-async def _second(consortium: Consortium, party: FederationSecond, member: int, server: str) -> None:
+async def _second(consortium: Consortium, party: FederationHelper, member: int, server: str) -> None:
     async with Link(consortium.credentials(member), server, LINK_PATIENCE) as link:
         await party.run(link)
 

@@ -28,7 +28,7 @@ from secagg.protection.draw.messages import (
 )
 from secagg.protection.interface import CollectingStep, Transition
 from secagg.protection.messages import Digest, Outcome, Return, UploadHeader
-from secagg.wire import message, tag_of
+from secagg.wire import message
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
 VOID = "the draw is void; nothing was computed: agree on a new plan"
@@ -184,7 +184,7 @@ class Drawn:
         raise MalformedMessage("Draw", "a draw opens nothing")
 
 
-SHOWN_DRAW = tag_of(Drawn)
+SHOWN_DRAW = "Drawn"
 """The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 
 

@@ -186,7 +186,7 @@ ENTRIES = (
     PlantedFault(
         "opened is over",
         "`secagg status` calls a session over while members still fetch its outcome.",
-        "secagg.session.status:Standing.is_over",
+        "secagg.session.status:SessionStatus.is_over",
         (("(self.is_opened and not self.waiting_for)", "self.is_opened"),),
         ("cli/test_status_command.py::test_session_is_over_once_everybody_has_the_outcome",),
     ),

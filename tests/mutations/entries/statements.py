@@ -49,7 +49,7 @@ ENTRIES = (
     PlantedFault(
         "two rounds are one",
         "A member that missed two rounds is told of the last of them alone.",
-        "secagg.verification.transcript_series:Series._gap",
+        "secagg.verification.transcript_series:TranscriptSeries._gap",
         (("is_one, signers = last + 2 == one.number", "is_one, signers = last + 3 >= one.number"),),
         (MISSED,),
     ),
@@ -316,7 +316,7 @@ ENTRIES = (
     PlantedFault(
         "missed since the last that was seen",
         "A member is told that it missed the last round that it saw.",
-        "secagg.verification.transcript_series:Series._gap",
+        "secagg.verification.transcript_series:TranscriptSeries._gap",
         (("rounds {last + 1} to", "rounds {last} to"),),
         (MISSED,),
     ),

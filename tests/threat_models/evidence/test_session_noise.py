@@ -60,8 +60,8 @@ def opened(factors, seed, **choices):
 def knowing(members, strangers):
     """Somebody who has the records of some members, and of strangers."""
     parts = [*members, *strangers]
-    integers = np.concatenate([np.zeros((0, DIMENSION), np.int64), *(own.examples.records for own in parts)])
-    labels = np.concatenate([np.zeros(0, np.int64), *(own.examples.labels for own in parts)])
+    integers = np.concatenate([np.zeros((0, DIMENSION), np.int64), *(own.counted.records for own in parts)])
+    labels = np.concatenate([np.zeros(0, np.int64), *(own.counted.labels for own in parts)])
     owners = ["a member"] * sum(map(len, members)) + [""] * sum(map(len, strangers))
     return Knowledge(AuditRecords(integers, labels, integers.astype(np.float64)), tuple(owners))
 

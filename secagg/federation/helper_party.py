@@ -1,4 +1,4 @@
-"""A second party of a plan, an aggregator or the key holder: one session after another, folder and transcript each."""
+"""A helper of a plan (an aggregator or the key holder): one session after another, each with folder and transcript."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
-    """Whoever runs the party has seen to it that the server is there."""
+    """Return at once: the caller has made sure that the server is there."""
 
 
 @dataclass
-class FederationSecond:
-    """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
+class FederationHelper:
+    """Run one helper's part in a plan; for an aggregator, also its endpoint. Start again after a crash.
 
     `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
@@ -51,7 +51,7 @@ class FederationSecond:
         await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
-                outcome, draw = await self._session(setup, server, self._rounds.gone)
+                outcome, draw = await self._session(setup, server, self._rounds.dropped_out)
             except SessionAborted as error:
                 raise SessionAborted(error.reason, remedy=setup.remedy) from None
             self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
@@ -59,7 +59,7 @@ class FederationSecond:
         return self._rounds.done
 
     async def _session(
-        self, setup: RoundSetup, server: Connection, gone: AbstractSet[int]
+        self, setup: RoundSetup, server: Connection, dropped_out: AbstractSet[int]
     ) -> tuple[Outcome, Draw | None]:
         """One session's outcome, and what was drawn in it, if that is what it is."""
         folder = session_folder(self.state, setup)
@@ -68,7 +68,7 @@ class FederationSecond:
             begin_transcript(journal, setup)
             session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
-                uploads = AggregatorWork(setup, self.me, folder, journal, gone)
+                uploads = AggregatorWork(setup, self.me, folder, journal, dropped_out)
                 self._uploads[setup.context.round_digest] = uploads
                 session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
@@ -96,6 +96,6 @@ class FederationSecond:
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
         if step == tag_of(Return) and may_return(self.setup.facts) and member in self.setup.context.clients:
-            self._rounds.knock(member)
+            self._rounds.request_rejoin(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -1,4 +1,4 @@
-"""A server or a client of a real federation inside one's own asyncio program; the command line runs the same two.
+"""Server and client of a federation for use in an asyncio program; the command line runs the same two.
 
 >>> async with Server("plan.json", state="state", tls="tls", listen="0.0.0.0:7443") as server:  # doctest: +SKIP
 ...     result = await server.run()
@@ -46,7 +46,7 @@ Said = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What a plan came to: the names of the members in its last sum, digests, and where head and transcript lie.
+    """The result of a plan: the members in its last sum by name, digests, and the paths of head and transcript.
 
     `head` is None where the plan gives it to the server alone.
     """
@@ -59,7 +59,7 @@ class Result:
 
     @classmethod
     def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
-        """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
+        """Read it off a session's outcome, `folder` being the session's. Writes the model card beside the head."""
         head = folder / HEAD_FILE
         if head.exists():
             write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)
@@ -119,8 +119,9 @@ class Server:
             self.approvals = gather_approvals(setup.plan, setup.roster, Path(approvals))
             for line in self.approvals.lines():
                 said(line)
-        warn = partial(_warn, said)
-        self.federation = FederationServer(setup, self._credentials.identity, Path(state), warn)
+        self.federation = FederationServer(
+            setup, self._credentials.identity, Path(state), lambda text: said(f"warning: {text}")
+        )
         self._endpoint: grpc.aio.Server | None = None
         self.address = ""
 
@@ -265,7 +266,3 @@ async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) ->
     await asyncio.to_thread(greets)
     if plan is not None:
         await link.check_plan(plan)
-
-
-def _warn(said: Said, text: str) -> None:
-    said(f"warning: {text}")
