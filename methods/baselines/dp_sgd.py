@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from secagg.privacy import Adjacency
 from secagg.privacy.gaussian import mu_of
 from secagg.system.extras import extra
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +43,7 @@ MOST_BATCHES = 40
 """Opacus takes the number of batches from 1/(1/b) rounded down, which is b up to 48."""
 SEEDS = 2**32
 LONGEST = 1 + 1e-6
+Positive = Annotated[float, Range(0, math.inf, above=True, below=True)]
 EXPECTED_WARNINGS = (
     "Secure RNG turned off",  # the docstring says so
     "Optimal order is the",  # the PRV accountant only sizes its grid by that order
@@ -63,22 +65,15 @@ class DpSgd:
     from 0.8 to 6.4 and clips from 0.25 to 1. Nothing is tuned on the records that `fit` gets; their number is public.
     """
 
-    epochs: int = 50
-    batches: int = 10
-    clip: float = 0.5
-    momentum: float = 0.9
-    spread: float = 1.6
-    largest_rate: float = 32.0
+    epochs: Annotated[int, Range(1, math.inf)] = 50
+    batches: Annotated[int, Range(2, MOST_BATCHES)] = 10
+    clip: Positive = 0.5
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
+    spread: Positive = 1.6
+    largest_rate: Positive = 32.0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not 2 <= self.batches <= MOST_BATCHES:
-            problem = f"{self.epochs} epochs of {self.batches} batches"
-            raise BadInput(problem, remedy=f"give 1 epoch or more, and 2 to {MOST_BATCHES} batches")
-        if not 0 <= self.momentum < 1:
-            raise BadInput(f"the momentum is {self.momentum}", remedy="give a number from 0 to below 1")
-        for name in ("clip", "spread", "largest_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
+        require_in_range(self)
 
     def batches_of(self, n: int) -> int:
         """Return the batches per epoch, 1/q, for n ≥ 2 records: `batches`, or fewer below about 100 records."""

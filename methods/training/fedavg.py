@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from methods.method import SumSpec, Traits
 from methods.round import Round
 from methods.training.client_update import KeptTensors, ProgramUpdate, RecordGradients
-from methods.training.trained_in_rounds import LARGEST, MOST, TrainedInRounds, encoding_of, require_within
+from methods.training.trained_in_rounds import LARGEST, MOST, Amount, Count, TrainedInRounds, encoding_of
 from methods.training.training_round import ClientWork, TrainingRound, require_room
 from secagg.errors import BadInput
 from secagg.networks import Program, TrainingSettings, digest_in, program_named
+from secagg.wire import Range
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,13 @@ class FedAvg(TrainedInRounds):
 
     name: ClassVar[str] = "fedavg"
     model: str = "softmax"
-    epochs: int = 1
-    proximal: float = 0.0
+    epochs: Count = 1
+    proximal: Annotated[float, Range(0, LARGEST)] = 0.0
     cap: int = 0
     gradients: int = 0
 
     def __post_init__(self) -> None:
-        require_within(self, [(0, LARGEST, ("proximal",))])
         super().__post_init__()
-        require_within(self, [(1, MOST, ("epochs", "batch"))])
         if self.gradients not in (0, 1) or not 0 <= self.cap <= MOST:
             problem = f"gradients is {self.gradients}, cap {self.cap}"
             raise BadInput(problem, remedy=f"gradients is 0 or 1, cap from 0 to {MOST}")
@@ -85,7 +84,7 @@ class FedAvgOneShot(FedAvg):
 
     name: ClassVar[str] = "fedavg-one-shot"
     rounds: int = field(default=1, init=False)
-    epochs: int = 50
-    batch: int = 128
-    clip: float = 20.0
+    epochs: Count = 50
+    batch: Count = 128
+    clip: Amount = 20.0
     cap: int = 1024

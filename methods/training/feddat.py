@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec, Traits
 from methods.round import Local, Round
 from methods.training.client_update import ClientUpdate, KeptTensors
-from methods.training.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
+from methods.training.trained_in_rounds import Amount, Count, TrainedInRounds, encoding_of
 from methods.training.training_round import Floats, TrainingRound, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
@@ -141,9 +141,9 @@ class FedDAT(TrainedInRounds):
     places: str = "12x768"
     kind: str = BOTTLENECK
     rank: int = 48
-    epochs: int = 1
-    rate: float = 1e-4
-    batch: int = 64
+    epochs: Count = 1
+    rate: Amount = 1e-4
+    batch: Count = 64
     temperature: float = 3.0
     ramp: str = "training"
     variant: str = ""
@@ -151,7 +151,6 @@ class FedDAT(TrainedInRounds):
     def __post_init__(self) -> None:
         self.adapter  # noqa: B018  # refuses what cannot be
         super().__post_init__()
-        require_within(self, [(1, MOST, ("epochs", "batch"))])
         if self.variant not in VARIANTS:
             raise BadInput(f"there is no variant {self.variant!r}", remedy="choose averaged, or none")
 

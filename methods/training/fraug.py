@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec, Traits
 from methods.round import Local, Opened, Round
 from methods.training.client_update import ClientUpdate, KeptTensors, program_inputs
-from methods.training.trained_in_rounds import (
-    LARGEST,
-    LEAST,
-    MOST,
-    Ranges,
-    TrainedInRounds,
-    encoding_of,
-    require_within,
-)
+from methods.training.trained_in_rounds import LARGEST, MOST, Amount, Count, TrainedInRounds, encoding_of
 from methods.training.training_round import MODEL, Floats, TrainingRound, for_unit_length, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
@@ -48,6 +40,7 @@ from secagg.networks import (
     train_augmented,
     train_privately,
 )
+from secagg.wire import Range
 
 OWN, SHARED, BATCH, PROTOTYPES = "own", "shared", "batch", "prototypes"
 RAMP = 5.0
@@ -165,20 +158,7 @@ class AugmentedUpdate(ClientUpdate):
 
 MOST_SYNTHETIC = 1 << 14
 """Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
-RANGES: Ranges = (
-    (LEAST, LARGEST, ("generator_rate", "transfer_rate", "generator_scale")),
-    (0, LARGEST, ("alpha", "beta", "proximal", "ramp")),
-    (0, 1, ("ema_ramp",)),
-    (1, MOST, ("latent", "hidden", "steps", "batch")),
-    (1, MOST_SYNTHETIC, ("synthetic",)),
-    (0, MOST, ("cap",)),
-    (0, 1, ("augment",)),
-)
-CHOICES = {
-    "norm": (OWN, SHARED, BATCH),
-    "generator_distance": tuple(Distance),
-    "transfer_distance": tuple(Distance),
-}
+Weight = Annotated[float, Range(0, LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -202,34 +182,31 @@ class FRAug(TrainedInRounds):
 
     name: ClassVar[str] = "fraug"
     model: str = "mlp:128"
-    norm: str = OWN
+    norm: Literal["own", "shared", "batch"] = "own"
     rounds: int = 100
-    rate: float = 0.01
+    rate: Amount = 0.01
+    steps: Count = 10
     momentum: float = 0.5
-    proximal: float = 0.0
-    augment: int = 1
-    latent: int = 32
-    hidden: int = 128
-    synthetic: int = 32
-    generator_rate: float = 0.05
-    transfer_rate: float = 0.05
-    alpha: float = 1.0
-    beta: float = 1.0
-    generator_distance: str = Distance.MMD.value
-    transfer_distance: str = Distance.MMD.value
-    ramp: float = 0.01
+    proximal: Weight = 0.0
+    augment: Annotated[int, Range(0, 1)] = 1
+    latent: Count = 32
+    hidden: Count = 128
+    synthetic: Annotated[int, Range(1, MOST_SYNTHETIC)] = 32
+    generator_rate: Amount = 0.05
+    transfer_rate: Amount = 0.05
+    alpha: Weight = 1.0
+    beta: Weight = 1.0
+    generator_distance: Literal["mmd", "l2"] = "mmd"
+    transfer_distance: Literal["mmd", "l2"] = "mmd"
+    ramp: Weight = 0.01
     ema: float = 0.3
-    ema_ramp: float = 0.05
-    clip: float = 10.0
-    cap: int = 0
-    generator_scale: float = 1.0
+    ema_ramp: Annotated[float, Range(0, 1)] = 0.05
+    clip: Amount = 10.0
+    cap: Annotated[int, Range(0, MOST)] = 0
+    generator_scale: Amount = 1.0
 
     def __post_init__(self) -> None:
-        require_within(self, RANGES)
         super().__post_init__()
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise BadInput(f"no {name} {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
         if self.sampling:
             self._refuse_taint()
 
@@ -237,7 +214,7 @@ class FRAug(TrainedInRounds):
         """Raise BadInput where a record's gradient would depend on other records, or what is sent on their number."""
         if self.norm == BATCH:
             raise _tainted("batch normalisation makes a record's gradient depend on its batch", f"norm={OWN}")
-        if self.augment and Distance.MMD in (self.generator_distance, self.transfer_distance):
+        if self.augment and "mmd" in (self.generator_distance, self.transfer_distance):
             told = "a discrepancy of sets has no gradient of one record"
             raise _tainted(told, "generator_distance=l2 transfer_distance=l2, to the record's own embedding")
         if self.momentum or self.proximal or self.cap:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from methods.method import Traits, UsualMethod
 from methods.training.client_update import sampled_steps
@@ -15,14 +14,15 @@ from secagg.encoding.updates import SERVER_STEPS, ServerStep, UpdateEncoding, bl
 from secagg.errors import BadInput
 from secagg.heads import Artifact
 from secagg.networks import AugmentedSettings, DpSgdSettings, TrainingSettings, read_model
+from secagg.wire import Range, require_in_range
 
 MOST = 1_000_000
 LEAST, LARGEST = 1e-30, 1e30
 """Of rates and of the clip: float32 holds these, and float64 what is divided by them."""
 FEWEST_UNITS = 16
 """In a typical entry of a longest update, so that rounding moves it by a few per cent, at random."""
-Ranges = Iterable[tuple[float, float, tuple[str, ...]]]
-"""The least and the most of parameters, and their names."""
+Count = Annotated[int, Range(1, MOST)]
+Amount = Annotated[float, Range(LEAST, LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,20 @@ class TrainedInRounds(UsualMethod, ABC):
     name: ClassVar[str]
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     rounds: int = 20
-    rate: float = 0.1
-    batch: int = 32
-    clip: float = 1.0
+    rate: Amount = 0.1
+    batch: Count = 32
+    clip: Amount = 1.0
     sampling: float = 0.0
     steps: int = 10
-    gradient_clip: float = 1.0
+    gradient_clip: Amount = 1.0
     server: str = "average"
-    server_rate: float = 1.0
+    server_rate: Amount = 1.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
-        require_within(self, [(LEAST, LARGEST, ("rate", "clip", "gradient_clip", "server_rate"))])
         self.training, self.private_training  # noqa: B018  # both refuse settings that cannot be
+        require_in_range(self)
         if self.server not in SERVER_STEPS:
             raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
 
@@ -81,21 +81,10 @@ class TrainedInRounds(UsualMethod, ABC):
         return read_model(content)
 
 
-def require_within(method: object, ranges: Ranges) -> None:
-    """Raise BadInput for a parameter of the method that is out of its range, or no number."""
-    for low, high, names in ranges:
-        for name in names:
-            if not low <= getattr(method, name) <= high:
-                raise BadInput(f"{name} is {getattr(method, name)}", remedy=f"give {low} to {high}")
-
-
 def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
     """Return the encoding of updates of so many entries, in `levels` grid units or more (`FEWEST_UNITS`)."""
-    units = max(levels, _power_above(FEWEST_UNITS**2 * sum(blocks_of(size))))
+    square = FEWEST_UNITS**2 * sum(blocks_of(size))
+    above_root = 1 << ((square - 1).bit_length() + 1) // 2  # the least power of two ≥ √square, the same everywhere
+    units = max(levels, above_root)
     entry = 1 << (UpdateEncoding.usual_entry(size, units) - 1).bit_length()
     return UpdateEncoding(size, clip, units, min(entry, units), digest("public rotation"))
-
-
-def _power_above(square: int) -> int:
-    """The least power of two that is no less than √square: by integers, so the same everywhere."""
-    return 1 << ((square - 1).bit_length() + 1) // 2

@@ -7,9 +7,10 @@ each class, trained by the network's own loss. As in the authors' code they take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from secagg.features import Latents
 from secagg.heads.descent import descend
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,16 +34,12 @@ LARGEST = 1000.0
 class ConceptTraining:
     """`epochs` over all records in shuffled batches of `batch`, by Adam at `rate`, without weight decay."""
 
-    epochs: int
-    rate: float
-    batch: int
+    epochs: Annotated[int, Range(1, math.inf)]
+    rate: Annotated[float, Range(0, LARGEST, above=True)]
+    batch: Annotated[int, Range(1, math.inf)]
 
     def __post_init__(self) -> None:
-        if not (self.epochs >= 1 and self.batch >= 1 and 0 < self.rate <= LARGEST):
-            problem = f"{self.epochs} epochs in batches of {self.batch} at the rate {self.rate}"
-            raise BadInput(
-                problem, remedy=f"give epochs and a batch of 1 or more, and a rate above 0, {LARGEST:g} at most"
-            )
+        require_in_range(self)
 
 
 def train_concepts(

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from secagg.features import Latents, Progress, latents_of, to_pixels
 from secagg.generation.concepts import require_width, tell
 from secagg.networks import SlotMeans
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,24 +52,18 @@ class GenerationSettings:
     once for all).
     """
 
-    count: int = 50
-    steps: int = 50
-    strength: float = 1.0
-    guidance: float = 1.0
-    style_noise: float = 0.1
+    count: Annotated[int, Range(1, math.inf)] = 50
+    steps: Annotated[int, Range(1, 1000)] = 50
+    strength: Annotated[float, Range(0, 1, above=True)] = 1.0
+    guidance: Annotated[float, Range(-math.inf, math.inf, above=True, below=True)] = 1.0
+    style_noise: Annotated[float, Range(0, math.inf, below=True)] = 0.1
     start: str = NOISED
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (self.count >= 1 and 1 <= self.steps <= 1000):
-            problem = f"count must be 1 or more, and steps between 1 and 1000 (got {self.count} and {self.steps})"
-            raise BadInput(problem)
-        if not 0 < self.strength <= 1:
-            raise BadInput(f"the strength is {self.strength}", remedy="give a number above 0, 1 at most")
-        if not (math.isfinite(self.guidance) and 0 <= self.style_noise < math.inf):
-            raise BadInput(f"a guidance of {self.guidance} and a style noise of {self.style_noise}")
+        require_in_range(self)
         if self.start not in (NOISED, RELEASED):
-            raise BadInput(f"there is no start {self.start!r}", remedy=f"choose {NOISED} or {RELEASED}")
+            raise BadInput(f"start is {self.start!r}", remedy=f"give {NOISED} or {RELEASED}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from secagg.heads.adapter import SHORTEST, HeadAdapter
 from secagg.heads.descent import Extra, Recipe, fresh_layers, train
 from secagg.heads.linear import LinearHead, WeightKind, scores
 from secagg.heads.residual import WIDTH
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     import torch
@@ -47,15 +48,13 @@ class Adaptation:
     """
 
     loss: Loss
-    weight: float
-    shots: int = 0
+    weight: Annotated[float, Range(0, math.inf, below=True)]
+    shots: Annotated[int, Range(0, math.inf)] = 0
 
     def __post_init__(self) -> None:
         if self.loss not in get_args(Loss):
             raise BadInput(f"no such adaptation: {self.loss}", remedy="give align:LAMBDA or distil:BETA:SHOTS")
-        if not 0 <= self.weight < math.inf or self.shots < 0:
-            problem = f"adaptation with the weight {self.weight} and {self.shots} shots"
-            raise BadInput(problem, remedy="give numbers of 0 or more")
+        require_in_range(self)
 
     def __str__(self) -> str:
         """The text that `read` reads."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from secagg.errors import BadInput
 from secagg.heads.adapter import HeadAdapter, Layer
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     import torch
@@ -38,23 +39,20 @@ class Recipe:
     """
 
     optimizer: Literal["sgd", "adamw"]
-    rate: float
-    epochs: int
-    batch: int
-    momentum: float = 0.0
-    decay: float = 0.0
-    clip: float = math.inf
-    warm_up: int = 0
+    rate: Annotated[float, Range(0, math.inf, above=True, below=True)]
+    epochs: Annotated[int, Range(1, math.inf)]
+    batch: Annotated[int, Range(1, math.inf)]
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.0
+    decay: Annotated[float, Range(0, math.inf, below=True)] = 0.0
+    clip: Annotated[float, Range(0, math.inf, above=True)] = math.inf
+    warm_up: Annotated[int, Range(0, math.inf)] = 0
     cosine: bool = False
-    settled: float = 0.0
+    settled: Annotated[float, Range(0, math.inf)] = 0.0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or not 0 <= self.warm_up <= self.epochs:
-            raise BadInput(f"{self.epochs} epochs, {self.warm_up} of them warming up, in batches of {self.batch}")
-        steady = 0 <= self.momentum < 1 and 0 <= self.decay < math.inf
-        if not (0 < self.rate < math.inf and self.clip > 0 and steady and self.settled >= 0):
-            problem = f"rate {self.rate}, clip {self.clip}, momentum {self.momentum}, settled {self.settled}"
-            raise BadInput(problem, remedy="rate and clip are above 0, the momentum is from 0 to below 1")
+        require_in_range(self)
+        if self.warm_up > self.epochs:
+            raise BadInput(f"{self.warm_up} epochs of warm-up", remedy=f"give 0 to {self.epochs}, all epochs")
 
     def rate_at(self, epoch: int) -> float:
         """The rate in an epoch, counted from 0."""

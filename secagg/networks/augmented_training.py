@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput
 from secagg.heads.descent import descend
 from secagg.networks.augmented import Augmentation, Augmented, Cells, OneRecord, Weights, size_of
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.taint import Untainted
-from secagg.networks.training import RowDescent, require_records, shuffled
+from secagg.networks.training import NotNegative, Positive, RowDescent, Share, require_records, shuffled
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DRAWS = 8
 """Noises z that every record of a private step sees."""
 Floats = NDArray[np.float64]
+Count = Annotated[int, Range(1, math.inf)]
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,18 @@ class AugmentedSettings:
     together, their prototypes moving by `ema` toward each batch's means.
     """
 
-    steps: int
-    batch: int
-    rate: float
-    momentum: float
-    proximal: float
-    generator_rate: float
-    transfer_rate: float
-    synthetic: int
-    ema: float
+    steps: Count
+    batch: Count
+    rate: Positive
+    momentum: Share
+    proximal: NotNegative
+    generator_rate: Positive
+    transfer_rate: Positive
+    synthetic: Count
+    ema: Annotated[float, Range(0, 1, above=True)]
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch, self.synthetic) < 1:
-            problem = f"{self.steps} steps in batches of {self.batch} and {self.synthetic}"
-            raise BadInput(problem, remedy="give 1 or more of each")
-        for name in ("rate", "generator_rate", "transfer_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
-        if not (0 <= self.momentum < 1 and 0 <= self.proximal < math.inf and 0 < self.ema <= 1):
-            problem = f"momentum is {self.momentum}, proximal {self.proximal}, ema {self.ema}"
-            raise BadInput(problem, remedy="momentum from 0 to below 1, proximal 0 or more, ema from above 0 to 1")
+        require_in_range(self)
 
 
 def train_augmented(

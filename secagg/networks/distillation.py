@@ -24,7 +24,7 @@ from secagg.errors import BadInput
 from secagg.heads.descent import descend
 from secagg.networks.adapted import OWN, SHARED, Dual, OverEncoder
 from secagg.networks.programs import named_parameters
-from secagg.networks.training import TrainingSettings, require_records, shuffled
+from secagg.networks.training import Positive, TrainingSettings, require_records, shuffled
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 
@@ -46,13 +46,11 @@ class DistillingSettings(TrainingSettings):
     `ramp`: over what α grows ("off": it is 1).
     """
 
-    temperature: float = 3.0
+    temperature: Positive = 3.0
     ramp: str = "training"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.temperature < math.inf:
-            raise BadInput(f"the temperature is {self.temperature}", remedy="give a finite number above 0")
         if self.ramp not in RAMPS:
             raise BadInput(f"there is no ramp {self.ramp!r}", remedy=f"choose one of {', '.join(RAMPS)}")
 

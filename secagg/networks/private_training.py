@@ -12,8 +12,8 @@ How long a training takes depends on how many records were drawn: whoever may se
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,10 @@ from secagg.encoding.updates import sum_of_records
 from secagg.errors import BadInput
 from secagg.networks.programs import Program
 from secagg.networks.taint import Untainted, require_untainted
-from secagg.networks.training import record_gradients, require_records
+from secagg.networks.training import Positive, record_gradients, require_records
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import RandomSource
+from secagg.wire import Range, require_in_range
 
 MOST_LEVELS = 1 << 26
 """Squares of such integer vectors stay below 2⁵³: float64 holds them exactly."""
@@ -42,23 +43,19 @@ class DpSgdSettings:
     such as the number of records that a plan expects a step to draw. All of it is the plan's, none is a member's own.
     """
 
-    rate: float
+    rate: Positive
     steps: int
     sampling_rate: float
-    clip: float
-    levels: int
+    clip: Positive
+    levels: Annotated[int, Range(1, MOST_LEVELS)]
     sigma: float
-    denominator: float
+    denominator: Positive
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not LEAST_SAMPLING <= self.sampling_rate <= 1:
             problem = f"{self.steps} steps with the sampling rate {self.sampling_rate}"
             raise BadInput(problem, remedy="1 step or more, a sampling rate from 2^-30 to 1")
-        for name in ("rate", "clip", "denominator"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
-        if not 1 <= self.levels <= MOST_LEVELS:
-            raise BadInput(f"{self.levels} levels", remedy="give 1 to 2^26")
+        require_in_range(self)
         if self.sigma != 0 and not SMALLEST_SIGMA <= self.sigma <= LARGEST_SIGMA:
             raise BadInput(f"sigma is {self.sigma} grid units", remedy="give 2 to 1e12, or 0 for no noise")
 

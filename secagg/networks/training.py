@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,15 @@ from secagg.heads.descent import descend
 from secagg.networks.programs import Program, Shaped, named_parameters
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
+from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Positive = Annotated[float, Range(0, math.inf, above=True, below=True)]
+NotNegative = Annotated[float, Range(0, math.inf, below=True)]
+Share = Annotated[float, Range(0, 1, below=True)]
+"""Finite numbers above 0, of 0 or more, and from 0 to below 1."""
 CHUNK = 1 << 20
 """Numbers of gradients that are held at once: 4 MiB, which a core's cache can hold."""
 
@@ -32,20 +37,16 @@ class TrainingSettings:
     """
 
     epochs: int
-    rate: float
+    rate: Positive
     batch: int
-    momentum: float = 0.0
-    proximal: float = 0.0
-    decay: float = 0.0
+    momentum: Share = 0.0
+    proximal: NotNegative = 0.0
+    decay: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1:
             raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy="both are 1 or more")
-        if not (0 < self.rate < math.inf and 0 <= self.momentum < 1):
-            problem = f"a rate of {self.rate} and a momentum of {self.momentum}"
-            raise BadInput(problem, remedy="the rate is above 0, the momentum from 0 to below 1")
-        if not (0 <= self.proximal < math.inf and 0 <= self.decay < math.inf):
-            raise BadInput(f"a proximal term of {self.proximal} and a decay of {self.decay}", remedy="0 or more")
+        require_in_range(self)
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
         """Add the gradients of both penalties."""
