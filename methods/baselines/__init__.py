@@ -6,10 +6,9 @@ The nearest class mean, one-shot FedAvg and CCVR are no baselines but methods wi
 from collections.abc import Mapping
 
 from methods.baselines.baseline import Baseline
-from methods.baselines.centralised import Centralised
 from methods.baselines.dp_sgd import DpSgd
 from methods.baselines.fedpft import FedPFT
-from methods.baselines.local_heads import Ensemble, LocalOnly
+from methods.baselines.softmax_regression import Centralised, Ensemble, LocalOnly
 from secagg.system import plugins
 
 BASELINES: Mapping[str, type[Baseline]] = {

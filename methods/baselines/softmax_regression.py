@@ -1,15 +1,19 @@
-"""Softmax regression from zero weights: to convergence, or as Guan et al. 2025 (section 4) train one-shot baselines.
+"""Softmax regression from zero weights, and its baselines: on pooled records, and each client on its own.
 
-Both minimise the mean cross-entropy, without a penalty.
+To convergence, or as Guan et al. 2025 (section 4) train one-shot baselines: both minimise the mean cross-entropy.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, head_bytes, holders, pooled
 from secagg.errors import BadInput
 from secagg.heads import LinearHead
 from secagg.system.threads import one_thread
@@ -90,3 +94,87 @@ def zero_layer(dimension: int, classes: int) -> torch.nn.Linear:
 def head_of(layer: torch.nn.Linear) -> LinearHead:
     """The layer's weights as a head of its own."""
     return LinearHead(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
+
+
+@dataclass(frozen=True)
+class Centralised:
+    """argmin over (W, b) of −Σ log softmax(W·f + b)_y over all records, by L-BFGS; the seed plays no part."""
+
+    name: ClassVar[str] = "centralised"
+    leaves: ClassVar[str] = "every record, with its label"
+    protections: ClassVar[str] = (
+        "training needs the records themselves, and no secure sum holds a record; the same head under a finite epsilon "
+        "is the baseline dp-sgd"
+    )
+
+    def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
+        """One head on all records. A client sends d float32 and a label per record."""
+        everything = pooled(clients)
+        head = by_lbfgs(everything.features, everything.labels, classes)
+        numbers = everything.features.shape[1] + 1
+        return Fitted((Linear(head),), NUMBER * numbers * max(map(len, clients)), client_seconds=0.0)
+
+
+OWN_HEAD = "a head trained on the client's records alone"
+
+
+def local_heads(clients: Sequence[ClientData], classes: int, seed: int) -> tuple[tuple[LinearHead, ...], float]:
+    """Return each client's head, in their order, for those that have records, and the CPU seconds that it took.
+
+    Raises BadInput where none has.
+    """
+    holders(clients)
+    start = time.process_time()
+    each = zip(clients, np.random.default_rng(seed).spawn(len(clients)), strict=True)
+    heads = tuple(by_sgd(own.features, own.labels, classes, stream) for own, stream in each if len(own))
+    return heads, time.process_time() - start
+
+
+@dataclass(frozen=True)
+class LocalOnly:
+    """The mean accuracy of the clients' own heads W_k, which take no part, over the clients k that have records.
+
+    Measured on the common held-out records, so that a client which lacks classes is wrong on them; Guan et al. 2025
+    (Table 3) measure on records distributed like the client's own.
+    """
+
+    name: ClassVar[str] = "local-only"
+    leaves: ClassVar[str] = "nothing"
+    protections: ClassVar[str] = "nothing leaves a client, so that there is nothing to protect and no sum to make"
+
+    def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
+        """One head per client, each from its own records."""
+        heads, seconds = local_heads(clients, classes, seed)
+        return Fitted(tuple(map(Linear, heads)), 0, seconds)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """argmax_y Σ_k softmax(W_k·f + b_k)_y: the mean of the clients' predictions (Guha et al. 2019)."""
+
+    name: ClassVar[str] = "ensemble"
+    leaves: ClassVar[str] = OWN_HEAD
+    protections: ClassVar[str] = (
+        "no secure sum, as the server needs every client's own head: the mean is of their outputs, not of their "
+        "weights; no finite epsilon, as one record moves a trained head without a bound"
+    )
+
+    def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
+        """The clients' heads side by side. A client sends its head."""
+        heads, seconds = local_heads(clients, classes, seed)
+        return Fitted((MeanOutput(heads),), head_bytes(*heads[0].weight.shape), seconds)
+
+
+@dataclass(frozen=True)
+class MeanOutput:
+    """Predicts by the mean of the heads' softmax outputs, each with the same weight."""
+
+    heads: tuple[LinearHead, ...]
+
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The class with the largest mean probability; ties go to the lower class."""
+        mean = np.zeros((len(features), len(self.heads[0].bias)))
+        for head in self.heads:
+            mean += softmax(features @ head.weight.T.astype(np.float64) + head.bias)
+        best: NDArray[np.int64] = np.argmax(mean, axis=1).astype(np.int64)
+        return best

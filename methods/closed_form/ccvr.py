@@ -25,10 +25,8 @@ from secagg.encoding import Block, Grid, Kind, accumulate, full_matrix
 from secagg.errors import BadInput
 from secagg.heads import ReleaseNoise
 from secagg.heads.descent import Recipe, train
-from secagg.heads.discriminant import in_feature_units, within_scatter
+from secagg.heads.discriminant import denoise, in_feature_units, read_release, unbiased_scatter, within_scatter
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
-from secagg.heads.noise_aware import denoise, unbiased_scatter
-from secagg.heads.opened_moments import read_release
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.system.reading import refuse_larger
 

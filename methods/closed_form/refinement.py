@@ -108,7 +108,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
 
 
 def release_noise(noise: Noise) -> ReleaseNoise:
-    """Return the noise on counts, class sums and second moment in the words of `secagg.heads.opened_moments`."""
+    """Return the noise on counts, class sums and second moment in the words of `secagg.heads.discriminant`."""
     counts = noise["counts"]
     return ReleaseNoise(
         counts.sigma, noise["class_sums"].sigma, noise["second_moment"].sigma, count_multiplier=counts.multiplier

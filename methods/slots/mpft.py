@@ -27,7 +27,7 @@ from secagg.encoding import Grid
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import LinearHead
-from secagg.heads.residual import adapted_head
+from secagg.heads.descent import adapted_head
 
 MOST_ROUNDS = 100
 MOST_EPOCHS = 10_000
@@ -44,7 +44,7 @@ class MPFT(Slotted):
     (Lloyd 1982): in each of `rounds` further secure sums a record goes to the nearest of its cell's centres, which are
     the opened, perhaps noisy, means of the sum before. "random", the paper's third, is refused: it sends embeddings.
 
-    The server trains a residual adapter on the prototypes for at most `epochs` (`secagg.heads.residual`).
+    The server trains a residual adapter on the prototypes for at most `epochs` (`secagg.heads.descent`).
 
     Exact sums hide records in their slot and clients in their cell, no more. A class gate counts every slot by itself,
     but not clusters, which follow from the records: with "cluster" it counts classes in domains, a cluster may hold one

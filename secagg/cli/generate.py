@@ -88,7 +88,7 @@ def generate_pictures(
 
 def pipeline_of_pixels(pipeline: Pipeline) -> Pipeline:
     """The same records as a classifier of pictures takes them."""
-    from secagg.generation.classifier import GRID
+    from secagg.generation.pictures import GRID
 
     digest = backbone_digest("pixels", pipeline.input_shape)
     return replace(pipeline, backbone="pixels", backbone_digest=digest, expand=0, grid=GRID)

@@ -24,7 +24,7 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import split
 from secagg.heads import Evaluation
-from secagg.heads.evaluation import clopper_pearson
+from secagg.heads.artifact import clopper_pearson
 from secagg.plan_facts.facts import FINE_LEVELS
 from secagg.plan_facts.planning import PlanChoices, coarsest_levels, normalisation_for
 from secagg.privacy import Adjacency

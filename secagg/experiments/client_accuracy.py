@@ -22,7 +22,7 @@ from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.heads import LinearHead, predict
 from secagg.heads.adaptation import Adaptation, adapt, class_means, records_used
-from secagg.heads.evaluation import clopper_pearson
+from secagg.heads.artifact import clopper_pearson
 from secagg.networks import TrainedModel
 from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import personal_models

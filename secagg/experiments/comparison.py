@@ -52,7 +52,7 @@ from secagg.experiments.tables import (
     pipeline_notes,
 )
 from secagg.features import Progress
-from secagg.heads.evaluation import clopper_pearson
+from secagg.heads.artifact import clopper_pearson
 from secagg.protection import UNPROTECTED, USUAL
 from secagg.wire import plain, plain_fields
 

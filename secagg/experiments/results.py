@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 from scipy.special import stdtrit
 
-from secagg.heads.evaluation import CONFIDENCE
+from secagg.heads.artifact import CONFIDENCE
 from secagg.protection import UNPROTECTED
 
 Interval = tuple[float, float]

@@ -1,6 +1,5 @@
 """Latent diffusion at work: concept vectors, and pictures made of the means of slots."""
 
-from secagg.generation.classifier import train_classifier
 from secagg.generation.concepts import ConceptTraining, train_concepts
 from secagg.generation.pictures import (
     GenerationSettings,
@@ -8,6 +7,7 @@ from secagg.generation.pictures import (
     contact_sheet,
     generate,
     require_names,
+    train_classifier,
     write_pictures,
 )
 

@@ -21,22 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from secagg.crypto.labels import digest
+from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
 from secagg.features import Latents, Progress, latents_of, to_pixels
 from secagg.generation.concepts import require_width, tell
-from secagg.networks import SlotMeans
+from secagg.networks import SlotMeans, TrainedModel, TrainingSettings, program_named, train
+from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 NOISED, RELEASED = "noised", "released"
 BATCH = 64
 PARTNERS = 2
-
-
 GAP = 2
 WHITE = 255
 UNSAFE = set("/\\:\0")
@@ -192,3 +192,34 @@ def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:
             top, left = y * (side_h + GAP), x * (side_w + GAP)
             sheet[top : top + side_h, left : left + side_w] = picture
     Image.fromarray(sheet).save(path)
+
+
+GRID = Grid(1.0, 1 << 16, normalisation=Normalisation.CENTRED_UNIT)
+"""Pictures are brought to mean 0 and length 1, as plans of `fedavg` have them."""
+TRAINING = TrainingSettings(epochs=50, rate=0.01, batch=64, momentum=0.9)
+"""Epochs, rate, batch and momentum of the paper's classifier."""
+
+
+def train_classifier(
+    pictures: Pictures, input_shape: tuple[int, ...], classes: int, randomness: RandomSource
+) -> TrainedModel:
+    """Return the program `cnn` trained on generated pictures as pictures of `input_shape`. Raises BadInput.
+
+    All of its layers: the released code builds the optimiser before it replaces the last, which stays at random.
+    """
+    rows = as_inputs(pictures.pixels, input_shape)
+    program = program_named("cnn", rows.shape[1], classes)
+    x = (inputs_of(rows, GRID) * program.scale).astype(np.float32)
+    start = program.start(digest("public start", b"generated"))
+    trained = train(program, start, x, pictures.labels, TRAINING, randomness)
+    first = next(iter(program.shapes.values()))
+    trained[: math.prod(first)] *= program.scale  # what multiplies inputs: the model takes them as they are
+    return TrainedModel.of(program, trained)
+
+
+def as_inputs(pixels: NDArray[np.uint8], input_shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Pictures (n, h, w, 3) uint8 as rows in [0, 1] of records of `input_shape`: grey where these have no colours."""
+    scaled = pixels.astype(np.float64) / 255.0
+    if input_shape[2:] in ((), (1,)):
+        scaled = scaled.mean(axis=3)
+    return scaled.reshape(len(pixels), -1)

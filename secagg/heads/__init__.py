@@ -3,10 +3,8 @@
 Training of heads and adaptation to a client's own records are imported from their modules.
 """
 
-from secagg.heads.adapter import HeadAdapter
-from secagg.heads.artifact import Artifact
-from secagg.heads.discriminant import discriminant
-from secagg.heads.evaluation import Evaluation
+from secagg.heads.artifact import Artifact, Evaluation
+from secagg.heads.discriminant import ReleaseNoise, discriminant, noise_aware_discriminant
 from secagg.heads.export import (
     load_as,
     load_safetensors,
@@ -15,9 +13,7 @@ from secagg.heads.export import (
     save_safetensors,
     to_safetensors,
 )
-from secagg.heads.linear import LinearHead, Recentring, head_digest, predict
-from secagg.heads.noise_aware import noise_aware_discriminant
-from secagg.heads.opened_moments import ReleaseNoise
+from secagg.heads.linear import HeadAdapter, LinearHead, Recentring, head_digest, predict
 
 __all__ = [
     "Artifact",

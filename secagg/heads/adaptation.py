@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from secagg.encoding import Grid
 from secagg.errors import BadInput
-from secagg.heads.adapter import SHORTEST, HeadAdapter
-from secagg.heads.descent import Extra, Recipe, fresh_layers, train
-from secagg.heads.linear import LinearHead, WeightKind, scores
-from secagg.heads.residual import WIDTH
+from secagg.heads.descent import WIDTH, Extra, Recipe, fresh_layers, train
+from secagg.heads.linear import SHORTEST, HeadAdapter, LinearHead, WeightKind, scores
 from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:

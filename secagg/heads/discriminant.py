@@ -1,13 +1,15 @@
-"""Heads in closed form from sums: the linear discriminant (FedCGS Eq. 9–11, corrected) and the nearest class mean."""
+"""Heads in closed form from sums: the linear discriminant (FedCGS Eq. 9–11, corrected), also of noisy sums; class means."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from secagg.encoding import Grid, full_matrix
 from secagg.errors import BadInput
@@ -16,9 +18,7 @@ from secagg.privacy import OpenedNoise
 
 Covariance = Literal["within", "total"]
 RIDGE = 1e-3
-"""Default γ: the ridge is γ·tr(Σ)/d."""
-
-Matrix = NDArray[np.float64]
+"""Default γ of an exact covariance: the ridge is γ·tr(Σ)/d. Under noise it follows from that: `NOISY_RIDGE`."""
 
 
 def discriminant(
@@ -49,7 +49,8 @@ def discriminant(
     if covariance == "within":
         sigma = within_scatter(moment, sums, counts) / (counts.sum() - len(counts))
     else:
-        sigma = _total(moment, sums, counts)
+        total = sums.sum(axis=0)
+        sigma = (moment - np.outer(total, total) / counts.sum()) / (counts.sum() - 1)
     means = sums / counts[:, None]
     centre = sums.sum(axis=0) / counts.sum()
     weight = _solve(sigma, (means - centre).T, ridge).T
@@ -87,12 +88,6 @@ def nearest_mean(
     )
 
 
-def _total(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:
-    total = sums.sum(axis=0)
-    covariance: Matrix = (moment - np.outer(total, total) / counts.sum()) / (counts.sum() - 1)
-    return covariance
-
-
 def _solve(sigma: Matrix, right: Matrix, ridge: float) -> Matrix:
     """Solve (Σ + γ·tr(Σ)/d·I) x = right by Cholesky."""
     dimension = len(sigma)
@@ -117,3 +112,165 @@ def in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray
         full_weight[present] = scaled
         full_bias[present] = bias - (0.0 if grid.is_normalised else grid.centre) * scaled.sum(axis=1)
     return LinearHead(full_weight, full_bias)
+
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReleaseNoise:
+    """Standard deviation of the noise in the opened sum, in integers as they were summed.
+
+    `second_moment` holds on B's diagonal; off the diagonal it is that over √2. The opened counts are
+    `count_multiplier` times the records, and `counts` is the noise on them as opened.
+    """
+
+    counts: float
+    class_sums: float
+    second_moment: float
+    count_multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        sigmas = (self.counts, self.class_sums, self.second_moment)
+        if not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas) or self.count_multiplier < 1:
+            raise BadInput(f"noise {sigmas} with the multiplier {self.count_multiplier}", remedy="every σ is above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Estimates from one release of records of length 1.
+
+    `counts` (C,) all ≥ 1; `class_sums` A (C, d); `second_moment` B (d, d) symmetric, with the noise as it was
+    opened: `sums_sigma` per entry of A, `moment_sigma` per entry of B off its diagonal.
+    """
+
+    counts: Vector
+    class_sums: Matrix
+    second_moment: Matrix
+    sums_sigma: float
+    moment_sigma: float
+
+    @property
+    def total(self) -> float:
+        """The number of records n."""
+        return float(self.counts.sum())
+
+    @property
+    def mean(self) -> Vector:
+        """The mean record (d,), not longer than 1, which no mean of records of length 1 is."""
+        return _cut(self.class_sums.sum(axis=0) / self.total)
+
+    @property
+    def shrunk_mean(self) -> Vector:
+        """The mean shrunk towards zero by what of it is noise (James & Stein 1961, positive part), not longer than 1.
+
+        ΣA_j has the noise C·d·σ_A² in all: where it is no longer than that, the mean is taken for zero, whereas of
+        few records `mean` is noise of length 1.
+        """
+        summed = self.class_sums.sum(axis=0)
+        noise = self.class_sums.size * self.sums_sigma**2
+        return _cut(summed / self.total * (1.0 - noise / max(float(summed @ summed), noise)))
+
+
+def _cut(mean: Vector) -> Vector:
+    cut: Vector = mean / max(1.0, float(np.linalg.norm(mean)))
+    return cut
+
+
+def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Release:
+    """Turn the opened blocks `counts`, `class_sums` and `second_moment` (grid units) into a `Release`."""
+    unit = grid.unit(aggregate["class_sums"].shape[1])
+    sums = aggregate["class_sums"].astype(np.float64) / unit
+    moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / unit**2
+    sums_sigma, moment_sigma = noise.class_sums / unit, noise.second_moment / unit**2
+    counts_sigma = noise.counts / noise.count_multiplier
+    raw = aggregate["counts"].astype(np.float64) / noise.count_multiplier
+    total = _total(raw, counts_sigma, float(np.trace(moment)), len(moment) * moment_sigma**2)
+    squared = np.einsum("jd,jd->j", sums, sums) - sums.shape[1] * sums_sigma**2
+    least = np.sqrt(np.maximum(squared, 1.0))
+    counts = np.maximum(_shrink(raw, counts_sigma, total), least)
+    return Release(counts, sums, moment, sums_sigma, moment_sigma / math.sqrt(2))
+
+
+def _total(raw: Vector, sigma: float, trace: float, trace_variance: float) -> float:
+    """Weigh ΣN and tr(B), two unbiased views of n as every record has length 1, by their precision."""
+    precisions = np.array([1 / (len(raw) * sigma**2), 1 / trace_variance])
+    total = float(np.array([raw.sum(), trace]) @ precisions / precisions.sum())
+    return max(total, float(len(raw)))
+
+
+def _shrink(raw: Vector, sigma: float, total: float) -> Vector:
+    """Shrink the counts towards n/C (James & Stein 1961 with Lindley's mean, positive part; C ≥ 4).
+
+    A class far below its neighbours keeps its distance; counts within the noise of each other become equal.
+    """
+    deviation = raw - raw.mean()
+    spread = float(deviation @ deviation)
+    loss = max(len(raw) - 3, 0) * sigma**2
+    kept = 0.0 if spread <= loss else 1 - loss / spread
+    shrunk: Vector = total / len(raw) + kept * deviation
+    return shrunk
+
+
+NOISY_RIDGE = 0.6
+"""Added to a noisy scatter's denoised spectrum, in units of σ√d (`edge`): half the spectral norm of its noise."""
+
+
+def denoise(matrix: Matrix, sigma: float) -> tuple[NDArray[np.float64], Matrix]:
+    """Return (ξ, V): estimated eigenvalues ≥ 0, ascending (d,), and the noisy eigenvectors V (d, d), in columns.
+
+    `matrix` (d, d) is S + E, S positive semi-definite and E symmetric with standard deviation `sigma` > 0 off
+    the diagonal (√2·sigma on it), in the unit of the matrix. V diag(ξ) Vᵀ is the rotation-invariant estimator
+    of Bun, Allez, Bouchaud & Potters 2016 (additive noise), the best in Frobenius norm that keeps V:
+    ξ_i = λ_i − 2σ²d·Re g(λ_i − iη), g(z) = (1/d) Σ_j 1/(z − λ_j), with η = σ, one mean level spacing of the
+    noise. Pure noise gives ξ ≈ 0 where clipping at 0 would keep half of it. The finite sum is not monotone:
+    ξ is its isotonic regression, then clipped at 0.
+    """
+    from scipy.optimize import isotonic_regression
+
+    values, vectors = eigh(matrix)
+    gap = values[:, None] - values[None, :]
+    repulsion = (gap / (gap * gap + sigma * sigma)).sum(axis=1)
+    shrunk = isotonic_regression(values - 2 * sigma * sigma * repulsion).x
+    return np.maximum(shrunk, 0.0), vectors
+
+
+def edge(dimension: int, sigma: float) -> float:
+    """Half the spectral norm of the noise, σ√d (Wigner: its eigenvalues fill [−2σ√d, 2σ√d])."""
+    return float(sigma * np.sqrt(dimension))
+
+
+def noise_aware_discriminant(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> LinearHead:
+    """Return the head for records of length 1, that is for (f − c)/‖f − c‖ and not for f.
+
+    `aggregate` holds the opened `counts` N (C,), `class_sums` A (C, d) and `second_moment` B (upper triangle),
+    of records that were made to have the length R = `grid.levels` steps; `noise` is the noise on them. Only
+    the release, its σ and the fact that ‖q‖ = R are used, so the head costs no privacy:
+      N_j  shrunk towards n/C, n from ΣN and tr(B) together, and N_j ≥ ‖A_j‖, ≥ 1 (`read_release`);
+      Σ    V diag(ξ + 0.6 σ√d) Vᵀ/n with ξ, V the denoised spectrum of B − Σ A_j A_jᵀ/N_j + Σ_j (σ_A²/N_j) I,
+           the last term being what A's own noise subtracts on average (`denoise`), σ that of B off its diagonal;
+      w_j = Σ⁻¹(μ_j − m), b_j = log(N_j/n) − ½(μ_j + m)ᵀw_j, μ_j = A_j/N_j, m = Σ A_j/n  (FedCGS Eq. 9–10).
+    No class counts as absent: under noise nobody can tell.
+    """
+    release = read_release(aggregate, grid, noise)
+    weight, bias = gaussian_classifier(release)
+    return LinearHead(weight.astype(np.float32), bias.astype(np.float32))
+
+
+def gaussian_classifier(release: Release) -> tuple[Matrix, NDArray[np.float64]]:
+    """Return the weights (C, d) and biases (C,) for records of length 1."""
+    counts, sums = release.counts, release.class_sums
+    means, centre = sums / counts[:, None], sums.sum(axis=0) / release.total
+    values, vectors = denoise(unbiased_scatter(release), release.moment_sigma)
+    spectrum = (values + NOISY_RIDGE * edge(len(values), release.moment_sigma)) / release.total
+    weight = ((means - centre) @ vectors / spectrum) @ vectors.T
+    bias = np.log(counts / release.total) - 0.5 * np.einsum("jd,jd->j", means + centre, weight)
+    return weight, bias
+
+
+def unbiased_scatter(release: Release) -> Matrix:
+    """Return the scatter within classes, n times their common covariance, unbiased by the noise of A."""
+    within = within_scatter(release.second_moment, release.class_sums, release.counts)
+    within[np.diag_indices(len(within))] += release.sums_sigma**2 * (1 / release.counts).sum()
+    return within

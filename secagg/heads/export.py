@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.heads.adapter import KINDS, HeadAdapter
 from secagg.heads.artifact import Artifact
-from secagg.heads.linear import MEANS, RECENTRING, LinearHead, Recentring
+from secagg.heads.linear import KINDS, MEANS, RECENTRING, HeadAdapter, LinearHead, Recentring
 from secagg.system.reading import parse_json, read_limited
 
 Parsed = TypeVar("Parsed")

@@ -19,9 +19,17 @@ from numpy.typing import NDArray
 from secagg.encoding import Grid
 from secagg.encoding.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening
 from secagg.errors import BadInput
+from secagg.heads.discriminant import (
+    Matrix,
+    Release,
+    ReleaseNoise,
+    Vector,
+    denoise,
+    edge,
+    gaussian_classifier,
+    read_release,
+)
 from secagg.heads.linear import LinearHead, Recentring
-from secagg.heads.noise_aware import denoise, edge, gaussian_classifier
-from secagg.heads.opened_moments import Matrix, Release, ReleaseNoise, Vector, read_release
 
 FIRST_SHARE = 0.2
 """The first sum's share of μ²; the rounds divide the rest evenly."""
@@ -29,8 +37,8 @@ FIRST_SHARES: Mapping[str, float] = {"counts": 0.1, "class_sums": 0.25, "second_
 """Of that share. The rounds need of the second moment only its large eigenvalues, of the class sums only the mean."""
 CLIP = 0.5
 """Longest residual ‖p − e‖₂: records count alike until their label has about two thirds of the probability."""
-RIDGE = 0.3
-"""Added to the noisy second moment's denoised spectrum before whitening, in units of σ√d."""
+WHITENING_RIDGE = 0.3
+"""Added to the noisy second moment's denoised spectrum before whitening, in units of σ√d, as a head's `NOISY_RIDGE`."""
 EXPONENT = 0.45
 """Of whitening: a little less than the ½ that makes all directions alike, for the large ones are less noise."""
 EXACT_RIDGE = 0.5
@@ -76,7 +84,7 @@ def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Release
     """
     release = read_release(aggregate, grid, noise)
     values, vectors = _spectrum(release, release.shrunk_mean)
-    stretched = (values + RIDGE * edge(len(values), release.moment_sigma)) ** EXPONENT
+    stretched = (values + WHITENING_RIDGE * edge(len(values), release.moment_sigma)) ** EXPONENT
     energies = values / stretched**2
     filled = float(energies.sum() / energies.max()) if energies.max() > 0 else 1.0
     start = np.zeros((len(release.counts), len(values) + 1))

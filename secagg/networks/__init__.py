@@ -1,7 +1,16 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
-from secagg.networks.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
-from secagg.networks.adapters import EncoderAdapter
+from secagg.networks.adapted import (
+    HEAD,
+    OWN,
+    SHARED,
+    Adapted,
+    Dual,
+    EncoderAdapter,
+    OverEncoder,
+    SharedAdapter,
+    WithHead,
+)
 from secagg.networks.augmented import (
     GENERATOR,
     TRANSFER,
@@ -19,10 +28,17 @@ from secagg.networks.normalised import Normalised
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.programs import Program, tensors_of
 from secagg.networks.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
-from secagg.networks.registry import PROGRAMS, program_named
 from secagg.networks.slot_means import SlotMeans, read_slot_means
 from secagg.networks.taint import Untainted, public, require_untainted
-from secagg.networks.trained_model import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
+from secagg.networks.trained_model import (
+    PROGRAMS,
+    TrainedModel,
+    TunedModel,
+    parse_artifact,
+    program_named,
+    read_model,
+    read_tuned,
+)
 from secagg.networks.training import TrainingSettings, record_gradients, record_losses, train
 
 __all__ = [

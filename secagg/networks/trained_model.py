@@ -1,12 +1,13 @@
-"""A trained network as a plan's artifact: its digest, its predictions, and the file that holds it."""
+"""Programs by the names that plans and files have for them, and trained ones as artifacts, with their files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.features import LORA, Encoder, FeatureMap
+from secagg.features import KINDS, LORA, Encoder, FeatureMap
 from secagg.heads import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
 from secagg.heads.linear import ABSENT_BIAS, CLOSE
-from secagg.networks.adapted import HEAD, HEAD_BIAS, Adapted, OverEncoder, SharedAdapter
-from secagg.networks.adapters import LORA_SCALE
-from secagg.networks.programs import Program, tensors_of
-from secagg.networks.registry import program_named
+from secagg.networks.adapted import (
+    HEAD,
+    HEAD_BIAS,
+    LORA_SCALE,
+    Adapted,
+    Dual,
+    EncoderAdapter,
+    OverEncoder,
+    SharedAdapter,
+    WithHead,
+)
+from secagg.networks.exported import PREFIX, exported_named
+from secagg.networks.normalised import NormalisedCnn, NormalisedPerceptron
+from secagg.networks.programs import Convolutional, Perceptron, Program, Softmax, tensors_of
+from secagg.networks.projection import ByHead, MostSimilar, Nearest
 from secagg.networks.slot_means import SLOT_MEANS, SlotMeans, read_slot_means
 from secagg.system.threads import one_thread
+
+PROGRAM_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
+"""In a program's name: 1 to 999,999, written in one way only."""
+
+PROGRAMS: Mapping[str, Callable[..., Program]] = {
+    "softmax": Softmax,
+    "mlp:H": Perceptron,
+    "cnn": Convolutional,
+    "mlp-group:H": NormalisedPerceptron,
+    "mlp-batch:H": partial(NormalisedPerceptron, by_batch=True),
+    "cnn-group": NormalisedCnn,
+    "cnn-batch": partial(NormalisedCnn, by_batch=True),
+    "similar:W": MostSimilar,
+    "nearest:W": Nearest,
+    "projected:W": ByHead,
+}
+"""Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
+ADAPTED: Mapping[str, Callable[[int, int, EncoderAdapter], Adapted]] = {
+    "": SharedAdapter,
+    "head-": WithHead,
+    "dual-": Dual,
+}
+"""Programs of adapters by what their names begin with, before such as bottleneck:48:12x768."""
+
+
+def program_named(name: str, dimension: int, classes: int) -> Program:
+    """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
+    if name.startswith(PREFIX):
+        return exported_named(name, dimension, classes)
+    kind, *numbers = name.split(":")
+    for form, make in PROGRAMS.items():
+        known, *letters = form.split(":")
+        if kind == known and len(numbers) == len(letters) and all(map(PROGRAM_NUMBER.fullmatch, numbers)):
+            return make(dimension, classes, *map(int, numbers))
+    if len(numbers) == 2 and PROGRAM_NUMBER.fullmatch(numbers[0]):
+        for prefix, put in ADAPTED.items():
+            if kind.startswith(prefix) and kind.removeprefix(prefix) in KINDS:
+                return put(dimension, classes, EncoderAdapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
+    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
+    raise BadInput(f"there is no program {name!r}", remedy=remedy)
+
 
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
 """Texts of a file: what it holds, which program, for how many numbers and classes."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from secagg.errors import BadInput
-from secagg.heads.evaluation import CONFIDENCE, clopper_pearson
+from secagg.heads.artifact import CONFIDENCE, clopper_pearson
 
 BINS = 15
 """Bins of confidence of the calibration error (Guo et al. 2017)."""

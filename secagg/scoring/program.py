@@ -25,8 +25,7 @@ from secagg.features.concatenation import Concatenation
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
 from secagg.features.program import Program, first_line, torch_unheard
 from secagg.heads import LinearHead
-from secagg.heads.adapter import SHORTEST, HeadAdapter
-from secagg.heads.linear import Recentring
+from secagg.heads.linear import SHORTEST, HeadAdapter, Recentring
 from secagg.networks import SlotMeans, TrainedModel
 from secagg.scoring.calibration import probabilities_of
 from secagg.scoring.predictor import Predictor

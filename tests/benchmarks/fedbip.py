@@ -26,9 +26,8 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Latents, open_backbone, to_pixels
 from secagg.generation import GenerationSettings, Pictures, contact_sheet, generate, train_classifier
-from secagg.generation.classifier import GRID, as_inputs
 from secagg.generation.concepts import tell
-from secagg.generation.pictures import RELEASED, denoise
+from secagg.generation.pictures import GRID, RELEASED, as_inputs, denoise
 from secagg.networks import SlotMeans
 from secagg.privacy.gaussian import mu_of
 from secagg.randomness import SeededRandomness

@@ -8,7 +8,7 @@ import pytest
 import secagg
 from methods.baselines import BASELINES
 from methods.baselines.dp_sgd import DpSgd
-from methods.baselines.local_heads import LocalOnly
+from methods.baselines.softmax_regression import LocalOnly
 from secagg.data import Dataset, Records, partition
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.encoding.grid import Origin

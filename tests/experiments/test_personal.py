@@ -15,7 +15,7 @@ from secagg.experiments.client_accuracy import ClientDistributions
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.heads.evaluation import clopper_pearson
+from secagg.heads.artifact import clopper_pearson
 
 DOMAINS = np.array(["art", "photo"])
 SHORT = "rounds=3 width=16"

@@ -15,8 +15,7 @@ from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.features import Latents, open_backbone
 from secagg.generation import GenerationSettings, Pictures, generate, train_classifier
-from secagg.generation.classifier import GRID, TRAINING, as_inputs
-from secagg.generation.pictures import RELEASED, denoise, interpolate
+from secagg.generation.pictures import GRID, RELEASED, TRAINING, as_inputs, denoise, interpolate
 from secagg.networks import SlotMeans, TrainedModel, train
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

@@ -20,7 +20,7 @@ from secagg.heads import (
     save_safetensors,
     to_safetensors,
 )
-from secagg.heads.evaluation import clopper_pearson
+from secagg.heads.artifact import clopper_pearson
 from secagg.heads.linear import Recentring
 from secagg.heads.torch_files import save_state_dict, to_linear
 

@@ -8,9 +8,8 @@ import torch
 
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, predict
-from secagg.heads.adapter import HeadAdapter
-from secagg.heads.descent import SEED
-from secagg.heads.residual import LOGIT_SCALE, MOST_BATCHES, WIDTH, adapted_head
+from secagg.heads.descent import LOGIT_SCALE, MOST_BATCHES, SEED, WIDTH, adapted_head
+from secagg.heads.linear import HeadAdapter
 
 GENERATOR = np.random.default_rng(3)
 DIMENSION, CLASSES = 12, 3

@@ -26,7 +26,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads import predict
-from secagg.heads.residual import LOGIT_SCALE
+from secagg.heads.descent import LOGIT_SCALE
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.wire import decode, encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of

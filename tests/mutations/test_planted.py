@@ -72,7 +72,7 @@ def test_planted_module_runs_with_the_fault() -> None:
     """A module that is loaded after planting runs the changed method, and nothing else of it changes."""
     changes = (("Untainted(rule(self.value))", "Untainted(self.value)"),)
     finder = FaultFinder(PlantedFault("rule", "", "secagg.networks.taint:Untainted.then", changes))
-    assert finder.find_spec("secagg.networks.registry", models.__path__) is None
+    assert finder.find_spec("secagg.networks.trained_model", models.__path__) is None
     spec = finder.find_spec("secagg.networks.taint", models.__path__)
     assert spec is not None
     assert spec.loader is not None

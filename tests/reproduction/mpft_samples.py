@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.slots.mpft import MOST_EPOCHS
 from secagg.errors import BadInput
-from secagg.heads.residual import adapted_head
+from secagg.heads.descent import adapted_head
 from secagg.system.extras import extra
 
 Reals = NDArray[np.float64]

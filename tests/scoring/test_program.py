@@ -15,8 +15,7 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads import LinearHead, save_safetensors
-from secagg.heads.adapter import HeadAdapter
-from secagg.heads.linear import Recentring
+from secagg.heads.linear import HeadAdapter, Recentring
 from secagg.scoring import Predictor, probabilities_of
 from secagg.scoring.program import export_program
 

@@ -116,7 +116,7 @@ class Gaussians:
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
     """Fit means of cells and the covariance within them to a release; without a second moment the covariance of `like`.
 
-    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.noise_aware`),
+    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.discriminant`),
     keeps it definite. Counts are taken as 1 at least.
     """
     sums = np.asarray(blocks["class_sums"], dtype=np.float64)

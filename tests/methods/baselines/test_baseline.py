@@ -5,7 +5,7 @@ import pytest
 
 from methods.baselines import BASELINES
 from methods.baselines.baseline import ClientData, holders, pooled
-from methods.baselines.centralised import Centralised
+from methods.baselines.softmax_regression import Centralised
 from secagg.errors import BadInput
 from tests.architecture.test_imports import loaded_by
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from methods.baselines.baseline import ClientData
-from methods.baselines.local_heads import Ensemble, LocalOnly, MeanOutput, local_heads
+from methods.baselines.softmax_regression import Ensemble, LocalOnly, MeanOutput, local_heads
 from secagg.heads import LinearHead
 
 DRAWS = np.random.default_rng(2)
