@@ -47,7 +47,8 @@ METHODS = _Registry(
 )
 ROUNDS = "rounds"
 """Name of the parameter of methods that says how many sums they take."""
-
+PROGRAM = ".pt2"
+"""In a text that names an exported program's file: only then the networks are loaded."""
 
 HOW = "methods/README.md shows what one is"
 _seen: set[str] = set()
@@ -148,6 +149,32 @@ def read_planned(name: str, known: Parameters, text: str) -> Parameters:
     return read
 
 
+def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
+    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
+
+    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
+    and for rounds that are given as both.
+    """
+    known, defaults = method_named(name).parameters, method_named("fedcgs").parameters
+    chosen = {key: value for key, value in given.items() if value is not None}
+    for key in set(chosen) - set(known):
+        if chosen[key] != defaults.get(key):
+            having = [each for each in METHODS if key in method_named(each).parameters]
+            raise BadInput(
+                f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(sorted(having))}"
+            )
+    if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
+        raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
+    return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
+
+
+def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
+    """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
+    if PROGRAM in text:
+        text = import_module("secagg.networks.exported").planned_programs(text)
+    return read_planned(name, known, text)
+
+
 __all__ = [
     "METHODS",
     "ROUNDS",
@@ -155,7 +182,9 @@ __all__ = [
     "kind_named",
     "method_named",
     "method_of",
+    "parameters_of",
     "planned_method",
+    "read_parameters",
     "read_planned",
     "sums_of",
 ]

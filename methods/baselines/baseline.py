@@ -46,7 +46,6 @@ class Predictor(Protocol):
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the classes (m,) of head inputs (m, d)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,6 @@ class Baseline(Protocol):
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
         """Train on the clients' records; the same `seed` gives the same bits. Raises BadInput."""
-        ...
 
 
 def holders(clients: Sequence[ClientData]) -> tuple[ClientData, ...]:

@@ -216,10 +216,8 @@ class LocalProjection(SimpleMethod, ABC):
     def __post_init__(self) -> None:
         require_in_range(self)
         self.training  # noqa: B018  # refuses settings that cannot be
-        if self.sampling:
-            self._require_private()
-
-    def _require_private(self) -> None:
+        if not self.sampling:
+            return
         self.private_training  # noqa: B018  # as above
         if self.cap:
             raise BadInput("cap promises about members, sampling about records", remedy="leave one of them at 0")
@@ -305,7 +303,9 @@ class LocalProjection(SimpleMethod, ABC):
         kept = self._state_of(program, local)
         flat, sends = kept.flat, kept.sends
         if self.prototypes is not None:
-            flat = self._trained(program.value, flat, local)
+            known = self._known(program.value, local)
+            trained = train(program.value, flat, *known, self.training, local.randomness)
+            flat = trained if np.isfinite(trained).all() else flat
             sends = self._noisily_trained(program, sends, local) if sends is not None else None
         counts, sums = class_sums(self._weight(flat, dimension), local.examples, classes, levels)
         kept = Kept(program.value, flat, sums / (levels * np.maximum(counts, 1)[:, None]), sends)
@@ -360,15 +360,13 @@ class LocalProjection(SimpleMethod, ABC):
         known: NDArray[np.bool_] = (self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
 
-    def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:
-        """The tensors after training; as they were, where it gives no number."""
-        trained = train(program, flat, *self._known(program, local), self.training, local.randomness)
-        return trained if np.isfinite(trained).all() else flat
-
     def _noisily_trained(
         self, program: Untainted[Projecting], start: Untainted[Floats], local: Local
     ) -> Untainted[Floats]:
-        """The same by DP-SGD. Raises TypeError for a program, or a start, that the member's records decided."""
+        """The tensors after DP-SGD; as they were, where it gives no number.
+
+        Raises TypeError for a program, or a start, that the member's records decided.
+        """
         settings = replace(self.private_training, sigma=local.sigma)
         records = self._known(require_untainted(program), local)
         trained = dp_sgd(program, start, *records, settings, local.randomness)

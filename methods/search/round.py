@@ -30,7 +30,6 @@ from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage
 from secagg.networks import Program, TunedModel, record_losses
 from secagg.privacy import Unit, discrete_gaussian
-from secagg.randomness import RandomSource
 
 LOSS_LEVELS = 1 << 10
 """The largest loss of a record, in integers."""
@@ -131,10 +130,14 @@ class PopulationRound(TrainingRound):
 
     def contribute(self, local: Local) -> Contribution:
         """The member's row of each block, and its cohort's entry of the scores."""
-        noise = self._own_noise(local.further, local.randomness)
+        further = local.further  # noise on the member's own two numbers, drawn before a record is touched
+        noise = np.zeros(2, dtype=np.int64)
+        if further:
+            noise = discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], local.randomness)
         arm = self.population.arm_of(local.member)
         config = arm // self.search.variants
-        inner = self.training.at(self._settings(self._tried[arm]))
+        tried = self.population.tried.reshape(self.search.cohorts, -1)
+        inner = self.training.at(self._settings(tried[arm]))
         trained, judging = local.examples.once(self.chosen)
         model = self.state.groups[MODEL][config]
         part = inner.work.contribute(model, _part(local, trained))
@@ -146,12 +149,6 @@ class PopulationRound(TrainingRound):
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
         return Contribution(self._put_in_rows(rows), part.state)
-
-    def _own_noise(self, further: Mapping[str, float], randomness: RandomSource) -> Integers:
-        """Draw the noise on the member's own two numbers, before a record is touched; zeros where others add it."""
-        if not further:
-            return np.zeros(2, dtype=np.int64)
-        return discrete_gaussian([(further[LOSS], 1), (further[SCORED], 1)], randomness)
 
     def _put_in_rows(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
         """Blocks that are zero but for the given rows; what noise makes larger than its bound is cut to it."""
@@ -213,7 +210,8 @@ class PopulationRound(TrainingRound):
         if not self.population.alive[config]:
             return state
         inner = self.training.at(self._settings(self.population.places[config]))
-        members = tuple(each for each in opened.members if self._config_of(each) == config)
+        arms = {each: self.population.arm_of(each) for each in opened.members}
+        members = tuple(each for each, arm in arms.items() if arm // self.search.variants == config)
         blocks = {name: opened.blocks[name][config] for name in self.training.names}
         own = replace(opened, blocks=blocks, members=members, clients=max(1, len(members)))
         try:
@@ -231,16 +229,8 @@ class PopulationRound(TrainingRound):
             raise MalformedMessage("ModelState", "its population is none of the plan's search")
         return told
 
-    def _config_of(self, member: int) -> int:
-        return self.population.arm_of(member) // self.search.variants
-
     def _settings(self, places: Floats) -> dict[str, str | float]:
         return self.search.space.at(tuple(places.tolist()))
-
-    @property
-    def _tried(self) -> Floats:
-        """The places of everything that is tried, (K·m, J)."""
-        return self.population.tried.reshape(self.search.cohorts, -1)
 
 
 def _part(local: Local, rows: NDArray[np.bool_] | Integers) -> Local:

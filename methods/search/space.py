@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Protocol
 
 from methods import METHODS, method_named
-from methods.method import Method, Parameters, SampledTraining, SumSpec
+from methods.method import Method, Parameters, SumSpec
 from methods.training.training_round import TrainingRound
 from secagg.agreement.policy import NOTHING, Effort
 from secagg.errors import BadInput
@@ -56,9 +56,11 @@ class TrainingSpace:
             raise BadInput(problem, remedy="fix those that do; a sampling rate is above 0 everywhere, or not tried")
         efforts = [kinds[0].effort for kinds in specs]
         most = {each.name: max(getattr(effort, each.name) for effort in efforts) for each in fields(Effort)}
-        training = _costliest(trainings) if trainings else None
-        if training is not None:  # both may be the most at once
-            most["epochs"] = max(most["epochs"], math.ceil(training.rate * training.steps))
+        training = None
+        if trainings:  # both may be the most at once
+            rate, steps = max(each.rate for each in trainings), max(each.steps for each in trainings)
+            training = replace(trainings[0], rate=rate, steps=steps)
+            most["epochs"] = max(most["epochs"], math.ceil(rate * steps))
         return replace(specs[0][0], training=training, effort=Effort(**most))
 
     @property
@@ -80,11 +82,6 @@ def trained_method(name: str, parameters: Parameters) -> Method:
     if method is None or not method.traits.hyperparameters:
         raise BadInput(f"no settings of {name} can be tried", remedy="choose a method that trains in rounds: fedavg")
     return method
-
-
-def _costliest(trainings: list[SampledTraining]) -> SampledTraining:
-    rate, steps = max(each.rate for each in trainings), max(each.steps for each in trainings)
-    return replace(trainings[0], rate=rate, steps=steps)
 
 
 @lru_cache(maxsize=256)
@@ -110,21 +107,17 @@ class Setting(Protocol):
     @property
     def name(self) -> str:
         """Of the parameter of the method."""
-        ...
 
     @property
     def last(self) -> int:
         """The last place."""
-        ...
 
     @property
     def is_whole(self) -> bool:
         """Whether places are whole numbers."""
-        ...
 
     def value(self, place: float) -> str | float:
         """Return the setting at a place."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -46,19 +46,15 @@ class ClientWork(Protocol):
 
     def spec(self, rounds: int) -> SumSpec:
         """Return what is summed in each of so many rounds."""
-        ...
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
         """Return one member's part of round `number`; a member without records has one too."""
-        ...
 
     def mean(self, opened: Opened) -> Floats:
         """Return the move, by public arithmetic."""
-        ...
 
     def own_models(self, state: Floats, kept: bytes) -> Mapping[str, TrainedModel]:
         """Return a member's own models, by name: of a state and of what its contribution kept. Raises BadInput."""
-        ...
 
 
 @message("ModelState")

@@ -16,9 +16,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from methods import method_named, sums_of
+from methods import method_named, parameters_of, sums_of
 from methods.closed_form.refinement import AUTO
-from methods.parameters import parameters_of
 from secagg.agreement.plan import write_plan
 from secagg.agreement.roster import Roster
 from secagg.cli.console import (

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from methods import METHODS, kind_named, method_named
+from methods import METHODS, kind_named, method_named, parameters_of
 from methods.baselines import BASELINES, DpSgd
 from methods.declaration import check_declaration, check_steps
 from methods.method import Method
-from methods.parameters import parameters_of
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns, warn_of_programs
 from secagg.cli.options import ParametersOption
 from secagg.encoding import Grid, Normalisation

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import read_parameters
 from methods.baselines import Baseline, DpSgd, baseline_named
 from methods.baselines.baseline import ClientData, Linear, Predictor
-from methods.parameters import read_parameters
 from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise

@@ -11,9 +11,8 @@ from numbers import Integral, Real
 from textwrap import fill, indent
 from typing import Any
 
-from methods import METHODS, ROUNDS, method_named
+from methods import METHODS, ROUNDS, method_named, parameters_of
 from methods.closed_form.refinement import AUTO
-from methods.parameters import parameters_of
 from secagg.agreement.plan import MOST_STATED
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput

@@ -105,7 +105,8 @@ def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
     if head.before is not None:
         raise BadInput("a head of refinement rounds cannot be adapted", remedy="use one of a plan without --refine")
     length = np.float32(np.linalg.norm(rows, axis=1).mean())
-    return LinearHead(head.weight * length, head.bias, _fresh_adapter(head.inputs))
+    first, (weight, bias) = fresh_layers((head.inputs, WIDTH, head.inputs), biased=False)
+    return LinearHead(head.weight * length, head.bias, HeadAdapter("residual", (first, (weight * FIRST, bias))))
 
 
 def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np.float64]:
@@ -135,11 +136,6 @@ def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: i
     if not used.any():
         raise BadInput("no record to adapt to is of a class that the head knows")
     return used
-
-
-def _fresh_adapter(dimension: int) -> HeadAdapter:
-    first, (weight, bias) = fresh_layers((dimension, WIDTH, dimension), biased=False)
-    return HeadAdapter("residual", (first, (weight * FIRST, bias)))
 
 
 def _check(rows: NDArray[np.float64], labels: NDArray[np.int64], inputs: int, classes: int) -> None:

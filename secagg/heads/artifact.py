@@ -13,6 +13,8 @@ from scipy.special import betaincinv
 from secagg.errors import BadInput
 
 CONFIDENCE = 0.95
+CLOSE = 1e-3
+"""How far two machines' artifacts may be apart, relative to each tensor's largest entry."""
 
 
 @dataclass(frozen=True)
@@ -54,43 +56,44 @@ class Artifact(Protocol):
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of its tensors, as the artifact's own docstring says."""
-        ...
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """Its tensors by name, as files hold them."""
-        ...
 
     @property
     def texts(self) -> Mapping[str, str]:
         """The texts of its files beside the tensors; none of a head."""
-        ...
 
     @property
     def predicts(self) -> bool:
         """Whether it tells classes apart by itself, so that `predict` and `evaluate` have something to say."""
-        ...
+        return True
 
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
-        ...
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other is of this kind and shape, and differs by no more than rounding does."""
-        ...
+        """Whether the other is of this kind and shape, and differs by no more than rounding does: `CLOSE`."""
+        own, its = self.tensors, other.tensors
+        return {name: each.shape for name, each in own.items()} == {
+            name: each.shape for name, each in its.items()
+        } and all(
+            np.allclose(its[name], each, rtol=CLOSE, atol=CLOSE * float(np.abs(each).max(initial=0)))
+            for name, each in own.items()
+        )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
         """Return the same for `classes` classes, its own being those at `rows`; it never predicts the others."""
-        ...
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the class (n,) of features (n, d). Raises BadInput for another d."""
-        ...
+        """Return the class (n,) of features (n, d), that of the largest score. Raises BadInput for another d."""
+        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
+        return predicted
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the classes' scores (n, C) of features (n, d), whose softmax it takes for probabilities."""
-        ...
 
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Return its accuracy on features (n, d) with labels (n,), n ≥ 1. Raises BadInput for none, or another d."""
-        ...
+        return Evaluation.of(self.predict(features), labels)

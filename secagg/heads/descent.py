@@ -67,11 +67,9 @@ class Optimiser(Protocol):
 
     def zero_grad(self) -> None:
         """Forget the gradients of the step before, but for what momentum keeps of them."""
-        ...
 
     def step(self) -> object:
         """Move the parameters by the gradients."""
-        ...
 
 
 class Loss(Protocol):
@@ -79,7 +77,6 @@ class Loss(Protocol):
 
     def backward(self) -> object:
         """Add its gradients to those of the parameters."""
-        ...
 
 
 def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:

@@ -1,4 +1,4 @@
-"""Heads in closed form from sums: the linear discriminant (FedCGS Eq. 9–11, corrected), also of noisy sums; class means."""
+"""Heads in closed form from sums, exact or noisy: the linear discriminant (FedCGS Eq. 9–11, corrected), class means."""
 
 from __future__ import annotations
 

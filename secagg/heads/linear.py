@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads.artifact import Artifact, Evaluation
+from secagg.heads.artifact import Artifact
 
 Kind = Literal["stacked", "residual"]
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -86,8 +86,6 @@ ABSENT_BIAS = np.float32(-1e30)
 RECENTRING = ("recentring_matrix", "recentring_centre")
 MEANS = "means"
 """Names of tensors in files."""
-CLOSE = 1e-3
-"""How far two machines' heads may be apart, relative to each tensor's largest entry."""
 ROWS = 8192
 
 
@@ -130,7 +128,7 @@ class Recentring:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearHead:
+class LinearHead(Artifact):
     """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
 
     A class that had no records has zero weights and the bias −10³⁰. A head with something `before` takes features that
@@ -195,21 +193,6 @@ class LinearHead:
         if (len(self.bias), self.inputs) != (classes, dimension):
             raise BadInput(f"the head is for {len(self.bias)} classes and {self.inputs} features")
 
-    @property
-    def predicts(self) -> bool:
-        """Yes."""
-        return True
-
-    def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other has the same tensors but for rounding: `CLOSE`."""
-        own, its = self.tensors, other.tensors
-        return {name: each.shape for name, each in own.items()} == {
-            name: each.shape for name, each in its.items()
-        } and all(
-            np.allclose(its[name], each, rtol=CLOSE, atol=CLOSE * float(np.abs(each).max()))
-            for name, each in own.items()
-        )
-
     def among(self, rows: NDArray[np.int64], classes: int) -> LinearHead:
         """The same for `classes` classes, its own being those at `rows`; the others are absent."""
 
@@ -228,10 +211,6 @@ class LinearHead:
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """The function of this name."""
         return scores(self, features)
-
-    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
-        """Accuracy of `predict`."""
-        return Evaluation.of(self.predict(features), labels)
 
     @property
     def present(self) -> NDArray[np.bool_]:

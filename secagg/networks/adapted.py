@@ -59,10 +59,14 @@ class EncoderAdapter:
 
     def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
         """The tensors of an adapter by name, place by place."""
-        named = {}
+        named: dict[str, tuple[int, ...]] = {}
         for number, width in enumerate(self.widths):
-            for part, shape in self._parts(width).items():
-                named[f"{prefix}.{number}.{part}"] = shape
+            at, wide, narrow = f"{prefix}.{number}", (self.rank, width), (width, self.rank)
+            if self.kind == LORA:
+                named |= {f"{at}.A": wide, f"{at}.B": narrow}
+            else:
+                named |= {f"{at}.down.weight": wide, f"{at}.down.bias": (self.rank,)}
+                named |= {f"{at}.up.weight": narrow, f"{at}.up.bias": (width,)}
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
@@ -75,12 +79,6 @@ class EncoderAdapter:
             else:
                 started[f"{prefix}.{number}.A"] = 1 / math.sqrt(width)
         return started
-
-    def _parts(self, width: int) -> dict[str, tuple[int, ...]]:
-        if self.kind == LORA:
-            return {"A": (self.rank, width), "B": (width, self.rank)}
-        down = {"down.weight": (self.rank, width), "down.bias": (self.rank,)}
-        return {**down, "up.weight": (width, self.rank), "up.bias": (width,)}
 
     def require_fit(self, encoder: Encoder) -> None:
         """Raise BadInput unless the encoder has exactly these places."""

@@ -97,15 +97,11 @@ def train_privately(
     """
     noise, latent = draws_of(randomness), whole.augmentation.latent if whole.augmentation else 1
     rates = settings.generator_rate / settings.rate, settings.transfer_rate / settings.rate
-    for each in _single_steps(private):
+    for each in [replace(private, steps=1)] * private.steps:
         z = noise.standard_normal((DRAWS if whole.augmentation else 1, latent), dtype=np.float32)
         program = Untainted(OneRecord(whole, weights, *rates, z))  # no record decides z
         start = dp_sgd(program, start, x, labels, each, randomness)
     return start
-
-
-def _single_steps(private: DpSgdSettings) -> list[DpSgdSettings]:
-    return [replace(private, steps=1)] * private.steps
 
 
 def batches(count: int, batch: int, steps: int, randomness: RandomSource) -> list[NDArray[np.int64]]:

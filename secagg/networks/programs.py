@@ -31,7 +31,6 @@ class Shaped(Protocol):
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Their shapes by name, in order."""
-        ...
 
 
 class Program(Protocol):
@@ -40,27 +39,22 @@ class Program(Protocol):
     @property
     def name(self) -> str:
         """The text that makes it again, with d and C: `program_named`."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Numbers of one record, d."""
-        ...
 
     @property
     def classes(self) -> int:
         """Classes, C."""
-        ...
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Its parameters' shapes by name, in the order in which a flat vector holds them, each row by row."""
-        ...
 
     @property
     def size(self) -> int:
         """Numbers of all parameters together."""
-        ...
 
     @property
     def scale(self) -> float:
@@ -68,22 +62,18 @@ class Program(Protocol):
 
         Where it is not 1, the first parameter is what the program multiplies its inputs by.
         """
-        ...
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
         """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput for no seed."""
-        ...
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the classes' scores (n, C) of records (n, d).
 
         Row i is a function of record i, but for rounding: torch's products round by how many rows they have.
         """
-        ...
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
         """Return what training makes small: the mean over records (n, d), n ≥ 1, of a function of each alone."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.heads import Artifact, Evaluation, parse_tensors
-from secagg.heads.linear import ABSENT_BIAS, CLOSE
+from secagg.heads import Artifact, parse_tensors
+from secagg.heads.linear import ABSENT_BIAS
 
 KIND, SLOT_MEANS = "kind", "slot means"
 """Text of a file, and what it says for this artifact."""
@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class SlotMeans:
+class SlotMeans(Artifact):
     """The `means` (m, d) of records in m slots, `cells` (m, 3) of class, domain and slot, `counts` (m,) of records.
 
     Means are as heads take features: of records that are `normalised` to length 1, or as they are. `concepts`, where
@@ -89,30 +89,14 @@ class SlotMeans:
         content = (array.astype(array.dtype.newbyteorder("<")).tobytes() for array in self.tensors.values())
         return hashlib.sha256(line.encode() + b"".join(content)).hexdigest()
 
-    @property
-    def predicts(self) -> bool:
-        """Yes: the class of the nearest mean. A classifier trained on generated pictures is another thing."""
-        return True
-
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
         if (self.classes, self.means.shape[1]) != (classes, dimension):
             raise BadInput(f"the means are of {self.classes} classes and {self.means.shape[1]} features")
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other has the same texts and cells, and tensors no further apart than heads' may be: `CLOSE`."""
-        if not isinstance(other, SlotMeans) or (self.texts, set(self.tensors)) != (other.texts, set(other.tensors)):
-            return False
-        return all(
-            own.shape == (its := other.tensors[name]).shape
-            and np.allclose(its, own, rtol=CLOSE, atol=CLOSE * float(np.abs(own).max(initial=0)))
-            for name, own in self.tensors.items()
-        )
-
-    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class (n,) of the nearest mean to features (n, d). Raises BadInput for another d."""
-        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
-        return predicted
+        """Whether the other has the same texts, and tensors no further apart than rounding moves them."""
+        return isinstance(other, SlotMeans) and self.texts == other.texts and super().is_close_to(other)
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """2⟨f, m⟩ − ‖m‖² of each class's nearest mean m, (n, C); `ABSENT_BIAS` for a class without. Raises BadInput."""
@@ -124,10 +108,6 @@ class SlotMeans:
         for label in np.unique(self.cells[:, 0]):
             found[:, label] = near[:, self.cells[:, 0] == label].max(axis=1)
         return found
-
-    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
-        """Accuracy of `predict`."""
-        return Evaluation.of(self.predict(features), labels)
 
     def among(self, rows: NDArray[np.int64], classes: int) -> SlotMeans:
         """The same for `classes` classes, its own being those at `rows`; the others have no mean, and zero concepts."""

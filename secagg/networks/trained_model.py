@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.features import KINDS, LORA, Encoder, FeatureMap
-from secagg.heads import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
-from secagg.heads.linear import ABSENT_BIAS, CLOSE
+from secagg.heads import Artifact, LinearHead, parse_safetensors, parse_tensors
+from secagg.heads.linear import ABSENT_BIAS
 from secagg.networks.adapted import (
     HEAD,
     HEAD_BIAS,
@@ -93,7 +93,7 @@ PEFT = "base_model.model."
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedModel:
+class TrainedModel(Artifact):
     """A program with its `parameters` by name, finite float32 of the program's shapes. Raises BadInput for others."""
 
     program: Program
@@ -135,7 +135,8 @@ class TrainedModel:
         program = self.program
         shapes = [[name, list(shape)] for name, shape in program.shapes.items()]
         line = json.dumps([program.name, program.dimension, program.classes, shapes], separators=(",", ":")) + "\n"
-        return hashlib.sha256(line.encode() + self._flat.astype("<f4").tobytes()).hexdigest()
+        content = (array.astype("<f4").tobytes() for array in self.tensors.values())
+        return hashlib.sha256(line.encode() + b"".join(content)).hexdigest()
 
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
@@ -164,12 +165,7 @@ class TrainedModel:
     def is_close_to(self, other: Artifact) -> bool:
         """Whether the other is of the same program, and no tensor differs by more than heads may: `CLOSE`."""
         return (
-            isinstance(other, TrainedModel)
-            and (other.program.name, other.program.shapes) == (self.program.name, self.program.shapes)
-            and all(
-                np.allclose(other.parameters[name], own, rtol=CLOSE, atol=CLOSE * float(np.abs(own).max()))
-                for name, own in self.parameters.items()
-            )
+            isinstance(other, TrainedModel) and other.program.name == self.program.name and super().is_close_to(other)
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
@@ -181,15 +177,6 @@ class TrainedModel:
                 parameters[name] = np.full(shape, ABSENT_BIAS if name.endswith("bias") else 0, dtype=np.float32)
                 parameters[name][rows] = self.parameters[name]
         return TrainedModel(program, parameters)
-
-    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
-        """Accuracy of `predict`."""
-        return Evaluation.of(self.predict(features), labels)
-
-    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""
-        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
-        return predicted
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the classes' scores (n, C) for features (n, d), computed in float32. Raises BadInput for another d."""
@@ -207,10 +194,6 @@ class TrainedModel:
             for start in range(0, len(features), ROWS):
                 rows = torch.tensor(features[start : start + ROWS], dtype=torch.float32)
                 yield self.program.logits(parameters, rows).numpy().astype(np.float64)
-
-    @property
-    def _flat(self) -> NDArray[np.float32]:
-        return np.concatenate([array.reshape(-1) for array in self.tensors.values()])
 
 
 def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:

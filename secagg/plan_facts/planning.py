@@ -9,11 +9,10 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import ROUNDS, method_named, method_of, planned_method
+from methods import ROUNDS, method_named, method_of, parameters_of, planned_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
-from methods.parameters import parameters_of
 from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, Result, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema

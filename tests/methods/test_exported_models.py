@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods import method_named
+from methods import method_named, parameters_of
 from methods.declaration import check_declaration
-from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.training.training_round import TrainingRound
 from secagg.encoding.updates import sum_of_records

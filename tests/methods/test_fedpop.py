@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import method_named
+from methods import method_named, parameters_of
 from methods.declaration import check_declaration, check_steps
-from methods.parameters import parameters_of
 from methods.round import Local, Opened
 from methods.search.fedpop import SCORE_SHARE
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
