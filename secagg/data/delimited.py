@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from secagg.agreement.schema import DELIMITERS, Schema
-from secagg.data.faults import Tolerance, bounded
-from secagg.data.format import Lines, TableFormat
-from secagg.data.table import COMMA_REMEDY, header_of, needed_columns
+from secagg.data.records import Tolerance, bounded
+from secagg.data.table import COMMA_REMEDY, Lines, TableFormat, header_of, needed_columns
 from secagg.errors import BadInput, BadRecord, why
 from secagg.system.reading import data_limit, read_stream, utf8_remedy
 

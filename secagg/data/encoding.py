@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.agreement.columns import (
+from secagg.agreement.schema import (
     Boolean,
     Categorical,
     Column,
@@ -18,12 +18,12 @@ from secagg.agreement.columns import (
     Hashed,
     Numeric,
     Scaled,
+    Schema,
     canonical,
     number_of,
+    scaled_fill,
 )
-from secagg.agreement.schema import Schema, scaled_fill
-from secagg.data.faults import Faults
-from secagg.data.records import UNLABELLED, Records
+from secagg.data.records import UNLABELLED, Faults, Records
 from secagg.data.table import COMMA_REMEDY, POINT_REMEDY, Table
 
 REMEDY = "mend or remove the row, or declare the value in the schema"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.faults import Faults, Tolerance
-from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Records, concatenate
-from secagg.data.split import Split
+from secagg.data.partition import Split
+from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Faults, Records, Tolerance, concatenate
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 

@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from secagg.agreement.columns import Dated
-from secagg.agreement.schema import Schema
-from secagg.data.faults import Tolerance, bounded
-from secagg.data.format import Lines, TableFormat
-from secagg.data.table import header_of, needed_columns
+from secagg.agreement.schema import Dated, Schema
+from secagg.data.records import Tolerance, bounded
+from secagg.data.table import Lines, TableFormat, header_of, needed_columns
 from secagg.errors import BadInput
 from secagg.system.reading import refuse_larger
 

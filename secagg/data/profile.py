@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from secagg.agreement.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled
-from secagg.agreement.schema import Schema
+from secagg.agreement.schema import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled, Schema
 from secagg.data.encoding import Cells, encode_column
-from secagg.data.faults import Faults
-from secagg.data.records import Records
+from secagg.data.records import Faults, Records
 
 NARROW = 0.05
 """Of the declared range: where all values lie in so little of it, they may be in another unit."""

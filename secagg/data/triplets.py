@@ -24,13 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.delimited import DELIMITED
-from secagg.data.faults import MAX_CELL, Faults, Tolerance, bounded
-from secagg.data.format import LabelledFormat
 from secagg.data.images import UnusableImage, opened, pixels_of
 from secagg.data.parquet import batches_of, bytes_of, reading_parquet, refuse_expanded, texts_of
-from secagg.data.records import BAD, DOMAIN, Dataset, Records, concatenate
-from secagg.data.split import Split
-from secagg.data.table import read_table
+from secagg.data.partition import Split
+from secagg.data.records import BAD, DOMAIN, MAX_CELL, Dataset, Faults, Records, Tolerance, bounded, concatenate
+from secagg.data.table import LabelledFormat, read_table
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger

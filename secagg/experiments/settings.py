@@ -15,7 +15,7 @@ from methods import METHODS, ROUNDS, method_named
 from methods.closed_form.refinement import AUTO
 from methods.parameters import parameters_of
 from secagg.agreement.plan import MOST_STATED
-from secagg.data.shift import LeftOut
+from secagg.data.partition import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.heads.adaptation import Adaptation

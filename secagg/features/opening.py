@@ -8,15 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Backbone, Identity, Pixels
+from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels, digest_of_parts
 from secagg.features.cache import user_cache
-from secagg.features.concatenation import Concatenation, digest_of_parts
-from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
-from secagg.features.encoder import open_encoder
-from secagg.features.encoder_files import PREFIX, EncoderFiles
+from secagg.features.encoder import PREFIX, EncoderFiles, open_encoder
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
-from secagg.features.latents import open_latents
+from secagg.features.latents import DIFFUSERS, DiffusionFiles, open_latents
 from secagg.features.program import ProgramFile, Progress
 from secagg.system.engines import Engine
 from secagg.system.extras import extra

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from secagg.agreement.schema import Schema
 from secagg.data import Dataset, Records, open_dataset
-from secagg.data.memory import dataset_of
-from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
-from secagg.data.unlabelled import open_unlabelled
+from secagg.data.arrays import dataset_of
+from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of, open_unlabelled
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, Progress, needs_files, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone
+from secagg.features.opening import needs_files
 from secagg.plan_facts.records import FeatureRecipe
 from secagg.system.printable import is_printable
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from secagg.errors import BadInput
-from secagg.features import Latents, Progress, latents_of, to_pixels
+from secagg.features import Latents, Progress, latents_of
+from secagg.features.latents import to_pixels
 from secagg.generation.concepts import require_width, tell
 from secagg.networks import SlotMeans
 from secagg.system.threads import one_thread

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from secagg.errors import BadInput
-from secagg.features import BOTTLENECK, KINDS, LORA, Change, Encoder, read_places, tell_places
+from secagg.features.encoder import BOTTLENECK, KINDS, LORA, Change, Encoder, read_places, tell_places
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.agreement.columns import column_from_dict
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.agreement.schema import column_from_dict
 from secagg.scoring.metrics import Metrics
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE

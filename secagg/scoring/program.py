@@ -19,17 +19,15 @@ import numpy as np
 from secagg.encoding import Grid, Normalisation
 from secagg.encoding.grid import FLAT
 from secagg.errors import BadInput, why
-from secagg.features import Backbone, Expansion, FeatureMap
-from secagg.features.backbone import Identity, Pixels
-from secagg.features.concatenation import Concatenation
+from secagg.features import Expansion, FeatureMap
+from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
 from secagg.features.program import Program, first_line, torch_unheard
 from secagg.heads import LinearHead
 from secagg.heads.adapter import SHORTEST, HeadAdapter
 from secagg.heads.linear import Recentring
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.scoring.calibration import probabilities_of
-from secagg.scoring.predictor import Predictor
+from secagg.scoring.predictor import Predictor, probabilities_of
 from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
