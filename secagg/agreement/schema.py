@@ -428,11 +428,8 @@ class Schema:
 
         But for a column that may be missing and is filled by another value than the middle, beside its indicator.
         """
-        return math.sqrt(sum(self._squared_bound(column) for column in self.columns))
-
-    def _squared_bound(self, column: Column) -> float:
-        filled = scaled_fill(column) if isinstance(column, Scaled) and column in self.indicated else 0.0
-        return 1.0 + filled**2
+        filled = {column.name: scaled_fill(column) for column in self.indicated if isinstance(column, Scaled)}
+        return math.sqrt(sum(1.0 + filled.get(column.name, 0.0) ** 2 for column in self.columns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values; `from_dict` undoes it exactly."""

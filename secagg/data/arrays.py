@@ -120,8 +120,8 @@ def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDA
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of headers that Python 2 wrote
                 limit = bounded(tolerance)
-                entries = [info for info in archive.infolist() if _is_array(info) and (limit is None or _is_read(info))]
-                found = [_entry(path, archive, info, limit) for info in entries]
+                entries = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
+                found = [_entry(path, archive, info, limit) for info in entries if limit is None or _is_read(info)]
                 if len({entry.name for entry in found}) < len(found):
                     raise BadInput(f"{path} holds two arrays of one name", remedy="write it with numpy.savez")
                 _refuse_larger(path, found, limit)
@@ -141,10 +141,6 @@ def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> 
         if limit is not None:
             limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
     refuse_larger(path, sum(entry.bytes_opened for entry in found if entry not in of_records))
-
-
-def _is_array(info: zipfile.ZipInfo) -> bool:
-    return info.filename.endswith(_SUFFIX)
 
 
 def _is_read(info: zipfile.ZipInfo) -> bool:
@@ -233,15 +229,10 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
         bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
         parts=None,
         is_named="classes" in arrays,
-        notes=_set_aside(groups) if "train_" in groups else (),
+        notes=(f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
+        if {"train_", "val_"} <= set(groups)
+        else (),
     )
-
-
-def _set_aside(groups: dict[str, Records]) -> tuple[str, ...]:
-    """That there are validation records, which nothing here trains or is measured on."""
-    if "val_" not in groups:
-        return ()
-    return (f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
 
 
 def open_without_labels(path: Path) -> Dataset | None:
@@ -268,13 +259,11 @@ def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple
         return groups["train_"], groups.get("test_")
     if "" in groups or "test_" in groups:
         raise BadInput(f"{path}: cannot tell the training records among the groups {sorted(groups)}")
-    pairs = [cut(_with_domain(group, prefix.removesuffix("_"))) for prefix, group in groups.items()]
+    pairs = []
+    for prefix, group in groups.items():
+        domain = np.full(len(group), prefix.removesuffix("_"))
+        pairs.append(cut(replace(group, columns={**group.columns, DOMAIN: domain})))
     return concatenate([train for train, _ in pairs]), concatenate([test for _, test in pairs])
-
-
-def _with_domain(records: Records, domain: str) -> Records:
-    columns = dict(records.columns, domain=np.full(len(records), domain))
-    return Records(records.inputs, records.labels, columns, records.origin)
 
 
 def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool) -> Records:
@@ -291,7 +280,8 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool
         raise BadInput(f"{path}: {prefix}{name} holds no records")
     inputs = _images(path, values, faults) if name == "images" else _features(path, values, arrays.get("scale"), faults)
     if "classes" in arrays:
-        _refuse_unnamed(labels, arrays["classes"].size, faults)
+        names = arrays["classes"].size
+        faults.add(labels >= names, f"the label is none of the {names} in `classes`", "mend the label or `classes`")
     columns = {
         key.removeprefix(prefix): as_text(array)
         for key, array in arrays.items()
@@ -347,11 +337,6 @@ def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faul
     good = np.all(np.isfinite(features), axis=1)
     faults.add(~good, "a feature is NaN or infinite", "mend or remove the record")
     return features
-
-
-def _refuse_unnamed(labels: NDArray[np.int64], names: int, faults: Faults) -> None:
-    """A label beyond the file's class names is a fault."""
-    faults.add(labels >= names, f"the label is none of the {names} in `classes`", "mend the label or `classes`")
 
 
 def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:

@@ -111,7 +111,8 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
     lines: list[list[str]] = []
     rows: list[int] = []
     for row, line in content:
-        fields = _usable(_replaced(line), delimiters, len(header))
+        splits = [_split(_replaced(line), delimiter) for delimiter in delimiters]
+        fields = next((each for each in splits if len(each) == len(header)), [])
         if schema is not None and schema.fields and [field.strip() for field in fields] == header:
             continue  # it spells the schema's order: a header, wherever it stands
         cells = [fields[place] for place in places] if fields else []
@@ -119,12 +120,6 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
         rows.append(row)
         tolerance.refuse_more(path, len(rows))
     return [header[place] for place in places], lines, rows
-
-
-def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
-    """The fields of a line by the first delimiter that gives the right number; none where none does."""
-    splits = (_split(line, delimiter) for delimiter in delimiters)
-    return next((fields for fields in splits if len(fields) == width), [])
 
 
 def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = True) -> Iterator[str]:

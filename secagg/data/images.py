@@ -181,13 +181,9 @@ def _records(
         try:
             inputs[index] = pixels_of(each.path, shape, fit)
         except UnusableImage as error:
-            _add_fault(faults, index, error)
+            faults.add(np.arange(n) == index, error.problem, error.remedy)
     columns = {DOMAIN: np.full(n, domain)} if domain else {}
     return Records(inputs, labels, columns, origin).discard(faults.bad)
-
-
-def _add_fault(faults: Faults, index: int, error: UnusableImage) -> None:
-    faults.add(np.arange(len(faults.bad)) == index, error.problem, error.remedy)
 
 
 def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:

@@ -99,10 +99,14 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
         raise BadInput(f"{path} has a header and no records")
     if tolerance is not None:
         tolerance.refuse_more(path, len(lines))
-        header, lines = _needed(header, lines, schema, tolerance)
+        places = needed_columns(header, schema, tolerance)
+        if len(places) < len(header):
+            header = [header[place] for place in places]
+            lines = [[fields[place] for place in places if fields] for fields in lines]
     longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
     lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
-    refuse_larger(path, _bytes_of(lines, len(header)))
+    widths = (max((len(fields[place]) for fields in lines if fields), default=0) for place in range(len(header)))
+    refuse_larger(path, 4 * len(lines) * sum(widths))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
     columns = {
@@ -121,16 +125,6 @@ def needed_columns(header: list[str], schema: Schema | None, tolerance: Toleranc
     return [place for place, name in enumerate(header) if name in named]
 
 
-def _needed(
-    header: list[str], lines: list[list[str]], schema: Schema | None, tolerance: Tolerance
-) -> tuple[list[str], list[list[str]]]:
-    """Header and rows without the columns that nobody reads."""
-    places = needed_columns(header, schema, tolerance)
-    if len(places) == len(header):
-        return header, lines
-    return [header[place] for place in places], [[fields[place] for place in places if fields] for fields in lines]
-
-
 def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tolerance | None) -> list[str]:
     """The fields of a row, none of which is too long."""
     if max(map(len, fields), default=0) <= longest:
@@ -138,12 +132,6 @@ def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tol
     if tolerance is not None:
         return []
     raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
-
-
-def _bytes_of(lines: list[list[str]], width: int) -> int:
-    """What the columns take as arrays of text."""
-    longest = [max((len(fields[place]) for fields in lines if fields), default=0) for place in range(width)]
-    return 4 * len(lines) * sum(longest)
 
 
 def header_of(path: Path, first: list[str], schema: Schema | None) -> tuple[list[str], int]:

@@ -1,11 +1,11 @@
 """Frozen feature maps whose output for one record never depends on its batch."""
 
+from secagg.features.backbone import Progress
 from secagg.features.encoder import BOTTLENECK, KINDS, LORA, Encoder
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap, radius_of
 from secagg.features.latents import Latents, latents_of
 from secagg.features.opening import backbone_digest, open_backbone, programs_in
-from secagg.features.program import Progress
 
 __all__ = [
     "BOTTLENECK",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,8 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.system.threads import one_thread
 
 Features = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+"""Called with (done, in all), of records say."""
 
 
 class Backbone(Protocol):
@@ -106,6 +109,19 @@ def flatten(inputs: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if inputs.shape[1:] != shape:
         raise BadInput(f"the backbone takes inputs of shape {shape}, got {inputs.shape[1:]}")
     return inputs.reshape(len(inputs), math.prod(shape))
+
+
+def row_by_row(
+    inputs: NDArray[Any], dimension: int, features_of: Callable[[NDArray[Any]], Features], progress: Progress | None
+) -> Features:
+    """Extract features (n, dimension) one record at a time on one thread, so that no record depends on its batch."""
+    features = np.empty((len(inputs), dimension))
+    with one_thread():
+        for index, record in enumerate(inputs):
+            features[index] = features_of(record)
+            if progress is not None:
+                progress(index + 1, len(inputs))
+    return features
 
 
 def digest_of(text: str) -> str:

@@ -20,19 +20,18 @@ from functools import cached_property
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.triplets import TEXT_BYTES, divide, side_of
 from secagg.errors import BadInput, why
-from secagg.features.backbone import Features, digest_of
+from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache
-from secagg.features.program import Progress, first_line
+from secagg.features.program import first_line, refusing_failures
 from secagg.system.extras import extra
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
-from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 PREFIX = "transformers:"
 WEIGHTS, TOKENIZER, PICTURES = "weights", "tokenizer", "picture processor"
-PARTS: Mapping[str, tuple[str, ...]] = {
+ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
     WEIGHTS: ("config.json", "*.safetensors", "*.safetensors.index.json"),
     TOKENIZER: (
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -59,10 +58,58 @@ Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
-class EncoderFiles:
-    """A folder of `save_pretrained`, nothing of it parsed yet."""
+class ModelFolder:
+    """A model's folder, nothing of it parsed yet; `PARTS` says which files decide what each part does."""
 
+    LABEL: ClassVar[str]
+    PARTS: ClassVar[Mapping[str, tuple[str, ...]]]
     folder: Path
+
+    @cached_property
+    def parts(self) -> Mapping[str, str]:
+        """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
+        return {part: digest_files(self.paths(part)) for part in self.PARTS}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over all parts."""
+        return digest_of(self.LABEL + ", ".join(f"{part} {own}" for part, own in self.parts.items()))
+
+    @property
+    def short_digests(self) -> str:
+        """The beginnings of the parts' digests, for a refusal."""
+        return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
+
+    def place(self, part: str) -> Path:
+        """The folder that the files of a part lie in."""
+        return self.folder
+
+    def paths(self, part: str) -> list[Path]:
+        """The files of a part, in the order of their names."""
+        return sorted({path for pattern in self.PARTS[part] for path in self.place(part).glob(pattern)})
+
+    def refuse_changed(self, part: str) -> None:
+        """Raise BadInput where a part's files are others by now than those whose digest was compared."""
+        if digest_files(self.paths(part)) != self.parts[part]:
+            problem = f"{self.place(part)} has changed since its digest was compared"
+            raise BadInput(problem, remedy="put its files back, and begin again")
+
+
+@contextmanager
+def linked(paths: Iterable[Path]) -> Iterator[Path]:
+    """While it lasts, a folder with links to these files, and to no other."""
+    with tempfile.TemporaryDirectory(prefix="secagg-") as made:
+        for path in paths:
+            (Path(made) / path.name).symlink_to(path.resolve())
+        yield Path(made)
+
+
+@dataclass(frozen=True)
+class EncoderFiles(ModelFolder):
+    """A folder of `save_pretrained`."""
+
+    LABEL = "secagg encoder v1: "
+    PARTS = ENCODER_PARTS
 
     @classmethod
     def of(cls, spec: str) -> EncoderFiles:
@@ -77,20 +124,6 @@ class EncoderFiles:
             raise BadInput(problem, remedy="give a folder that save_pretrained wrote; .bin files are code, not read")
         return files
 
-    @cached_property
-    def parts(self) -> Mapping[str, str]:
-        """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
-        return {part: self._digest(part) for part in PARTS}
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) over all parts."""
-        return digest_of("secagg encoder v1: " + ", ".join(f"{part} {own}" for part, own in self.parts.items()))
-
-    def told(self) -> str:
-        """The parts' digests, for a refusal."""
-        return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
-
     @contextmanager
     def alone(self) -> Iterator[Path]:
         """While it lasts, a folder with links to the files that the digest is over, and to no other.
@@ -100,17 +133,12 @@ class EncoderFiles:
         then than those whose digest was compared.
         """
         compared = self.parts  # known before anything is read
-        paths = [path for patterns in PARTS.values() for path in self._paths(patterns)]
+        paths = [path for part in compared for path in self.paths(part)]
         self._refuse_hidden({path.name for path in paths})
-        with tempfile.TemporaryDirectory(prefix="secagg-") as made:
-            for path in paths:
-                (Path(made) / path.name).symlink_to(path.resolve())
-            yield Path(made)
-        self._refuse_changed(*compared)
-
-    def _refuse_changed(self, *parts: str) -> None:
-        if any(self._digest(part) != self.parts[part] for part in parts):
-            raise changed(self.folder)
+        with linked(paths) as folder:
+            yield folder
+        for part in compared:
+            self.refuse_changed(part)
 
     def _refuse_hidden(self, known: set[str]) -> None:
         for path in self.folder.glob(INDEX):
@@ -130,24 +158,19 @@ class EncoderFiles:
         if not words:  # transformers would make one up that knows no word
             problem = f"{self.folder} holds no tokenizer, which this model needs"
             raise BadInput(problem, remedy="save it into the folder with save_pretrained")
-        try:
-            with self.alone() as folder:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                )
-        except BadInput:
-            raise
-        except Exception as error:  # of the library, for whatever the folder holds
-            problem = f"transformers cannot load the tokenizer in {self.folder}: {first_line(error)}"
-            raise BadInput(problem, remedy="save it into the folder with save_pretrained") from error
+        problem = f"transformers cannot load the tokenizer in {self.folder}"
+        with refusing_failures(problem, "save it into the folder with save_pretrained"), self.alone() as folder:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
         if tokenizer.pad_token_id is None:
             raise BadInput(f"the tokenizer in {self.folder} has no padding token", remedy="give it one")
         return tokenizer
 
     def picture_rule(self, config: Any) -> Rule:
         """Side, mean and deviation of the pictures. Raises BadInput for a folder that does not say how to see them."""
-        rule = next(filter(None, map(self._json, PARTS[PICTURES])), None)
-        self._refuse_changed(PICTURES)
+        rule = next(filter(None, map(self._json, self.PARTS[PICTURES])), None)
+        self.refuse_changed(PICTURES)
         rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
         mean, deviation = (_numbers(rule, name) for name in ("image_mean", "image_std"))
         if not mean or not deviation:
@@ -164,13 +187,6 @@ class EncoderFiles:
             return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
-
-    def _digest(self, part: str) -> str:
-        return digest_files(self._paths(PARTS[part]))
-
-    def _paths(self, patterns: tuple[str, ...]) -> list[Path]:
-        """The files of a part, in the order of their names."""
-        return sorted({path for pattern in patterns for path in self.folder.glob(pattern)})
 
 
 def _implementations(value: Any) -> Iterator[str]:
@@ -189,11 +205,6 @@ def _numbers(rule: Any, name: str) -> tuple[float, ...]:
     if not isinstance(found, list) or not all(isinstance(each, int | float) for each in found):
         return ()
     return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
-
-
-def changed(folder: Path) -> BadInput:
-    """What is said of a folder whose files are others by now."""
-    return BadInput(f"{folder} has changed since its digest was compared", remedy="put its files back, and begin again")
 
 
 def digest_files(paths: Iterable[Path]) -> str:
@@ -217,7 +228,7 @@ def _fetch(name: str) -> Path:
     """A model of the hub as a folder, without files that are code. Raises BadInput."""
     with extra("hf", f"{PREFIX}{name}"):
         from huggingface_hub import snapshot_download
-    wanted = [pattern for patterns in PARTS.values() for pattern in patterns]
+    wanted = [pattern for patterns in ENCODER_PARTS.values() for pattern in patterns]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # no such folder, name or network
@@ -377,14 +388,12 @@ class Encoder:
     def _run_all(self, prepared: NDArray[np.float32]) -> Features:
         import torch
 
-        features = np.empty((len(prepared), self.dimension))
-        with one_thread(), torch.inference_mode():
-            for index, row in enumerate(prepared):
-                vector = self.pooled(torch.tensor(row[None])).numpy().astype(np.float64)[0]
-                features[index] = vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
-                if self.progress is not None:
-                    self.progress(index + 1, len(prepared))
-        return features
+        def features_of(row: NDArray[np.float32]) -> Features:
+            vector: Features = self.pooled(torch.tensor(row[None])).numpy().astype(np.float64)[0]
+            return vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
+
+        with torch.inference_mode():
+            return row_by_row(prepared, self.dimension, features_of, self.progress)
 
     def pooled(self, x: Tensor) -> Tensor:
         """The pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
@@ -401,15 +410,11 @@ class Encoder:
         if tokens:
             given["input_ids"] = x[:, pixels : pixels + tokens].long()
             given["attention_mask"] = x[:, pixels + tokens :].long()
-        if "pixel_mask" in self._takes:
+        if "pixel_mask" in inspect.signature(self.module.forward).parameters:
             given["pixel_mask"] = torch.ones((len(x), self.side, self.side), dtype=torch.long)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return _pooled_of(self.module(**given))
-
-    @cached_property
-    def _takes(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(self.module.forward).parameters)
 
     def places(self, kind: str) -> tuple[Place, ...]:
         """Where adapters of a kind sit, in the model's order. Raises BadInput for a model without any."""
@@ -449,7 +454,9 @@ def open_encoder(
         raise BadInput(problem, remedy=f"scale them to {side} × {side} before")
     if side and not (len(mean) == len(deviation) == 3 and all(each > 0 for each in deviation)):
         raise BadInput(f"{name} does not normalise three channels", remedy="mend preprocessor_config.json")
-    tokens = _token_count(module.config, tokenizer) if tokenizer is not None else 0
+    tokens, text = 0, getattr(module.config, "text_config", module.config)
+    if tokenizer is not None:
+        tokens = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
     length = 3 * stored**2 + TEXT_BYTES
     encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, cache, progress)
     _try_longest(encoder)
@@ -467,13 +474,22 @@ def _try_longest(encoder: Encoder) -> None:
     row = torch.zeros(1, encoder.prepared)
     row[:, 3 * encoder.side**2 :] = 1
     row[:, 3 * encoder.side**2 : 3 * encoder.side**2 + encoder.tokens] = max(words, default=0)
+    problem = f"{encoder.name} fails at a text of {encoder.tokens} tokens up to {max(words, default=0)}"
+    with refusing_failures(problem, "save the tokenizer that belongs to the model"), torch.inference_mode():
+        encoder.pooled(row)
+
+
+@contextmanager
+def loading(library: str, level: int, problem: str, remedy: str) -> Iterator[None]:
+    """While a library loads a model, log nothing of it below `level`; raise BadInput for whatever it raises."""
+    logger = logging.getLogger(library)
+    before = logger.level
+    logger.setLevel(level)
     try:
-        with torch.inference_mode():
-            encoder.pooled(row)
-    except Exception as error:  # of the model, whatever it is
-        problem = f"{encoder.name} fails at a text of {encoder.tokens} tokens up to {max(words, default=0)}"
-        remedy = "save the tokenizer that belongs to the model"
-        raise BadInput(f"{problem}: {first_line(error)}", remedy=remedy) from error
+        with refusing_failures(problem, remedy):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _load_model(files: EncoderFiles) -> torch.nn.Module:
@@ -481,33 +497,19 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    quiet = logging.getLogger("transformers")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)
-    try:
-        with files.alone() as folder:
-            loaded = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-            )
-    except BadInput:
-        raise
-    except Exception as error:  # of the library, for whatever the folder holds
-        problem = f"transformers cannot load the model in {files.folder}: {first_line(error)}"
-        raise BadInput(problem, remedy="give a folder that save_pretrained wrote") from error
-    finally:
-        quiet.setLevel(level)
-    module, told = loaded
-    if told.get("missing_keys") or told.get("mismatched_keys"):
-        absent = sorted(map(str, told.get("missing_keys") or told["mismatched_keys"]))
+    problem = f"transformers cannot load the model in {files.folder}"
+    with (
+        loading("transformers", logging.ERROR, problem, "give a folder that save_pretrained wrote"),
+        files.alone() as folder,
+    ):
+        module, loaded = transformers.AutoModel.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    if absent := sorted(map(str, loaded.get("missing_keys") or loaded.get("mismatched_keys") or ())):
         problem = f"{files.folder} lacks the weights {', '.join(absent[:4])}{' …' if len(absent) > 4 else ''}"
         raise BadInput(problem, remedy="save the whole encoder with save_pretrained")
     module.eval().float().requires_grad_(False)
     return module  # type: ignore[no-any-return]  # transformers has no types
-
-
-def _token_count(config: Any, tokenizer: Any) -> int:
-    text = getattr(config, "text_config", config)
-    return int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
 
 
 def _pooled_of(output: Any) -> Tensor:

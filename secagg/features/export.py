@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secagg.errors import BadInput
-from secagg.features.program import Program, ProgramFile, first_line
+from secagg.features.program import Program, ProgramFile, first_line, refusing_failures
 
 if TYPE_CHECKING:
     import torch
@@ -156,16 +156,12 @@ def export_network(
         raise BadInput(f"a program is a .pt2 file, not {path}", remedy=f"write to {path.with_suffix('.pt2')}")
     side = image_size or network.size
     example = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0))
-    try:
+    content = io.BytesIO()
+    remedy = f"its own images have {network.size} pixels a side: try --resize {network.size}"
+    with refusing_failures("the network cannot be exported", remedy):
         exported = torch.export.export(_prepare(network, resize, layer), (example,))
         _strip(exported)
-        content = io.BytesIO()
         torch.export.save(exported, content)
-    except BadInput:
-        raise
-    except Exception as error:
-        remedy = f"its own images have {network.size} pixels a side: try --resize {network.size}"
-        raise BadInput(f"the network cannot be exported: {first_line(error)}", remedy=remedy) from error
     try:
         program = ProgramFile(path, content.getvalue()).open((side, side, 3), None)
         with path.open("xb") as file:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Features, digest_of
+from secagg.features.backbone import Features, Progress, row_by_row
 from secagg.features.cache import FeatureCache
-from secagg.features.encoder import changed, digest_files
-from secagg.features.program import Progress, first_line
+from secagg.features.encoder import ModelFolder, linked, loading
+from secagg.features.program import refusing_failures
 from secagg.system.extras import extra
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
-from secagg.system.threads import one_thread
 
 DIFFUSERS = "diffusers:"
 VAE, UNET, SCHEDULER = "vae", "unet", "scheduler"
@@ -41,10 +39,11 @@ REMEDY = "give a folder of a latent diffusion pipeline that save_pretrained wrot
 
 
 @dataclass(frozen=True)
-class DiffusionFiles:
-    """A pipeline's folder, nothing of it parsed yet."""
+class DiffusionFiles(ModelFolder):
+    """A pipeline's folder."""
 
-    folder: Path
+    LABEL = "secagg diffusion v1: "
+    PARTS = FILES
 
     @classmethod
     def of(cls, spec: str) -> DiffusionFiles:
@@ -57,19 +56,9 @@ class DiffusionFiles:
                 raise BadInput(f"{files.folder} holds no {part}/ with {wanted}", remedy=REMEDY)
         return files
 
-    @cached_property
-    def parts(self) -> dict[str, str]:
-        """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
-        return {part: self._digest(part) for part in FILES}
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) over all parts."""
-        return digest_of("secagg diffusion v1: " + ", ".join(f"{part} {own}" for part, own in self.parts.items()))
-
-    def told(self) -> str:
-        """The parts' digests, for a refusal."""
-        return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
+    def place(self, part: str) -> Path:
+        """The part's own folder."""
+        return self.folder / part
 
     def load_vae(self) -> Any:
         """The `AutoencoderKL`, frozen. Raises BadInput."""
@@ -83,14 +72,9 @@ class DiffusionFiles:
         """The schedule as a `DDIMScheduler`. Raises BadInput for one that does not predict noise."""
         with extra("diffusion", f"{DIFFUSERS}{self.folder.name}"):
             import diffusers
-        try:
+        with refusing_failures(f"diffusers cannot load {self.folder / SCHEDULER}"), self._alone(SCHEDULER) as inside:
             load: Any = diffusers.DDIMScheduler.from_pretrained
-            with self._alone(SCHEDULER) as inside:
-                scheduler = load(inside, local_files_only=True)
-        except BadInput:
-            raise
-        except Exception as error:  # of the library, for whatever the folder holds
-            raise BadInput(f"diffusers cannot load {self.folder / SCHEDULER}: {first_line(error)}") from error
+            scheduler = load(inside, local_files_only=True)
         if scheduler.config.prediction_type != "epsilon":
             kind = scheduler.config.prediction_type
             raise BadInput(f"the network in {self.folder} predicts {kind!r}", remedy="give one that predicts epsilon")
@@ -100,26 +84,12 @@ class DiffusionFiles:
         """A model in evaluation, without gradients of its own. Raises BadInput for a folder that holds none."""
         with extra("diffusion", f"{DIFFUSERS}{self.folder.name}"):
             import diffusers
-        quiet = logging.getLogger("diffusers")
-        level = quiet.level
-        quiet.setLevel(logging.CRITICAL)
-        try:
-            with self._alone(part) as inside:
-                model, told = getattr(diffusers, kind).from_pretrained(
-                    inside,
-                    local_files_only=True,
-                    use_safetensors=True,
-                    low_cpu_mem_usage=False,
-                    output_loading_info=True,
-                )
-        except BadInput:
-            raise
-        except Exception as error:  # of the library, for whatever the folder holds
-            problem = f"diffusers cannot load a {kind} from {self.folder / part}: {first_line(error)}"
-            raise BadInput(problem, remedy=REMEDY) from error
-        finally:
-            quiet.setLevel(level)
-        if absent := sorted(map(str, told["missing_keys"] or told["mismatched_keys"])):
+        problem = f"diffusers cannot load a {kind} from {self.folder / part}"
+        with loading("diffusers", logging.CRITICAL, problem, REMEDY), self._alone(part) as inside:
+            model, loaded = getattr(diffusers, kind).from_pretrained(
+                inside, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+            )
+        if absent := sorted(map(str, loaded["missing_keys"] or loaded["mismatched_keys"])):
             raise BadInput(f"{self.folder / part} lacks the weights {', '.join(absent[:4])}", remedy=REMEDY)
         return model.eval().float().requires_grad_(False)
 
@@ -130,7 +100,7 @@ class DiffusionFiles:
         Raises BadInput for an index that names a file elsewhere: it would be read, and be in no digest; and at the end
         for files that are others by then, since what was read of them may not be what was compared, minutes ago.
         """
-        compared, paths = self.parts[part], self._paths(part)
+        _, paths = self.parts, self.paths(part)  # the digests are known before anything is read
         known = {path.name for path in paths}
         for path in (self.folder / part).glob(INDEX):
             try:
@@ -140,18 +110,9 @@ class DiffusionFiles:
                 is_known = False
             if not is_known:
                 raise BadInput(f"{path} names files that are not beside it", remedy=REMEDY)
-        with tempfile.TemporaryDirectory(prefix="secagg-") as made:
-            for path in paths:
-                (Path(made) / path.name).symlink_to(path.resolve())
-            yield Path(made)
-        if self._digest(part) != compared:
-            raise changed(self.folder / part)
-
-    def _digest(self, part: str) -> str:
-        return digest_files(self._paths(part))
-
-    def _paths(self, part: str) -> list[Path]:
-        return sorted({path for pattern in FILES[part] for path in (self.folder / part).glob(pattern)})
+        with linked(paths) as inside:
+            yield inside
+        self.refuse_changed(part)
 
 
 COLOURS = 3
@@ -213,15 +174,12 @@ class Latents:
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         import torch
 
-        features = np.empty((len(inputs), self.dimension))
-        with one_thread(), torch.inference_mode():
-            for index, picture in enumerate(inputs):
-                pixels = torch.tensor(pixels_of(picture[None]))
-                latent = to_latents(self.vae, pixels).numpy().astype(np.float64).ravel()
-                features[index] = as_feature(latent)
-                if self.progress is not None:
-                    self.progress(index + 1, len(inputs))
-        return features
+        def features_of(picture: NDArray[Any]) -> Features:
+            pixels = torch.tensor(pixels_of(picture[None]))
+            return as_feature(to_latents(self.vae, pixels).numpy().astype(np.float64).ravel())
+
+        with torch.inference_mode():
+            return row_by_row(inputs, self.dimension, features_of, self.progress)
 
 
 def open_latents(

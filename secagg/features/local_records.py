@@ -15,11 +15,12 @@ from secagg.data.sources import line_breaks_of
 from secagg.encoding import Integers
 from secagg.encoding.grid import quantise
 from secagg.errors import BadInput
+from secagg.features.backbone import Progress
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.opening import open_backbone, planned_name
 from secagg.features.pipeline import Pipeline, Source, name_of
-from secagg.features.program import Progress, first_line
+from secagg.features.program import first_line
 from secagg.plan_facts.records import LocalRecords, PlannedFeatures
 
 

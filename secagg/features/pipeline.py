@@ -51,7 +51,7 @@ class Pipeline(FeatureRecipe):
     def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
         """The pipeline that a head belongs to. Raises BadInput when the file does not say."""
         try:
-            schema = metadata["schema"]
+            schema, grid = metadata["schema"], json.loads(metadata["grid"])
             return cls(
                 metadata["data_kind"],
                 Schema.from_json(schema) if schema else None,
@@ -60,7 +60,7 @@ class Pipeline(FeatureRecipe):
                 metadata["backbone"],
                 metadata["backbone_digest"],
                 int(metadata["expand"]),
-                _grid(json.loads(metadata["grid"])),
+                Grid(**{**grid, "normalisation": Normalisation(grid["normalisation"])}),
                 runs_files=False,
             )
         except (KeyError, ValueError, TypeError, RecursionError):
@@ -166,10 +166,6 @@ class Pipeline(FeatureRecipe):
     ) -> NDArray[np.float64]:
         """What a head made under the plan takes (n, d): the features, normalised where the plan says so."""
         return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
-
-
-def _grid(content: dict[str, Any]) -> Grid:
-    return Grid(**{**content, "normalisation": Normalisation(content["normalisation"])})
 
 
 def _names(content: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.features.backbone import Features
+from secagg.features.backbone import Features, Progress, row_by_row
 from secagg.features.cache import FeatureCache
 from secagg.system.engines import Engine
 from secagg.system.engines.interface import Arrays
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger("secagg.features")
-Progress = Callable[[int, int], None]
-"""Called with (done, in all), of records say."""
 AT_ONCE = 128
 """Records that a process extracts before it is given others."""
 TRAINING = ("train", "training")
@@ -72,13 +70,11 @@ class Program:
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         if self.engine is not None and len(inputs) > AT_ONCE:
             return self._run_apart(self.engine, inputs)
-        features = np.empty((len(inputs), self.dimension))
-        with one_thread():
-            for index, record in enumerate(inputs):
-                features[index] = _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
-                if self.progress is not None:
-                    self.progress(index + 1, len(inputs))
-        return features
+
+        def features_of(record: NDArray[Any]) -> Features:
+            return _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
+
+        return row_by_row(inputs, self.dimension, features_of, self.progress)
 
     def _run_apart(self, engine: Engine, inputs: NDArray[Any]) -> Features:
         """The same in processes: a record's features do not depend on who makes them."""
@@ -300,6 +296,17 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
     return vector
+
+
+@contextmanager
+def refusing_failures(problem: str, remedy: str = "") -> Iterator[None]:
+    """Raise BadInput of this problem for whatever a library raises while it works; BadInput itself passes."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{problem}: {first_line(error)}", remedy=remedy) from error
 
 
 def first_line(error: BaseException) -> str:
