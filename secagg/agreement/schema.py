@@ -65,10 +65,10 @@ class Numeric:
 
     @property
     def filling(self) -> float | None:
-        """What stands for a missing value; None: the middle of the range."""
+        """The stand-in for a missing value; None for the middle of the range."""
         return self.fill
 
-    def shown(self, value: float) -> str:
+    def to_text(self, value: float) -> str:
         """A value as people write it."""
         return f"{value:.6g}"
 
@@ -110,11 +110,11 @@ class Dated:
 
     @property
     def filling(self) -> float | None:
-        """What stands for a missing day, in days; None: the middle of the range."""
+        """The stand-in for a missing day, in days; None for the middle of the range."""
         return None if self.fill is None else float(_day(self.name, self.fill))
 
     def read(self, text: str) -> float:
-        """The days since 0001-01-00 that a cell says, with the fraction of the day; NaN where it is no such date."""
+        """Read a cell as days since 0001-01-00, with the fraction of the day; NaN where it is not such a date."""
         found = re.fullmatch(_regex(self.name, self.pattern), text)
         try:
             moment = datetime(**{part: int(digits) for part, digits in found.groupdict().items()})  # type: ignore[union-attr, arg-type]  # noqa: DTZ001
@@ -123,7 +123,7 @@ class Dated:
         seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
         return moment.toordinal() + seconds / SECONDS_PER_DAY
 
-    def shown(self, value: float) -> str:
+    def to_text(self, value: float) -> str:
         """A day as people write it."""
         return date.fromordinal(math.floor(value)).isoformat()
 
@@ -233,7 +233,7 @@ def canonical(value: str, decimal: str = ".") -> str:
 
 
 def number_of(text: str, decimal: str = ".") -> float:
-    """The number that a text says, NaN where it says none."""
+    """Read a text as a number, NaN where it is not one."""
     if decimal != ".":
         text = "no number" if "." in text else text.replace(decimal, ".")
     try:
@@ -404,12 +404,12 @@ class Schema:
             )
 
     def rule_of(self, column: Column) -> str:
-        """What happens to a column's missing values."""
+        """The rule for a column's missing values."""
         return column.missing_rule or self.missing_rule
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """What may divide the fields of a line: as declared, else no comma where numbers have commas."""
+        """The delimiters that may divide the fields of a line: as declared, else no comma where numbers have commas."""
         return (self.delimiter,) if self.delimiter else tuple(each for each in DELIMITERS if each != self.decimal)
 
     @property
@@ -513,7 +513,7 @@ def load_schema(source: str) -> Schema:
 
 
 def scaled_fill(column: Scaled) -> float:
-    """What stands for a missing value of a column, on the scale from -1 to 1; the middle is 0."""
+    """Return the stand-in for a missing value of a column, on the scale from -1 to 1; the middle is 0."""
     if column.filling is None:
         return 0.0
     low, high = column.limits

@@ -144,13 +144,13 @@ def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> 
 
 
 def _is_read(info: zipfile.ZipInfo) -> bool:
-    """Whether a plan reads an array: records, labels, domains, and what is said of all of them."""
+    """Whether a plan reads an array: records, labels, domains, and the arrays of `GLOBAL`."""
     name = info.filename.removesuffix(_SUFFIX)
     return name in GLOBAL or name.endswith(("features", "images", "labels", DOMAIN))
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: Tolerance | None) -> _Entry:
-    """What an array's header says, held against the size that the archive says. Raises BadInput."""
+    """Read an array's header and compare it with the size that the archive states. Raises BadInput."""
     if info.flag_bits & 1 or info.compress_type not in _COMPRESSIONS:
         problem = f"{path} is encrypted, or compressed as numpy does not"
         raise BadInput(problem, remedy="write it with numpy.savez or numpy.savez_compressed")
@@ -189,7 +189,7 @@ def _read_short(file: IO[bytes], entry: _Entry) -> NDArray[Any]:
 
 
 def as_text(values: NDArray[Any]) -> NDArray[np.str_]:
-    """The values of an array (n,) written out. What is no character becomes �: one value never spoils another."""
+    """Write out the values of an array (n,). A code that is not a character becomes �, for it alone."""
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "replace")
     text = values.astype(f"<U{max(1, values.dtype.itemsize // 4)}" if values.dtype.kind == "U" else np.str_)

@@ -101,7 +101,7 @@ def date_pattern(values: NDArray[np.str_]) -> str:
 
 
 def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
-    """What to say of columns that a few cells of text among numbers make categories of many values.
+    """Describe columns that a few cells of text among numbers turn into categories of many values.
 
     Each note names the column, and file and row of the first such cell, never the cell. Few: fewer than one distinct
     value in ten, of at least ten.
@@ -130,7 +130,7 @@ def _column(name: str, values: NDArray[np.str_], decimal: str) -> Column:
         whole = Dated(name, *EVER, pattern)
         days = [whole.read(str(value)) for value in present]
         last = min(max(days) + 1, date.max.toordinal())  # 31 December 9999 is how files say "no end"
-        return Dated(name, whole.shown(min(*days, last - 1)), whole.shown(last), pattern)
+        return Dated(name, whole.to_text(min(*days, last - 1)), whole.to_text(last), pattern)
     if text.any():
         return Categorical(name, categories(name, present))
     finite = numbers[np.isfinite(numbers)]
@@ -242,14 +242,14 @@ def draft_schema(table: Table, label: str, positive: str = "") -> Draft:
 def _guess(
     name: str, values: NDArray[np.str_], decimal: str, rule: str, *, repeated: bool
 ) -> tuple[Column | None, str]:
-    """What a column of these distinct values is taken for, and what to look at; None: no column to learn from."""
+    """Guess the kind of a column from its distinct values, with a remark; None where nothing can be learnt from it."""
     if not len(values):
         return None, "it has no values"
     if pair := _pair_of(values):
         return Boolean(name, *pair, missing_rule=rule), ""
     if pattern := date_pattern(values):
         days = [Dated(name, *EVER, pattern).read(str(value)) for value in values]
-        first, last = (Dated(name, *EVER, pattern).shown(day)[:4] for day in (min(days), max(days)))
+        first, last = (Dated(name, *EVER, pattern).to_text(day)[:4] for day in (min(days), max(days)))
         remark = "days from 1 January of the first year to 31 December of the last one in the file: widen"
         return Dated(name, f"{first}-01-01", f"{last}-12-31", pattern, missing_rule=rule), remark
     numbers = parse_numbers(values, decimal)
@@ -273,7 +273,7 @@ def _guess(
 
 
 def _thousands(values: NDArray[np.str_], decimal: str) -> str:
-    """Advise on a column all of whose values that are no numbers have thousands' separators; "" for another."""
+    """Advise on a column whose values other than numbers all have thousands' separators; "" for another."""
     found = [_THOUSANDS.fullmatch(str(value)) for value in values]
     if not found or not all(found):
         return ""
@@ -282,7 +282,7 @@ def _thousands(values: NDArray[np.str_], decimal: str) -> str:
 
 
 def _marks(values: NDArray[np.str_]) -> tuple[str, ...]:
-    """What stands for a missing number among a column's distinct values: texts without a digit, few among numbers."""
+    """Find the marks of a missing number among a column's distinct values: texts without a digit, few among numbers."""
     text = values[~np.isin(values, (*_numbers(values), *ABSENT))]
     return tuple(str(value) for value in text if not any(map(str.isdigit, value)))
 

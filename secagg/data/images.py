@@ -42,7 +42,7 @@ class _Found:
 
 
 class UnusableImage(Exception):
-    """What is wrong with one image, and what to do about it; its message is the first."""
+    """One image cannot be used: the problem, which is the message, and the remedy."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -150,7 +150,7 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
     modes, first = set(), None
     for each in found:
         try:
-            with opened(each.path) as image:
+            with open_image(each.path) as image:
                 modes.add(MODES[image.mode])
                 first = first or (image.height, image.width)
         except UnusableImage:
@@ -194,7 +194,7 @@ def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])
-    with opened(path) as image:
+    with open_image(path) as image:
         if image.size != wanted and not fit:
             problem = f"is {image.width} × {image.height} pixels, the first image is {wanted[0]} × {wanted[1]}"
             raise UnusableImage(problem, "give one size for all with --image-size")
@@ -211,7 +211,7 @@ def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
     return values if values.shape == shape else np.repeat(values[:, :, None], shape[2], axis=2)
 
 
-def opened(path: Path | bytes) -> Image.Image:
+def open_image(path: Path | bytes) -> Image.Image:
     """The image, its pixels not read yet. Raises UnusableImage."""
     from PIL import Image
 
@@ -233,7 +233,7 @@ def opened(path: Path | bytes) -> Image.Image:
 
 
 def _is_link(path: Path) -> bool:
-    """Whether it is one; a name that no file can have is none."""
+    """Whether a path is a link; a name that no file can have is not."""
     try:
         return path.is_symlink()
     except OSError:

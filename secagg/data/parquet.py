@@ -98,7 +98,7 @@ def refuse_expanded(path: Path, file: Any) -> None:
 
 
 def _check_names(path: Path, file: Any) -> list[str]:
-    """The names of the columns, before any of them is read. Raises BadInput for what is no table of cells."""
+    """Return the columns' names before any is read. Raises BadInput for columns that are not cells of a table."""
     from pyarrow import types
 
     fields = list(file.schema_arrow)

@@ -1,4 +1,4 @@
-"""What a member's own records look like beside what is declared: for the member alone, before anything is sent.
+"""Compare a member's own records with the declared schema, for the member alone, before anything is sent.
 
 Counts, minima and medians are of private records: they are shown on the member's own machine, and in no message.
 """
@@ -114,7 +114,7 @@ def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts
         doubts.append(f"all {len(there)} values lie in {100 * share:.1f} % of the declared range: another unit?")
     if 2 * refused > len(there):
         doubts.append(f"{refused} of {len(there)} values are outside the declared range: another unit?")
-    shown = (column.shown(least), column.shown(float(there[(len(there) - 1) // 2])), column.shown(most))
+    shown = (column.to_text(least), column.to_text(float(there[(len(there) - 1) // 2])), column.to_text(most))
     return ColumnProfile(column.name, column.declared, missing, refused, *shown, (), tuple(doubts))
 
 

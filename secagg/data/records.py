@@ -48,7 +48,7 @@ class Records:
 
     @property
     def bad(self) -> int:
-        """How many records are bad: for the operator of this data set only, as it depends on them."""
+        """The number of bad records, for the operator of this data set only, as it depends on them."""
         return int(np.count_nonzero(self.labels == BAD))
 
     def discard(self, bad: NDArray[np.bool_]) -> Records:
@@ -107,7 +107,7 @@ class Dataset:
 
 
 def columns_of(columns: Iterable[str]) -> str:
-    """The columns that a data set has, for who asked for another."""
+    """List the columns of a data set, for a refusal of another."""
     names = ", ".join(sorted(columns))
     return f"it has {names}" if names else "it has none: tables bring columns, and so do further arrays of an .npz"
 
@@ -147,7 +147,7 @@ SHORTEST_LIMIT = 16
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Mark bad records, do not refuse them. `most`: how many records a plan allows; None: no plan says.
+    """Mark bad records instead of refusing them; `most` is how many records a plan allows, None without a plan.
 
     With `most` every limit is on one record, and what the whole source may take is decided by `most` and by a record's
     size, which are public: no record can cross a limit for the others.

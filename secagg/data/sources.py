@@ -188,7 +188,7 @@ def read_public_table(path: Path) -> Table:
 
 
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
-    """What the owner of a table, or of a folder of tables, should know of line breaks in cells, and of its header."""
+    """Warn the owner of a table, or of a folder of tables, of line breaks in cells and of a header in another order."""
     files = [file for file, known in _tables_at(Path(source)).items() if known is DELIMITED]
     return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
@@ -214,7 +214,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def add_format(spec: str) -> None:
-    """Read a format of one's own from now on: FILE.py:NAME, or an entry point of the group `secagg.formats`.
+    """Register a further format: FILE.py:NAME, or an entry point of the group `secagg.formats`.
 
     Its code runs. Raises BadInput for code that brings no format, or one for files that others read already.
     """
@@ -228,7 +228,7 @@ def add_format(spec: str) -> None:
 
 
 def _format(found: plugins.Plugin) -> Format:
-    """Raise BadInput for what is no format."""
+    """Return the format that a plug-in brings. Raises BadInput for any other value."""
     if not isinstance(found.value, TableFormat | LabelledFormat):
         problem = f"{found.name} of {found.source} is no format of data"
         raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.table")
@@ -236,7 +236,7 @@ def _format(found: plugins.Plugin) -> Format:
 
 
 def kinds_of_files() -> str:
-    """What a file of records may be, for help and refusals."""
+    """List the kinds of files of records, for help and refusals."""
     labelled = [each.called for each in FORMATS if not isinstance(each, TableFormat)]
     return f"{', '.join(labelled)} or a table ({_tables()})"
 
@@ -246,7 +246,7 @@ def _tables() -> str:
 
 
 def kind_of(source: str) -> str | None:
-    """What `open_dataset` would take a source for, in words; None where it would refuse it. Reads no record."""
+    """Name the kind of source that `open_dataset` would open; None where it would refuse it. Reads no record."""
     path = Path(source)
     if source in NAMES:
         return "a data set that brings its own labels"
@@ -333,7 +333,7 @@ def reasons_of(records: Records, schema: Schema) -> dict[int, str]:
 
 
 def _reason(records: Records, index: int, schema: Schema) -> str:
-    """Read one row strictly by itself and return its fault; a line that is no row, or too long, has left no cell."""
+    """Read one row strictly by itself and return its fault; a line that is not a row, or too long, has left no cell."""
     row = records.take(np.array([index]))
     if not any(cells[0] for cells in row.columns.values()):
         return f"it has no value, a field of more than {MAX_CELL} characters, or not the fields of the header"

@@ -24,7 +24,7 @@ Lines = tuple[list[str], list[list[str]], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """How the names of its files end, in small letters, and what help and refusals call it.
+    """A format of data files: the ends of their names, in small letters, and its name in help and refusals.
 
     `library` is what must be importable to read it, and `extra` which extra of this package installs that.
     """

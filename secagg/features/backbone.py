@@ -42,7 +42,7 @@ class Backbone(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of its features; mostly nothing."""
+        """Remarks on its features for the user; mostly none."""
         ...
 
     def extract(self, inputs: NDArray[Any]) -> Features:

@@ -190,7 +190,7 @@ class EncoderFiles(ModelFolder):
 
 
 def _implementations(value: Any) -> Iterator[str]:
-    """What a configuration says that anything be computed by, at whatever depth."""
+    """Yield the implementations that a configuration names, at any depth."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, each in inner:
         if "_implementation" in str(name):
@@ -513,7 +513,7 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
 
 
 def _pooled_of(output: Any) -> Tensor:
-    """What stands for the whole record: both embeddings of a dual encoder, else the pooler's, else the first token."""
+    """Pool an output: both embeddings of a dual encoder, else the pooler's output, else the first token."""
     import torch
 
     pair = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]

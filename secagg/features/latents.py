@@ -201,7 +201,7 @@ def open_latents(
 
 
 def as_feature(latent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (z, √(R² − ‖z‖²)) of a latent (d,), cut to the length R = √d; NaN throughout where it is no number."""
+    """Return (z, √(R² − ‖z‖²)) of a latent (d,), cut to the length R = √d; NaN throughout where it is not finite."""
     radius, length = math.sqrt(len(latent)), float(np.linalg.norm(latent))
     if not math.isfinite(length):
         return np.full(len(latent) + 1, np.nan)

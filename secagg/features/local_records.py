@@ -1,4 +1,4 @@
-"""A member's data as integers on a plan's grid: what stands behind `secagg.plan_facts.records`."""
+"""Read a member's data as integers on a plan's grid, behind the seam `secagg.plan_facts.records`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -
 
 
 def look_at_own(plan: Plan, source: str) -> Profile:
-    """What a member's records look like beside what the plan declares: for the member's own eyes, and in no message.
+    """Compare a member's records with the plan's schema, for the member's own eyes and in no message.
 
     Raises what `read_records` raises.
     """

@@ -1,4 +1,4 @@
-"""Open a backbone by what the user wrote, after its digest was compared with the plan's."""
+"""Open a backbone by its spec, after its digest was compared with the plan's."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def needs_files(spec: str) -> bool:
 
 
 def planned_name(spec: str) -> str:
-    """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
+    """Return a backbone's name in a plan: the names of its files without the planner's folders, joined by +."""
     return "+".join(_planned(part) for part in spec.split("+"))
 
 

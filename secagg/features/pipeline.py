@@ -29,7 +29,7 @@ Source = str | Dataset | tuple[Any, Any]
 
 
 def name_of(source: Source) -> str:
-    """What refusals call a member's data."""
+    """Return the name of a member's data in refusals."""
     return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
 
 
@@ -164,7 +164,7 @@ class Pipeline(FeatureRecipe):
     def head_inputs(
         self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """What a head made under the plan takes (n, d): the features, normalised where the plan says so."""
+        """Return the inputs (n, d) of a head made under the plan: features, normalised where the plan says so."""
         return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
 
 

@@ -77,7 +77,7 @@ class Program:
         return row_by_row(inputs, self.dimension, features_of, self.progress)
 
     def _run_apart(self, engine: Engine, inputs: NDArray[Any]) -> Features:
-        """The same in processes: a record's features do not depend on who makes them."""
+        """Extract in processes: a record's features do not depend on the process."""
         features, done = np.empty((len(inputs), self.dimension)), 0
         with engine.open() as shelf:
             shelf.put("program", np.frombuffer(self.content, dtype=np.uint8))
@@ -166,7 +166,7 @@ class ProgramFile:
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """What a process needs to know of a program whose bytes it finds on the shelf: its name, and a record's shape."""
+    """A program whose bytes a process finds on the shelf: its name, its digest and a record's shape."""
 
     name: str
     digest: str
@@ -195,7 +195,7 @@ def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
 
 
 def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """What a program calls, in its branches too, each with its arguments by name where torch knows the names."""
+    """Yield the operators that a program calls, in its branches too, with arguments by name where torch knows it."""
     import torch
 
     for module in program.graph_module.modules():
@@ -281,7 +281,7 @@ def _prepare(record: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32
 
 
 def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
-    """What the program puts out for one record, (1, …). Raises BadInput."""
+    """Run the program on one record and return its output (1, …). Raises BadInput."""
     import torch
 
     try:

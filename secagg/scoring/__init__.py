@@ -1,4 +1,4 @@
-"""What a head is worth on records, and what goes with it to who uses it: scores, calibration, card, program."""
+"""Measure a head on records, and pass it on: predictions, metrics, calibration, model card, exported program."""
 
 from secagg.scoring.card import card_of, write_card
 from secagg.scoring.metrics import Measure, Metrics

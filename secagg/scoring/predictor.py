@@ -99,7 +99,7 @@ class Predictor:
         backbone: str | None = None,
         progress: Progress | None = None,
     ) -> Predictor:
-        """The same of what `read_head` read; `progress` is told of a backbone's work."""
+        """Build a predictor from the result of `read_head`; `progress` follows a backbone's work."""
         pipeline = Pipeline.of_metadata(metadata)
         feature_map = pipeline.feature_map(backbone, progress)
         return cls(
@@ -173,7 +173,7 @@ class Predictions:
 
     @property
     def metrics(self) -> Metrics | None:
-        """How good they are; None where no record has a label."""
+        """Metrics of the labelled records; None where no record has a label."""
         probabilities, labels = self.labelled
         return Metrics.of(probabilities, labels, self.classes, positive=self.positive) if len(labels) else None
 

@@ -149,7 +149,7 @@ def _side_by_side(parts: list[list[Step]], records: Tensor) -> Tensor:
 
 
 def _run(module: Callable[..., Any], shape: tuple[int, ...], records: Tensor) -> Any:
-    """What a program says of one record, images with their channels first and as many as it takes."""
+    """Run a program on one record, images with their channels first and as many as it takes."""
     if len(shape) == 3:
         records = records[:, None] if records.ndim == 3 else records.permute(0, 3, 1, 2)
         records = records.expand(-1, *shape)
