@@ -61,7 +61,6 @@ Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
 class ModelFolder:
     """A model's folder, nothing of it parsed yet; `PARTS` says which files decide what each part does."""
 
-    LABEL: ClassVar[str]
     PARTS: ClassVar[Mapping[str, tuple[str, ...]]]
     folder: Path
 
@@ -71,9 +70,9 @@ class ModelFolder:
         return {part: digest_files(self.paths(part)) for part in self.PARTS}
 
     @property
-    def digest(self) -> str:
-        """SHA-256 (hex) over all parts."""
-        return digest_of(self.LABEL + ", ".join(f"{part} {own}" for part, own in self.parts.items()))
+    def listed_digests(self) -> str:
+        """The parts' digests in one line, which the digest of the folder is over."""
+        return ", ".join(f"{part} {own}" for part, own in self.parts.items())
 
     @property
     def short_digests(self) -> str:
@@ -108,8 +107,12 @@ def linked(paths: Iterable[Path]) -> Iterator[Path]:
 class EncoderFiles(ModelFolder):
     """A folder of `save_pretrained`."""
 
-    LABEL = "secagg encoder v1: "
     PARTS = ENCODER_PARTS
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over all parts."""
+        return digest_of("secagg encoder v1: " + self.listed_digests)
 
     @classmethod
     def of(cls, spec: str) -> EncoderFiles:
@@ -454,7 +457,8 @@ def open_encoder(
         raise BadInput(problem, remedy=f"scale them to {side} × {side} before")
     if side and not (len(mean) == len(deviation) == 3 and all(each > 0 for each in deviation)):
         raise BadInput(f"{name} does not normalise three channels", remedy="mend preprocessor_config.json")
-    tokens, text = 0, getattr(module.config, "text_config", module.config)
+    config: Any = module.config
+    tokens, text = 0, getattr(config, "text_config", config)
     if tokenizer is not None:
         tokens = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
     length = 3 * stored**2 + TEXT_BYTES

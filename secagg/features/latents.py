@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Features, Progress, row_by_row
+from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache
 from secagg.features.encoder import ModelFolder, linked, loading
 from secagg.features.program import refusing_failures
@@ -42,8 +42,12 @@ REMEDY = "give a folder of a latent diffusion pipeline that save_pretrained wrot
 class DiffusionFiles(ModelFolder):
     """A pipeline's folder."""
 
-    LABEL = "secagg diffusion v1: "
     PARTS = FILES
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over all parts."""
+        return digest_of("secagg diffusion v1: " + self.listed_digests)
 
     @classmethod
     def of(cls, spec: str) -> DiffusionFiles:
