@@ -19,7 +19,7 @@ from secagg.cli.console import (
     two_columns,
 )
 from secagg.cli.options import BackboneFileOption, FormatOption
-from secagg.data.split import held_out
+from secagg.data.partition import held_out
 from secagg.errors import BadInput
 from secagg.features.pipeline import Pipeline
 from secagg.heads import save_safetensors

@@ -44,8 +44,7 @@ def export(
     The file is code to whoever opens it: members trust it by its digest. torchvision, timm and open_clip come with
     the extra `vision`, transformers with `hf`.
     """
-    from secagg.features.export import export_network
-    from secagg.features.network import load_network
+    from secagg.features.export import export_network, load_network
 
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_existing(out)

@@ -13,8 +13,7 @@ import typer
 
 from secagg.cli.console import read_epsilon
 from secagg.data import Dataset
-from secagg.data.named import NAMES
-from secagg.data.sources import add_format, kinds_of_files
+from secagg.data.sources import NAMES, add_format, kinds_of_files
 from secagg.errors import BadInput
 from secagg.networks import admit
 from secagg.plan_facts.planning import Choices, kind_in

@@ -176,7 +176,7 @@ def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration
     if scored is None:
         return [two_columns("Prediction", rows), _first_predictions(found)]
     known = {name: each for name, each in scored.overall.items() if each is not None}
-    rows += [(scored.called(name), each.told()) for name, each in known.items()]
+    rows += [(scored.called(name), each.to_text()) for name, each in known.items()]
     if len(scored.classes) == 2 and scored.positive is None:
         rows.append(("sensitivity", "none: the head's schema declares no positive class; each class has its own below"))
     rows.append(("in brackets", "95 % intervals; --json says of which kind"))

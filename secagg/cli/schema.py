@@ -11,7 +11,7 @@ from secagg.agreement.schema import Schema, load_schema
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, refuse_unwritable, two_columns
 from secagg.cli.options import FormatOption
 from secagg.data import Dataset, open_dataset
-from secagg.data.drafting import draft_schema
+from secagg.data.derivation import draft_schema
 from secagg.data.profile import Profile, profile_of
 from secagg.data.sources import line_breaks_of, read_public_table, rewrite_line_breaks
 

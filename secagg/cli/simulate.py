@@ -187,7 +187,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     ]
     if (scored := result.metrics) is not None:
         named = ((scored.called(name), scored.overall[name]) for name in ("balanced_accuracy", "auc"))
-        rows[1:1] = [(called, measure.told()) for called, measure in named if measure is not None]
+        rows[1:1] = [(called, measure.to_text()) for called, measure in named if measure is not None]
     if on_the_way := _on_the_way(result):
         rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))
     if result.reference is not None:

@@ -1,6 +1,6 @@
-"""`.npz` files: `features` or `images` with `labels`, alone, as train/test pairs, or per domain.
+"""Arrays as a data set: an `.npz` file of `features` or `images` with `labels`, or arrays in memory.
 
-Keys, where X is `features` or `images`:
+The sizes that an `.npz` states are checked before any of it is expanded. Its keys, where X is `features` or `images`:
   X, labels                                       split 80/20 by the fixed public split
   train_X, train_labels, test_X, test_labels      as they stand; val_* is left aside
   NAME_X, NAME_labels for several NAMEs           domains, each split 80/20; column `domain` holds NAME
@@ -10,22 +10,193 @@ arrays with one value per record (same prefix), which become columns.
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from secagg.data.archive import GLOBAL, as_text, load_arrays
-from secagg.data.faults import Faults, Tolerance
-from secagg.data.format import LabelledFormat
-from secagg.data.records import BAD, UNLABELLED, Dataset, Kind, Records, concatenate
-from secagg.data.split import Split
+from secagg.data.partition import Split
+from secagg.data.records import (
+    BAD,
+    DOMAIN,
+    MAX_CELL,
+    UNLABELLED,
+    Dataset,
+    Faults,
+    Kind,
+    Records,
+    Tolerance,
+    bounded,
+    concatenate,
+)
+from secagg.data.table import LabelledFormat
 from secagg.encoding.grid import Origin
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
+from secagg.system.reading import refuse_larger
+
+_SUFFIX = ".npy"
+_KINDS = "biufcmMSU"
+"""Plain values: neither Python objects, which would be a pickle, nor records, nor bytes without a meaning."""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What numpy writes; Python cannot bound what one read of another one takes."""
+_LONGEST_READ = 1 << 20
+"""Most bytes of the archive's directory, of an array's header and of one text in an array."""
+GLOBAL = ("scale", "classes")
+"""Arrays that are of all records."""
+_LONGEST_NUMBER = 128
+"""Bytes of a number written out, which it takes in a column."""
+
+
+class _File(io.BufferedReader):
+    """A file of which nothing long is read at once, whatever its directory says."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _LONGEST_READ:
+            raise zipfile.BadZipFile
+        return super().read(size)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One array, not read yet."""
+
+    info: zipfile.ZipInfo
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        return self.info.filename.removesuffix(_SUFFIX)
+
+    @property
+    def bytes_opened(self) -> int:
+        """At most what the array takes in the form in which records are used: images as they are, numbers as float64.
+
+        The numbers of a list, one for each record, may become text. An empty side counts as one.
+        """
+        least = 1 if self.dtype == np.uint8 and len(self.shape) > 2 else 8
+        if len(self.shape) < 2 and self.dtype.kind != "U":
+            least = _LONGEST_NUMBER
+        return max(least, self.dtype.itemsize) * math.prod(max(1, side) for side in self.shape)
+
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return self.shape[0] if self.shape else 0
+
+    @property
+    def bytes_of_record(self) -> int:
+        """The same of one record, whose text is no longer than MAX_CELL."""
+        one = replace(self, shape=(1, *self.shape[1:]))
+        return min(one.bytes_opened, 4 * MAX_CELL) if self.is_text else one.bytes_opened
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds one text for each record."""
+        return self.dtype.kind in "US" and len(self.shape) == 1
+
+
+def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz`, by name; other files in it are left aside. No pickle is ever loaded.
+
+    Where `tolerance` says how many records a plan allows, arrays that no plan reads are left aside too, and a text of
+    more than MAX_CELL characters is empty.
+
+    Raises BadInput for what is no such archive, for arrays that would take more bytes than `data_limit`, and for
+    damaged ones.
+    """
+    try:
+        with _File(io.FileIO(path)) as file:
+            if not zipfile.is_zipfile(file):
+                raise BadInput(f"{path} is no .npz archive", remedy="write it with numpy.savez")
+            with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+                limit = bounded(tolerance)
+                entries = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
+                found = [_entry(path, archive, info, limit) for info in entries if limit is None or _is_read(info)]
+                if len({entry.name for entry in found}) < len(found):
+                    raise BadInput(f"{path} holds two arrays of one name", remedy="write it with numpy.savez")
+                _refuse_larger(path, found, limit)
+                return {entry.name: _read(archive, entry, limit) for entry in found}
+    except OSError as error:
+        raise BadInput(f"cannot read {path} ({why(error)})") from error
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:  # zipfile, zlib and numpy have no common ground in what they say of damage
+        raise BadInput(f"{path} is a damaged archive", remedy="write it again with numpy.savez") from error
+
+
+def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> None:
+    """Raise BadInput for arrays that would take too much: those of records one by one where a plan says how many."""
+    of_records = [entry for entry in found if limit is not None and entry.name not in GLOBAL]
+    for entry in of_records:
+        if limit is not None:
+            limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
+    refuse_larger(path, sum(entry.bytes_opened for entry in found if entry not in of_records))
+
+
+def _is_read(info: zipfile.ZipInfo) -> bool:
+    """Whether a plan reads an array: records, labels, domains, and the arrays of `GLOBAL`."""
+    name = info.filename.removesuffix(_SUFFIX)
+    return name in GLOBAL or name.endswith(("features", "images", "labels", DOMAIN))
+
+
+def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: Tolerance | None) -> _Entry:
+    """Read an array's header and compare it with the size that the archive states. Raises BadInput."""
+    if info.flag_bits & 1 or info.compress_type not in _COMPRESSIONS:
+        problem = f"{path} is encrypted, or compressed as numpy does not"
+        raise BadInput(problem, remedy="write it with numpy.savez or numpy.savez_compressed")
+    with archive.open(info) as file:
+        start = io.BytesIO(file.read(_LONGEST_READ))
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    shape, _, dtype = readers[npy.read_magic(start)](start)
+    cut = limit is not None and dtype.kind in "US" and len(shape) == 1
+    if dtype.kind not in _KINDS or (dtype.itemsize > _LONGEST_READ and not cut):
+        problem = f"{path} holds arrays of Python objects, or of other things than numbers and text"
+        raise BadInput(problem, remedy="save plain numbers and text only")
+    if min(shape, default=0) < 0 or start.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise BadInput(f"{path}: an array is not of the size that it says", remedy="write it again with numpy.savez")
+    return _Entry(info, shape, dtype)
+
+
+def _read(archive: zipfile.ZipFile, entry: _Entry, limit: Tolerance | None) -> NDArray[Any]:
+    with archive.open(entry.info) as file:
+        if limit is not None and entry.is_text and entry.dtype.itemsize > 4 * MAX_CELL:
+            return _read_short(file, entry)
+        array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+    return array
+
+
+def _read_short(file: IO[bytes], entry: _Entry) -> NDArray[Any]:
+    """The texts of at most 4·MAX_CELL bytes of an array, "" for longer ones; no more than one is held at once."""
+    file.seek(entry.info.file_size - entry.records * entry.dtype.itemsize)
+    texts = []
+    for _ in range(entry.records):
+        text, rest = file.read(4 * MAX_CELL), entry.dtype.itemsize - 4 * MAX_CELL
+        while rest and (part := file.read(min(rest, _LONGEST_READ))):
+            text, rest = b"" if part.strip(b"\0") else text, rest - len(part)
+        texts.append(text.ljust(4 * MAX_CELL, b"\0"))
+    kind = f"{entry.dtype.str[:2]}{MAX_CELL if entry.dtype.kind == 'U' else 4 * MAX_CELL}"
+    return np.frombuffer(b"".join(texts), dtype=kind)
+
+
+def as_text(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Write out the values of an array (n,). A code that is not a character becomes �, for it alone."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "replace")
+    text = values.astype(f"<U{max(1, values.dtype.itemsize // 4)}" if values.dtype.kind == "U" else np.str_)
+    codes = text.view("<u4")  # numpy keeps whatever numbers stand in the file
+    codes[(codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))] = ord("�")
+    return text
+
 
 MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
@@ -58,15 +229,10 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
         bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
         parts=None,
         is_named="classes" in arrays,
-        notes=_set_aside(groups) if "train_" in groups else (),
+        notes=(f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
+        if {"train_", "val_"} <= set(groups)
+        else (),
     )
-
-
-def _set_aside(groups: dict[str, Records]) -> tuple[str, ...]:
-    """That there are validation records, which nothing here trains or is measured on."""
-    if "val_" not in groups:
-        return ()
-    return (f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
 
 
 def open_without_labels(path: Path) -> Dataset | None:
@@ -93,13 +259,11 @@ def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple
         return groups["train_"], groups.get("test_")
     if "" in groups or "test_" in groups:
         raise BadInput(f"{path}: cannot tell the training records among the groups {sorted(groups)}")
-    pairs = [cut(_with_domain(group, prefix.removesuffix("_"))) for prefix, group in groups.items()]
+    pairs = []
+    for prefix, group in groups.items():
+        domain = np.full(len(group), prefix.removesuffix("_"))
+        pairs.append(cut(replace(group, columns={**group.columns, DOMAIN: domain})))
     return concatenate([train for train, _ in pairs]), concatenate([test for _, test in pairs])
-
-
-def _with_domain(records: Records, domain: str) -> Records:
-    columns = dict(records.columns, domain=np.full(len(records), domain))
-    return Records(records.inputs, records.labels, columns, records.origin)
 
 
 def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool) -> Records:
@@ -116,7 +280,8 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool
         raise BadInput(f"{path}: {prefix}{name} holds no records")
     inputs = _images(path, values, faults) if name == "images" else _features(path, values, arrays.get("scale"), faults)
     if "classes" in arrays:
-        _refuse_unnamed(labels, arrays["classes"].size, faults)
+        names = arrays["classes"].size
+        faults.add(labels >= names, f"the label is none of the {names} in `classes`", "mend the label or `classes`")
     columns = {
         key.removeprefix(prefix): as_text(array)
         for key, array in arrays.items()
@@ -174,11 +339,6 @@ def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faul
     return features
 
 
-def _refuse_unnamed(labels: NDArray[np.int64], names: int, faults: Faults) -> None:
-    """A label beyond the file's class names is a fault."""
-    faults.add(labels >= names, f"the label is none of the {names} in `classes`", "mend the label or `classes`")
-
-
 def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
     """Return the class names; without `classes` in the file the numbers up to the largest label of a good record."""
     if "classes" not in arrays:
@@ -190,3 +350,92 @@ def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ..
 
 
 NPZ = LabelledFormat(suffixes=(".npz",), called="an .npz", open=open_arrays)
+
+
+KINDS = "integers from 0, or the classes' names"
+REMEDY = "mend or remove the record"
+
+
+def dataset_of(
+    features: Any,
+    labels: Any,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    *,
+    tolerant: bool = False,
+) -> Dataset:
+    """A data set of feature vectors (n, d) with labels (n,), and of held-out ones (m, d) with labels (m,) if given.
+
+    Labels are integers in 0…C−1 (floats and booleans that are), or names. `classes` names the C classes in order;
+    without it they are the training labels' names, sorted, or the numbers up to the largest. Raises BadInput for arrays
+    of other shapes or types, and BadRecord, unless `tolerant`, for a feature that is NaN or infinite and for a label
+    that is of no class; with it such a record is bad (see `Records`).
+    """
+    if (test_features is None) != (test_labels is None):
+        raise BadInput("test_features and test_labels go together", remedy="give both, or none")
+    given = _labels_of("labels", labels)
+    names = tuple(map(str, classes)) if classes is not None else _names(given)
+    train = _records("features", features, "labels", given, names, tolerant)
+    test = None
+    if test_features is not None:
+        held_out = _labels_of("test_labels", test_labels)
+        test = _records("test_features", test_features, "test_labels", held_out, names, tolerant)
+        if test.inputs.shape[1] != train.inputs.shape[1]:
+            raise BadInput(
+                f"test_features has {test.inputs.shape[1]} features per record, features has {train.inputs.shape[1]}"
+            )
+    return Dataset("arrays", "features", train, test, names, schema=None, bound=None, parts=None)
+
+
+def _labels_of(name: str, labels: Any) -> NDArray[Any]:
+    """Labels as floats or as text. Raises BadInput for anything else, and for none."""
+    given = np.asarray(labels)
+    if given.dtype.kind == "O" and all(isinstance(each, str) for each in given.flat):
+        given = given.astype(np.str_)
+    if given.dtype.kind not in "biufU":
+        raise BadInput(f"{name} are of type {given.dtype}", remedy=f"give {KINDS}")
+    if given.ndim != 1 or not len(given):
+        raise BadInput(
+            f"{name} has shape {given.shape}", remedy="give one label for each record, and one record or more"
+        )
+    return given if given.dtype.kind == "U" else given.astype(np.float64)
+
+
+def _names(labels: NDArray[Any]) -> tuple[str, ...]:
+    if labels.dtype.kind == "U":
+        return tuple(np.unique(labels).tolist())
+    whole = _whole(labels)
+    return tuple(str(label) for label in range(int(labels[whole].max(initial=-1)) + 1))
+
+
+def _whole(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where numeric labels are integers from 0 to 65,535."""
+    return np.asarray((labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
+
+
+def _records(
+    name: str, inputs: Any, label_name: str, labels: NDArray[Any], names: tuple[str, ...], tolerant: bool
+) -> Records:
+    try:
+        features = np.asarray(inputs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} are no numbers", remedy="give an array (n, d) of numbers") from None
+    if features.ndim != 2:
+        raise BadInput(f"{name} has shape {features.shape}", remedy="give a row of d numbers for each of n records")
+    if len(features) != len(labels):
+        raise BadInput(f"{name} holds {len(features)} records, {label_name} {len(labels)} labels")
+    faults = Faults(Origin.of(name, np.arange(1, len(features) + 1)), tolerant=tolerant)
+    finite: NDArray[np.bool_] = np.all(np.isfinite(features), axis=1)
+    faults.add(~finite, "a feature is NaN or infinite", REMEDY)
+    classes = np.full(len(labels), BAD, dtype=np.int64)
+    if labels.dtype.kind == "U":
+        places = {each: place for place, each in enumerate(names)}
+        classes[:] = [places.get(label, BAD) for label in labels.tolist()]
+    else:
+        whole = _whole(labels)
+        faults.add(~whole, f"the label is no integer from 0 to {MAX_CLASSES - 1}", f"labels count from 0; {REMEDY}")
+        classes[whole] = np.where(labels[whole] < len(names), labels[whole], BAD)
+    unknown = f"the label is none of the {len(names)} classes"
+    faults.add(classes == BAD, unknown, f"name every class in `classes`, or {REMEDY}")
+    return Records(features, classes, {}, faults.origin).discard(faults.bad)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from secagg.agreement.schema import DELIMITERS, Schema
-from secagg.data.faults import Tolerance, bounded
-from secagg.data.format import Lines, TableFormat
-from secagg.data.table import COMMA_REMEDY, header_of, needed_columns
+from secagg.data.records import Tolerance, bounded
+from secagg.data.table import COMMA_REMEDY, Lines, TableFormat, header_of, needed_columns
 from secagg.errors import BadInput, BadRecord, why
 from secagg.system.reading import data_limit, read_stream, utf8_remedy
 
@@ -76,7 +75,7 @@ def _fields(path: Path, row: int, line: str, delimiter: str) -> list[str]:
 
 
 def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
-    """What to do about a row of too many or too few fields; `in_order`: the schema names them, no first row does."""
+    """Return the remedy for a row of too many or too few fields; `in_order`: the schema names them, not a first row."""
     others = [each for each in DELIMITERS if len(fields) == 1 and len(_split(fields[0], each)) == len(header) > 1]
     if others:
         return f"it is divided by {others[0]!r}, unlike the first row: use one delimiter in the whole file"
@@ -112,7 +111,8 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
     lines: list[list[str]] = []
     rows: list[int] = []
     for row, line in content:
-        fields = _usable(_replaced(line), delimiters, len(header))
+        splits = [_split(_replaced(line), delimiter) for delimiter in delimiters]
+        fields = next((each for each in splits if len(each) == len(header)), [])
         if schema is not None and schema.fields and [field.strip() for field in fields] == header:
             continue  # it spells the schema's order: a header, wherever it stands
         cells = [fields[place] for place in places] if fields else []
@@ -120,12 +120,6 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
         rows.append(row)
         tolerance.refuse_more(path, len(rows))
     return [header[place] for place in places], lines, rows
-
-
-def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
-    """The fields of a line by the first delimiter that gives the right number; none where none does."""
-    splits = (_split(line, delimiter) for delimiter in delimiters)
-    return next((fields for fields in splits if len(fields) == width), [])
 
 
 def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = True) -> Iterator[str]:
@@ -152,7 +146,7 @@ def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = Tr
 
 
 def _replaced(line: str) -> str:
-    """The same with � for what is not UTF-8."""
+    """Return the line with � for bytes that are not UTF-8."""
     return line if line.isascii() else line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -166,12 +160,12 @@ def _refuse_other_encoding(path: Path, row: int, line: str) -> None:
 
 
 def _allowed(schema: Schema | None) -> tuple[str, ...]:
-    """What may divide fields: any of all, or what a schema allows."""
+    """Return the delimiters that a schema allows, all without a schema."""
     return DELIMITERS if schema is None else schema.delimiters
 
 
 def _delimiter(line: str, allowed: tuple[str, ...]) -> str:
-    """The one that the first line has most of."""
+    """Return the delimiter that occurs most often in the first line."""
     return max(allowed, key=line.count)
 
 
@@ -215,7 +209,7 @@ def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
 
 
 def other_order_in(path: Path, schema: Schema | None) -> str:
-    """What the owner of a table should know of a header in another order than the schema's `fields`; "" without one.
+    """Warn the owner of a table of a header in another order than the schema's `fields`; "" without such a header.
 
     Where a plan has noise no line decides how others are read, and this header would not be followed.
     """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.agreement.columns import (
+from secagg.agreement.schema import (
     Boolean,
     Categorical,
     Column,
@@ -18,12 +18,12 @@ from secagg.agreement.columns import (
     Hashed,
     Numeric,
     Scaled,
+    Schema,
     canonical,
     number_of,
+    scaled_fill,
 )
-from secagg.agreement.schema import Schema, scaled_fill
-from secagg.data.faults import Faults
-from secagg.data.records import UNLABELLED, Records
+from secagg.data.records import UNLABELLED, Faults, Records
 from secagg.data.table import COMMA_REMEDY, POINT_REMEDY, Table
 
 REMEDY = "mend or remove the row, or declare the value in the schema"
@@ -55,7 +55,7 @@ def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Rec
 
 
 def encode_column(cells: Cells, column: Column) -> Encoded:
-    """What one column's cells become (n, width), all of them within length 1."""
+    """Encode one column's cells as (n, width), each row within length 1."""
     match column:
         case Numeric() | Dated():
             return _scale(cells, column)
@@ -92,7 +92,7 @@ class Cells:
         return parse_numbers(self.raw, self.decimal)
 
     def refuse_where(self, bad: NDArray[np.bool_], problem: str, remedy: str = REMEDY) -> None:
-        """The rows where `bad` holds are at fault."""
+        """Add a fault for the rows where `bad` holds."""
         self.faults.add(bad, f"column {self.column!r} holds {problem}", remedy)
 
     def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:
@@ -104,7 +104,7 @@ class Cells:
 
 
 def _each(cells: NDArray[np.str_], read: Callable[[str], Any], kind: type) -> NDArray[Any]:
-    """What a function says of every cell (n,), asked once for each distinct one."""
+    """Apply a function to every cell (n,), once for each distinct one."""
     distinct, inverse = np.unique(cells, return_inverse=True)
     return np.array([read(str(cell)) for cell in distinct], dtype=kind)[inverse]
 
@@ -130,7 +130,7 @@ def _scale(cells: Cells, column: Scaled) -> Encoded:
 
 
 def _remedy(cells: Cells, unreadable: NDArray[np.bool_]) -> str:
-    """What to do about cells that are no numbers: another decimal mark, maybe."""
+    """Return the remedy for cells that are not numbers: another decimal mark, maybe."""
     pattern, remedy = (_DECIMAL_COMMA, COMMA_REMEDY) if cells.decimal == "." else (_DECIMAL_POINT, POINT_REMEDY)
     return remedy if any(pattern.fullmatch(value) for value in cells.raw[unreadable]) else REMEDY
 
@@ -182,5 +182,5 @@ def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
 
 
 def parse_numbers(values: NDArray[np.str_], decimal: str = ".") -> Encoded:
-    """Return the values as float64, NaN where the text is no number."""
+    """Return the values as float64, NaN where the text is not a number."""
     return _each(values, lambda text: number_of(text.strip(), decimal), np.float64)

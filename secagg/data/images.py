@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.faults import Faults, Tolerance
-from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Records, concatenate
-from secagg.data.split import Split
+from secagg.data.partition import Split
+from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Faults, Records, Tolerance, concatenate
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 
@@ -43,7 +42,7 @@ class _Found:
 
 
 class UnusableImage(Exception):
-    """What is wrong with one image, and what to do about it; its message is the first."""
+    """One image cannot be used: the problem, which is the message, and the remedy."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -151,7 +150,7 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
     modes, first = set(), None
     for each in found:
         try:
-            with opened(each.path) as image:
+            with open_image(each.path) as image:
                 modes.add(MODES[image.mode])
                 first = first or (image.height, image.width)
         except UnusableImage:
@@ -182,13 +181,9 @@ def _records(
         try:
             inputs[index] = pixels_of(each.path, shape, fit)
         except UnusableImage as error:
-            _add_fault(faults, index, error)
+            faults.add(np.arange(n) == index, error.problem, error.remedy)
     columns = {DOMAIN: np.full(n, domain)} if domain else {}
     return Records(inputs, labels, columns, origin).discard(faults.bad)
-
-
-def _add_fault(faults: Faults, index: int, error: UnusableImage) -> None:
-    faults.add(np.arange(len(faults.bad)) == index, error.problem, error.remedy)
 
 
 def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
@@ -199,7 +194,7 @@ def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])
-    with opened(path) as image:
+    with open_image(path) as image:
         if image.size != wanted and not fit:
             problem = f"is {image.width} × {image.height} pixels, the first image is {wanted[0]} × {wanted[1]}"
             raise UnusableImage(problem, "give one size for all with --image-size")
@@ -216,7 +211,7 @@ def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
     return values if values.shape == shape else np.repeat(values[:, :, None], shape[2], axis=2)
 
 
-def opened(path: Path | bytes) -> Image.Image:
+def open_image(path: Path | bytes) -> Image.Image:
     """The image, its pixels not read yet. Raises UnusableImage."""
     from PIL import Image
 
@@ -238,7 +233,7 @@ def opened(path: Path | bytes) -> Image.Image:
 
 
 def _is_link(path: Path) -> bool:
-    """Whether it is one; a name that no file can have is none."""
+    """Whether a path is a link; a name that no file can have is not."""
     try:
         return path.is_symlink()
     except OSError:

@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from secagg.agreement.columns import Dated
-from secagg.agreement.schema import Schema
-from secagg.data.faults import Tolerance, bounded
-from secagg.data.format import Lines, TableFormat
-from secagg.data.table import header_of, needed_columns
+from secagg.agreement.schema import Dated, Schema
+from secagg.data.records import Tolerance, bounded
+from secagg.data.table import Lines, TableFormat, header_of, needed_columns
 from secagg.errors import BadInput
 from secagg.system.reading import refuse_larger
 
@@ -100,7 +98,7 @@ def refuse_expanded(path: Path, file: Any) -> None:
 
 
 def _check_names(path: Path, file: Any) -> list[str]:
-    """The names of the columns, before any of them is read. Raises BadInput for what is no table of cells."""
+    """Return the columns' names before any is read. Raises BadInput for columns that are not cells of a table."""
     from pyarrow import types
 
     fields = list(file.schema_arrow)

@@ -1,4 +1,6 @@
-"""Partitions of the training records over simulated clients.
+"""Divide records: over simulated clients, into training and test records, and by a domain to leave out.
+
+The partitions over clients:
 
 iid             a random permutation, cut into parts whose sizes differ by at most one
 dirichlet:ALPHA for each class, shares over clients drawn from Dirichlet(ALPHA, …, ALPHA) (Hsu, Qi & Brown
@@ -12,12 +14,13 @@ column:NAME:K   K clients per value, in that order: a random permutation of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import BAD, columns_of
+from secagg.data.records import BAD, Dataset, Records, columns_of, concatenate, parts_without
 from secagg.errors import BadInput
 
 Parts = tuple[NDArray[np.int64], ...]
@@ -134,3 +137,122 @@ def _number(text: str, problem: str, remedy: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise BadInput(problem, remedy=remedy)
     return int(text)
+
+
+Split = Callable[[Records], tuple[Records, Records]]
+
+SPLIT_SEED = 1
+"""Public constant; changing it changes every published accuracy."""
+VALIDATION_SEED = 2
+"""Public, too."""
+
+
+def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
+    """Mark the test records: this share of each class (rounded half up), chosen by position alone.
+
+    `labels` (n,) → (n,) bool; bad records (label -1) are never held out. Depends on no seed of the user
+    and on no partition. The raw PCG64 stream is used because numpy keeps it stable across versions,
+    unlike `Generator.permutation`.
+    """
+    keys = np.random.PCG64(seed).random_raw(len(labels))
+    chosen = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels[labels != BAD]):
+        members = np.flatnonzero(labels == label)
+        first = np.argsort(keys[members], kind="stable")[: math.floor(share * len(members) + 0.5)]
+        chosen[members[first]] = True
+    return chosen
+
+
+def split_records(records: Records) -> tuple[Records, Records]:
+    """Return (training, test) records, each in the source's order; a tiny source may have no test records."""
+    test = held_out(records.labels)
+    return records.take(np.flatnonzero(~test)), records.take(np.flatnonzero(test))
+
+
+def keep_all(records: Records) -> tuple[Records, Records]:
+    """Return every record for training, none for testing: what a member of a federation contributes."""
+    return records, records.take(np.zeros(0, dtype=np.int64))
+
+
+def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, NDArray[np.bool_]]:
+    """Return the data set with this share of its training records as its test part, and which they were (n,).
+
+    The test part that it had is gone, so that nothing can be chosen by it. Always the same records, as by `held_out`.
+    Raises BadInput for a share so small that it is no record.
+    """
+    held = held_out(dataset.train.labels, share, VALIDATION_SEED)
+    if not held.any():
+        problem = f"{share:g} of {len(held)} records is none"
+        raise BadInput(problem, remedy="hold out a larger fraction of the training records")
+    train, test = (dataset.train.take(np.flatnonzero(rows)) for rows in (~held, held))
+    return replace(dataset, train=train, test=test, parts=parts_without(dataset, held)), held
+
+
+EVERY = "*"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """`COLUMN=VALUE`: the records whose raw value of the column this is."""
+
+    column: str
+    value: str
+
+    @classmethod
+    def read(cls, text: str) -> LeftOut:
+        """Read COLUMN=VALUE. Raises BadInput for anything else."""
+        column, equals, value = text.partition("=")
+        if not (column and equals and value):
+            raise BadInput(f"cannot leave out {text!r}", remedy="give COLUMN=VALUE, for example domain=sketch")
+        return cls(column, value)
+
+    def among(self, records: Records) -> NDArray[np.bool_]:
+        """Which of the records (n,) these are. Raises BadInput for records without that column."""
+        if self.column not in records.columns:
+            problem = f"the data set has no column {self.column!r} to leave out by"
+            raise BadInput(problem, remedy=columns_of(records.columns))
+        return np.asarray(records.columns[self.column] == self.value)
+
+    def rows(self, dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which training records and which held-out ones these are.
+
+        Raises BadInput where there is none, or no training record besides.
+        """
+        train = self.among(dataset.train)
+        test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
+        if not train.any() and not test.any():
+            number = len(np.unique(dataset.train.columns[self.column]))
+            remedy = f"give one of the column's {number} values; compare and sweep take * for each in turn"
+            raise BadInput(f"no record has {self.column} = {self.value!r}", remedy=remedy)
+        if train.all():
+            raise BadInput(f"every training record has {self.column} = {self.value!r}; none would be left")
+        return train, test
+
+
+def leave_out(dataset: Dataset, column: str, value: str) -> Dataset:
+    """The data set without the records that have this raw value of a column; they, held out or not, are its test part.
+
+    Classes, schema and bound stay; a table of `parts` loses its records and remains, if need be empty.
+    Raises BadInput for an unknown column or value, and when no training record would be left.
+    """
+    train, test = LeftOut(column, value).rows(dataset)
+    left = [dataset.train.take(np.flatnonzero(train))]
+    if dataset.test is not None:
+        left.append(dataset.test.take(np.flatnonzero(test)))
+    rest, parts = dataset.train.take(np.flatnonzero(~train)), parts_without(dataset, train)
+    return replace(dataset, train=rest, test=concatenate(left), parts=parts)
+
+
+def one_by_one(dataset: Dataset, texts: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The texts, each COLUMN=* spelled out as one COLUMN=VALUE for each value of the training records, in order.
+
+    None, leaving out nothing, stays. Raises BadInput for what is not COLUMN=VALUE, and for an unknown column.
+    """
+    spelled: list[str | None] = []
+    for text in texts:
+        if text is not None and (left := LeftOut.read(text)).value == EVERY:
+            left.among(dataset.train)
+            spelled += [f"{left.column}={value}" for value in np.unique(dataset.train.columns[left.column])]
+        else:
+            spelled.append(text)
+    return tuple(dict.fromkeys(spelled))

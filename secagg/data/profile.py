@@ -1,4 +1,4 @@
-"""What a member's own records look like beside what is declared: for the member alone, before anything is sent.
+"""Compare a member's own records with the declared schema, for the member alone, before anything is sent.
 
 Counts, minima and medians are of private records: they are shown on the member's own machine, and in no message.
 """
@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from secagg.agreement.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled
-from secagg.agreement.schema import Schema
+from secagg.agreement.schema import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled, Schema
 from secagg.data.encoding import Cells, encode_column
-from secagg.data.faults import Faults
-from secagg.data.records import Records
+from secagg.data.records import Faults, Records
 
 NARROW = 0.05
 """Of the declared range: where all values lie in so little of it, they may be in another unit."""
@@ -116,7 +114,7 @@ def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts
         doubts.append(f"all {len(there)} values lie in {100 * share:.1f} % of the declared range: another unit?")
     if 2 * refused > len(there):
         doubts.append(f"{refused} of {len(there)} values are outside the declared range: another unit?")
-    shown = (column.shown(least), column.shown(float(there[(len(there) - 1) // 2])), column.shown(most))
+    shown = (column.to_text(least), column.to_text(float(there[(len(there) - 1) // 2])), column.to_text(most))
     return ColumnProfile(column.name, column.declared, missing, refused, *shown, (), tuple(doubts))
 
 

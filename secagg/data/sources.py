@@ -1,29 +1,83 @@
-"""Open a data set by name or path."""
+"""Open a data set by its name or path: a file, a folder, or one of the public sets that come with scikit-learn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from secagg.agreement.schema import Schema
-from secagg.data.arrays import NPZ
+from secagg.data.arrays import NPZ, open_without_labels
 from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
 from secagg.data.encoding import encode_table
-from secagg.data.faults import Tolerance
-from secagg.data.format import Format, LabelledFormat, TableFormat
-from secagg.data.images import is_image_folder, open_images
-from secagg.data.named import NAMES, open_named
+from secagg.data.images import is_flat_folder, is_image_folder, open_flat, open_images
 from secagg.data.parquet import PARQUET
-from secagg.data.records import Dataset, concatenate
-from secagg.data.split import Split, keep_all, split_records
-from secagg.data.table import Table, read_table
+from secagg.data.partition import Split, keep_all, split_records
+from secagg.data.records import BAD, MAX_CELL, Dataset, Records, Tolerance, concatenate
+from secagg.data.table import Format, LabelledFormat, Table, TableFormat, read_table
 from secagg.data.triplets import TRIPLETS
-from secagg.errors import BadInput
+from secagg.encoding.grid import Origin
+from secagg.errors import BadInput, BadRecord
 from secagg.system import plugins
+from secagg.system.extras import extra
+
+NAMES = ("breast-cancer", "digits", "wine")
+POSITIVE = {"breast-cancer": "malignant"}
+"""The class to be recognised, where there is one."""
+
+
+def open_named(name: str, cut: Split) -> Dataset:
+    """Open one of `NAMES`, divided by `cut`.
+
+    The tables' schemas are derived from the data sets themselves, which are public.
+    """
+    if name == "digits":
+        return _digits(cut)
+    with extra("experiments"):
+        from sklearn import datasets
+
+    return _table(name, datasets.load_wine() if name == "wine" else datasets.load_breast_cancer(), cut)
+
+
+def _digits(cut: Split) -> Dataset:
+    """1,797 grey 8×8 digits with values 0 to 16 (Alpaydin & Kaynak 1998), divided by 16; the label comes last."""
+    rows = np.loadtxt(_file_of_sklearn("digits.csv.gz"), delimiter=",")
+    images, labels = rows[:, :-1].reshape(-1, 8, 8) / 16.0, rows[:, -1].astype(np.int64)
+    records = Records(images, labels, {}, Origin.of("digits", np.arange(1, len(labels) + 1)))
+    train, test = cut(records)
+    classes = tuple(str(digit) for digit in range(10))
+    return Dataset("digits", "images", train, test, classes, None, math.sqrt(64), None)
+
+
+def _file_of_sklearn(name: str) -> Path:
+    """A file of scikit-learn's data sets; loading the library itself would take longer than all that is done here."""
+    with extra("experiments"):
+        found = find_spec("sklearn")
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    return Path(found.origin).parent / "datasets" / "data" / name
+
+
+def _table(name: str, bunch: Any, cut: Split) -> Dataset:
+    label = "class"
+    names = np.array([str(target) for target in bunch.target_names])
+    columns = {
+        str(key): np.array([repr(float(cell)) for cell in bunch.data[:, i]])
+        for i, key in enumerate(bunch.feature_names)
+    }
+    columns[label] = names[bunch.target]
+    n = len(bunch.target)
+    table = Table(name, columns, Origin.of(name, np.arange(1, n + 1)), np.zeros(n, dtype=np.bool_))
+    schema = replace(derive_schema([table], label), positive=POSITIVE.get(name, ""))
+    train, test = cut(encode_table(table, schema))
+    return Dataset(name, "table", train, test, schema.classes, schema, schema.bound, None)
+
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""
@@ -134,7 +188,7 @@ def read_public_table(path: Path) -> Table:
 
 
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
-    """What the owner of a table, or of a folder of tables, should know of line breaks in cells, and of its header."""
+    """Warn the owner of a table, or of a folder of tables, of line breaks in cells and of a header in another order."""
     files = [file for file, known in _tables_at(Path(source)).items() if known is DELIMITED]
     return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
@@ -160,7 +214,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def add_format(spec: str) -> None:
-    """Read a format of one's own from now on: FILE.py:NAME, or an entry point of the group `secagg.formats`.
+    """Register a further format: FILE.py:NAME, or an entry point of the group `secagg.formats`.
 
     Its code runs. Raises BadInput for code that brings no format, or one for files that others read already.
     """
@@ -174,15 +228,15 @@ def add_format(spec: str) -> None:
 
 
 def _format(found: plugins.Plugin) -> Format:
-    """Raise BadInput for what is no format."""
+    """Return the format that a plug-in brings. Raises BadInput for any other value."""
     if not isinstance(found.value, TableFormat | LabelledFormat):
         problem = f"{found.name} of {found.source} is no format of data"
-        raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.format")
+        raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.table")
     return found.value
 
 
 def kinds_of_files() -> str:
-    """What a file of records may be, for help and refusals."""
+    """List the kinds of files of records, for help and refusals."""
     labelled = [each.called for each in FORMATS if not isinstance(each, TableFormat)]
     return f"{', '.join(labelled)} or a table ({_tables()})"
 
@@ -192,7 +246,7 @@ def _tables() -> str:
 
 
 def kind_of(source: str) -> str | None:
-    """What `open_dataset` would take a source for, in words; None where it would refuse it. Reads no record."""
+    """Name the kind of source that `open_dataset` would open; None where it would refuse it. Reads no record."""
     path = Path(source)
     if source in NAMES:
         return "a data set that brings its own labels"
@@ -252,3 +306,40 @@ def _open_tables(
         parts=parts if path.is_dir() else None,
         notes=strays(tables, chosen) if schema is None else (),
     )
+
+
+def open_unlabelled(
+    source: str, *, schema: Schema | None, image_size: tuple[int, ...], classes: Sequence[str], tolerant: bool = False
+) -> Dataset:
+    """Open what `open_dataset` opens, all of it as training records, and the same without labels.
+
+    That is a table without the schema's label column or with empty cells in it, an .npz of `features` or `images`
+    alone, a folder that holds images itself. A record without a label has `UNLABELLED`. Raises BadInput, or BadRecord
+    with file, row and remedy, as `open_dataset` does; with `tolerant` a bad row of a table is marked, not refused.
+    """
+    path = Path(source)
+    if schema is not None:
+        return open_dataset(source, schema=replace(schema, needs_label=False), split=False, tolerant=tolerant)
+    if format_of(path) is NPZ and (found := open_without_labels(path)) is not None:
+        return found
+    if path.is_dir() and is_flat_folder(path):
+        return open_flat(path, size=image_size, classes=classes)
+    return open_dataset(source, split=False, image_size=image_size, classes=classes)
+
+
+def reasons_of(records: Records, schema: Schema) -> dict[int, str]:
+    """Why each bad record of a table is bad, by its index; never with a value of its cells."""
+    return {int(index): _reason(records, int(index), schema) for index in np.flatnonzero(records.labels == BAD)}
+
+
+def _reason(records: Records, index: int, schema: Schema) -> str:
+    """Read one row strictly by itself and return its fault; a line that is not a row, or too long, has left no cell."""
+    row = records.take(np.array([index]))
+    if not any(cells[0] for cells in row.columns.values()):
+        return f"it has no value, a field of more than {MAX_CELL} characters, or not the fields of the header"
+    table = Table(row.origin.files[0], dict(row.columns), row.origin, np.zeros(1, dtype=np.bool_))
+    try:
+        encode_table(table, replace(schema, needs_label=False))
+    except BadRecord as refusal:
+        return refusal.fault
+    return "it cannot be read"

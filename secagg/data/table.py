@@ -1,20 +1,68 @@
-"""Tables: records as text by column, whatever format their file has."""
+"""The formats of data files, and tables: records as text by column, whatever format their file has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.agreement.schema import Schema
-from secagg.data.faults import MAX_CELL, Tolerance, bounded
-from secagg.data.format import TableFormat
-from secagg.data.records import DOMAIN
+from secagg.data.partition import Split
+from secagg.data.records import DOMAIN, MAX_CELL, Dataset, Tolerance, bounded
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
+from secagg.system.extras import extra
 from secagg.system.reading import refuse_larger, resembling
+
+Lines = tuple[list[str], list[list[str]], list[int]]
+"""The header; each record's fields, none for a row that is no record; each record's row, from 1 on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of data files: the ends of their names, in small letters, and its name in help and refusals.
+
+    `library` is what must be importable to read it, and `extra` which extra of this package installs that.
+    """
+
+    suffixes: tuple[str, ...]
+    called: str
+    library: str = ""
+    extra: str = ""
+
+    def takes(self, path: Path) -> bool:
+        """Whether a file is of this format, by its name."""
+        return path.name.lower().endswith(self.suffixes)
+
+    def require(self, path: Path) -> None:
+        """Raise BadInput unless what reads the format is installed."""
+        with extra(self.extra, f"{path}: {self.called}", ", or save it in another format"):
+            import_module(self.library or __name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledFormat(Format):
+    """A format that says itself which records are labelled how; `open` takes the file, how to split, and tolerance.
+
+    Tolerance is None where the first bad record is refused.
+    """
+
+    open: Callable[[Path, Split, Tolerance | None], Dataset]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFormat(Format):
+    """A table of text; `lines` takes the file, the schema if there is one, and tolerance, None for none.
+
+    Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
+    """
+
+    lines: Callable[[Path, Schema | None, Tolerance | None], Lines]
+
 
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
 THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}
@@ -51,10 +99,14 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
         raise BadInput(f"{path} has a header and no records")
     if tolerance is not None:
         tolerance.refuse_more(path, len(lines))
-        header, lines = _needed(header, lines, schema, tolerance)
+        places = needed_columns(header, schema, tolerance)
+        if len(places) < len(header):
+            header = [header[place] for place in places]
+            lines = [[fields[place] for place in places if fields] for fields in lines]
     longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
     lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
-    refuse_larger(path, _bytes_of(lines, len(header)))
+    widths = (max((len(fields[place]) for fields in lines if fields), default=0) for place in range(len(header)))
+    refuse_larger(path, 4 * len(lines) * sum(widths))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
     columns = {
@@ -73,16 +125,6 @@ def needed_columns(header: list[str], schema: Schema | None, tolerance: Toleranc
     return [place for place, name in enumerate(header) if name in named]
 
 
-def _needed(
-    header: list[str], lines: list[list[str]], schema: Schema | None, tolerance: Tolerance
-) -> tuple[list[str], list[list[str]]]:
-    """Header and rows without the columns that nobody reads."""
-    places = needed_columns(header, schema, tolerance)
-    if len(places) == len(header):
-        return header, lines
-    return [header[place] for place in places], [[fields[place] for place in places if fields] for fields in lines]
-
-
 def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tolerance | None) -> list[str]:
     """The fields of a row, none of which is too long."""
     if max(map(len, fields), default=0) <= longest:
@@ -90,12 +132,6 @@ def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tol
     if tolerance is not None:
         return []
     raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
-
-
-def _bytes_of(lines: list[list[str]], width: int) -> int:
-    """What the columns take as arrays of text."""
-    longest = [max((len(fields[place]) for fields in lines if fields), default=0) for place in range(width)]
-    return 4 * len(lines) * sum(longest)
 
 
 def header_of(path: Path, first: list[str], schema: Schema | None) -> tuple[list[str], int]:

@@ -24,13 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.delimited import DELIMITED
-from secagg.data.faults import MAX_CELL, Faults, Tolerance, bounded
-from secagg.data.format import LabelledFormat
-from secagg.data.images import UnusableImage, opened, pixels_of
+from secagg.data.images import UnusableImage, open_image, pixels_of
 from secagg.data.parquet import batches_of, bytes_of, reading_parquet, refuse_expanded, texts_of
-from secagg.data.records import BAD, DOMAIN, Dataset, Records, concatenate
-from secagg.data.split import Split
-from secagg.data.table import read_table
+from secagg.data.partition import Split
+from secagg.data.records import BAD, DOMAIN, MAX_CELL, Dataset, Faults, Records, Tolerance, bounded, concatenate
+from secagg.data.table import LabelledFormat, read_table
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
@@ -49,7 +47,7 @@ PICTURES_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Declared:
-    """What is said of the records beside them: the pictures' side in pixels, and the answers of each domain."""
+    """The declaration beside the records: the pictures' side in pixels, and the answers of each domain."""
 
     side: int
     answers: Mapping[str, tuple[str, ...]]
@@ -158,7 +156,7 @@ def _records(table: _Table, declared: Declared, tolerance: Tolerance | None) -> 
 
 def _pixels(source: Path | bytes, side: int) -> NDArray[Any]:
     """A picture (side, side, 3). Raises UnusableImage."""
-    with opened(source) as image:
+    with open_image(source) as image:
         if image.size != (side, side):
             problem = f"is {image.width} × {image.height} pixels"
             raise UnusableImage(problem, f"scale it to {side} × {side}, as {FACTS} or the first picture says")
@@ -197,7 +195,7 @@ def _derived(table: _Table) -> Declared:
 def _side(source: Path | bytes) -> int:
     """The height of a picture, 0 where it cannot be read."""
     try:
-        with opened(source) as image:
+        with open_image(source) as image:
             return image.height
     except UnusableImage:
         return 0
@@ -308,7 +306,7 @@ def _leaf_of(kind: Any) -> list[str]:
 
 
 def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
-    """The text that declares both."""
+    """Write the text of `triplets.json`, which declares the side and the answers."""
     told = {name: list(words) for name, words in answers.items()} if isinstance(answers, Mapping) else list(answers)
     return json.dumps({"side": side, "answers": told})
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from methods import method_named
 from secagg.data import Dataset
-from secagg.data.shift import one_by_one
+from secagg.data.partition import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.figures import plot_groups

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from secagg.data import Dataset, Records
+from secagg.data.partition import LeftOut, hold_out, leave_out
 from secagg.data.records import BAD, DOMAIN
-from secagg.data.shift import LeftOut, leave_out
-from secagg.data.split import hold_out
 from secagg.encoding import Grid, inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone

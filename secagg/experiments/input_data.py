@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from secagg.agreement.schema import GUIDE as SCHEMA_GUIDE
 from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
-from secagg.data.memory import dataset_of
+from secagg.data.arrays import dataset_of
 from secagg.data.sources import open_with_test
 from secagg.errors import BadInput
 

@@ -124,7 +124,7 @@ class SimulationResult:
             ("protection", s.protection if self.federated else UNPROTECTED),
             ("epsilon", f"{s.epsilon:g}"),
             ("promise", self.promise or "none about any one record"),
-            *((name, each.told()) for name, each in known),
+            *((name, each.to_text()) for name, each in known),
             ("head SHA-256", self.head.digest if self.head is not None else "none"),
             *(("note", note) for note in self.notes),
         ]

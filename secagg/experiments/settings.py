@@ -14,7 +14,7 @@ from typing import Any
 from methods import METHODS, ROUNDS, method_named, parameters_of
 from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import MOST_STATED
-from secagg.data.shift import LeftOut
+from secagg.data.partition import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.heads.adaptation import Adaptation

@@ -21,7 +21,8 @@ from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
-from secagg.features import lengths_of, radius_of
+from secagg.features import radius_of
+from secagg.features.feature_map import lengths_of
 from secagg.features.local_records import quantised_records
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.plan_facts.records import LocalRecords

@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from secagg.data import Dataset
-from secagg.data.memory import dataset_of
+from secagg.data.arrays import dataset_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.baselines import is_baseline, run_baseline

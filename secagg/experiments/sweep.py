@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.data import Dataset
-from secagg.data.shift import one_by_one
+from secagg.data.partition import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy

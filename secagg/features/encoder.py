@@ -7,34 +7,305 @@ is computed inside can be changed at *places*, which is how adapters sit in it (
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.triplets import TEXT_BYTES, divide, side_of
-from secagg.errors import BadInput
-from secagg.features.backbone import Features
+from secagg.errors import BadInput, why
+from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache
-from secagg.features.encoder_files import EncoderFiles
-from secagg.features.places import Place, find_places
-from secagg.features.program import Progress, first_line
-from secagg.system.threads import one_thread
+from secagg.features.program import first_line, refusing_failures
+from secagg.system.extras import extra
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+PREFIX = "transformers:"
+WEIGHTS, TOKENIZER, PICTURES = "weights", "tokenizer", "picture processor"
+ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
+    WEIGHTS: ("config.json", "*.safetensors", "*.safetensors.index.json"),
+    TOKENIZER: (
+        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        "vocab.txt", "vocab.json", "merges.txt", "*.model",
+    ),
+    PICTURES: ("preprocessor_config.json", "processor_config.json"),
+}  # fmt: skip
+"""Which files decide what a part does; others in the folder are not read (`EncoderFiles.alone`)."""
+INDEX, WEIGHT_MAP = "*.safetensors.index.json", "weight_map"
+ATTENTIONS = ("eager", "sdpa")
+"""What attention may be computed by: other names lead to kernels, some of them on the hub, which are code."""
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+"""Of the tokenizer's files those without one of which it knows no word."""
+CHUNK = 1 << 20
+Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model's folder, nothing of it parsed yet; `PARTS` says which files decide what each part does."""
+
+    PARTS: ClassVar[Mapping[str, tuple[str, ...]]]
+    folder: Path
+
+    @cached_property
+    def parts(self) -> Mapping[str, str]:
+        """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
+        return {part: digest_files(self.paths(part)) for part in self.PARTS}
+
+    @property
+    def listed_digests(self) -> str:
+        """The parts' digests in one line, which the digest of the folder is over."""
+        return ", ".join(f"{part} {own}" for part, own in self.parts.items())
+
+    @property
+    def short_digests(self) -> str:
+        """The beginnings of the parts' digests, for a refusal."""
+        return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
+
+    def place(self, part: str) -> Path:
+        """The folder that the files of a part lie in."""
+        return self.folder
+
+    def paths(self, part: str) -> list[Path]:
+        """The files of a part, in the order of their names."""
+        return sorted({path for pattern in self.PARTS[part] for path in self.place(part).glob(pattern)})
+
+    def refuse_changed(self, part: str) -> None:
+        """Raise BadInput where a part's files are others by now than those whose digest was compared."""
+        if digest_files(self.paths(part)) != self.parts[part]:
+            problem = f"{self.place(part)} has changed since its digest was compared"
+            raise BadInput(problem, remedy="put its files back, and begin again")
+
+
+@contextmanager
+def linked(paths: Iterable[Path]) -> Iterator[Path]:
+    """While it lasts, a folder with links to these files, and to no other."""
+    with tempfile.TemporaryDirectory(prefix="secagg-") as made:
+        for path in paths:
+            (Path(made) / path.name).symlink_to(path.resolve())
+        yield Path(made)
+
+
+@dataclass(frozen=True)
+class EncoderFiles(ModelFolder):
+    """A folder of `save_pretrained`."""
+
+    PARTS = ENCODER_PARTS
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over all parts."""
+        return digest_of("secagg encoder v1: " + self.listed_digests)
+
+    @classmethod
+    def of(cls, spec: str) -> EncoderFiles:
+        """The folder of `transformers:FOLDER`, or of a model's name on the hub, which is fetched.
+
+        Raises BadInput for a name that cannot be fetched, or a folder without config.json and *.safetensors.
+        """
+        name = spec.removeprefix(PREFIX)
+        files = cls(Path(name) if Path(name).is_dir() else _fetch(name))
+        if not (files.folder / "config.json").is_file() or not any(files.folder.glob("*.safetensors")):
+            problem = f"{files.folder} holds no config.json with *.safetensors"
+            raise BadInput(problem, remedy="give a folder that save_pretrained wrote; .bin files are code, not read")
+        return files
+
+    @contextmanager
+    def alone(self) -> Iterator[Path]:
+        """While it lasts, a folder with links to the files that the digest is over, and to no other.
+
+        Libraries look for files by names of their own: an adapter's, a tokenizer's for a version, one that an index
+        names. Raises BadInput for what leads out of the folder, or to code, and at the end for files that are others by
+        then than those whose digest was compared.
+        """
+        compared = self.parts  # known before anything is read
+        paths = [path for part in compared for path in self.paths(part)]
+        self._refuse_hidden({path.name for path in paths})
+        with linked(paths) as folder:
+            yield folder
+        for part in compared:
+            self.refuse_changed(part)
+
+    def _refuse_hidden(self, known: set[str]) -> None:
+        for path in self.folder.glob(INDEX):
+            index = self._json(path.name)
+            shards = index.get(WEIGHT_MAP) if isinstance(index, dict) else None
+            if not isinstance(shards, dict) or not all(each in known for each in shards.values()):
+                raise BadInput(f"{path} names files that are not beside it", remedy="save it with save_pretrained")
+        if odd := [each for each in _implementations(self._json("config.json")) if each not in ATTENTIONS]:
+            problem = f"{self.folder} asks for the implementation {odd[0]!r}, which can be code"
+            raise BadInput(problem, remedy=f"leave it out of config.json, or write {' or '.join(ATTENTIONS)}")
+
+    def load_tokenizer(self) -> Any:
+        """The tokenizer. Raises BadInput for a folder without one that pads."""
+        import transformers
+
+        words = [path for pattern in VOCABULARIES for path in self.folder.glob(pattern)]
+        if not words:  # transformers would make one up that knows no word
+            problem = f"{self.folder} holds no tokenizer, which this model needs"
+            raise BadInput(problem, remedy="save it into the folder with save_pretrained")
+        problem = f"transformers cannot load the tokenizer in {self.folder}"
+        with refusing_failures(problem, "save it into the folder with save_pretrained"), self.alone() as folder:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        if tokenizer.pad_token_id is None:
+            raise BadInput(f"the tokenizer in {self.folder} has no padding token", remedy="give it one")
+        return tokenizer
+
+    def picture_rule(self, config: Any) -> Rule:
+        """Side, mean and deviation of the pictures. Raises BadInput for a folder that does not say how to see them."""
+        rule = next(filter(None, map(self._json, self.PARTS[PICTURES])), None)
+        self.refuse_changed(PICTURES)
+        rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
+        mean, deviation = (_numbers(rule, name) for name in ("image_mean", "image_std"))
+        if not mean or not deviation:
+            problem = f"{self.folder} holds no preprocessor_config.json with image_mean and image_std"
+            raise BadInput(problem, remedy="save the processor into the folder with save_pretrained")
+        side = getattr(getattr(config, "vision_config", config), "image_size", 0)
+        if not isinstance(side, int) or side < 1:
+            raise BadInput(f"the model in {self.folder} does not say how large its square pictures are")
+        return side, mean, deviation
+
+    def _json(self, name: str) -> Any:
+        path = self.folder / name
+        try:
+            return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
+
+
+def _implementations(value: Any) -> Iterator[str]:
+    """Yield the implementations that a configuration names, at any depth."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        if "_implementation" in str(name):
+            yield from filter(None, each.values() if isinstance(each, dict) else [each])
+        else:
+            yield from _implementations(each)
+
+
+def _numbers(rule: Any, name: str) -> tuple[float, ...]:
+    """A list of finite numbers in a rule; empty where it is none."""
+    found = rule.get(name) if isinstance(rule, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, int | float) for each in found):
+        return ()
+    return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """SHA-256 (hex) over files' names and digests. Raises BadInput."""
+    return digest_of("\n".join(f"{path.name} {_digest_file(path)}" for path in paths))
+
+
+def _digest_file(path: Path) -> str:
+    """SHA-256 (hex) of a file, read in pieces. Raises BadInput."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise BadInput(f"cannot read {path} ({why(error)})") from error
+    return digest.hexdigest()
+
+
+def _fetch(name: str) -> Path:
+    """A model of the hub as a folder, without files that are code. Raises BadInput."""
+    with extra("hf", f"{PREFIX}{name}"):
+        from huggingface_hub import snapshot_download
+    wanted = [pattern for patterns in ENCODER_PARTS.values() for pattern in patterns]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # no such folder, name or network
+        remedy = "give a folder, or the name of a model on the hub"
+        raise BadInput(f"there is no model {name}: {first_line(error)}", remedy=remedy) from error
+
+
+BOTTLENECK, LORA = "bottleneck", "lora"
+"""An adapter after each feed-forward block (Houlsby et al. 2019, Pfeiffer et al. 2021), or one beside each query and
+value projection (Hu et al. 2021)."""
+KINDS = (BOTTLENECK, LORA)
+FEED_FORWARD = re.compile(r"\w+MLP|\w+(?<!Self)Output")
+"""Types of modules that end a layer's feed-forward block: ViltOutput, BertOutput, ViTMLP, CLIPMLP."""
+PROJECTIONS = ("query", "value", "q_proj", "v_proj")
+PLACES = re.compile(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,4}(\+[1-9][0-9]{0,3}x[1-9][0-9]{0,4}){0,15}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module of an encoder by its name, and the width of what comes out of it."""
+
+    name: str
+    width: int
+
+
+def find_places(module: torch.nn.Module, kind: str) -> tuple[Place, ...]:
+    """The places of a kind, in the model's order. Raises BadInput for a model that has none."""
+    found = tuple(_feed_forward(module) if kind == BOTTLENECK else _projections(module))
+    if not found:
+        what = "feed-forward blocks" if kind == BOTTLENECK else "query and value projections"
+        problem = f"{type(module).__name__} has no {what} of a known type"
+        raise BadInput(problem, remedy="give an encoder such as ViLT, CLIP, ViT or BERT")
+    return found
+
+
+def tell_places(places: tuple[Place, ...]) -> str:
+    """Such as 12x768, or 12x512+12x768: how many places one after the other, and how wide."""
+    runs = [(width, len(list(run))) for width, run in groupby(place.width for place in places)]
+    return "+".join(f"{count}x{width}" for width, count in runs)
+
+
+def read_places(text: str) -> tuple[int, ...]:
+    """The widths of the places that `tell_places` tells of. Raises BadInput."""
+    if not PLACES.fullmatch(text):
+        raise BadInput(f"places are {text!r}", remedy="give how many and how wide, such as 12x768 or 12x512+12x768")
+    pairs = [tuple(map(int, run.split("x"))) for run in text.split("+")]
+    return tuple(width for count, width in pairs for _ in range(count))
+
+
+def _feed_forward(module: torch.nn.Module) -> list[Place]:
+    from torch import nn
+
+    found = []
+    for name, part in module.named_modules():
+        linear = [each for each in part.children() if isinstance(each, nn.Linear)]
+        if FEED_FORWARD.fullmatch(type(part).__name__) and linear:
+            found.append(Place(name, linear[-1].out_features))
+    return found
+
+
+def _projections(module: torch.nn.Module) -> list[Place]:
+    from torch import nn
+
+    return [
+        Place(name, part.out_features)
+        for name, part in module.named_modules()
+        if isinstance(part, nn.Linear)
+        and name.rpartition(".")[2] in PROJECTIONS
+        and part.in_features == part.out_features
+    ]
+
+
 MOST_TOKENS = 64
 """Tokens of a text; what is longer is cut off."""
-CHUNK = 64
 Change = Callable[["Tensor", "Tensor"], "Tensor"]
 """Takes what goes into a place (n, …, inputs) and what comes out (n, …, outputs), and returns what shall."""
 
@@ -120,14 +391,12 @@ class Encoder:
     def _run_all(self, prepared: NDArray[np.float32]) -> Features:
         import torch
 
-        features = np.empty((len(prepared), self.dimension))
-        with one_thread(), torch.inference_mode():
-            for index, row in enumerate(prepared):
-                vector = self.pooled(torch.tensor(row[None])).numpy().astype(np.float64)[0]
-                features[index] = vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
-                if self.progress is not None:
-                    self.progress(index + 1, len(prepared))
-        return features
+        def features_of(row: NDArray[np.float32]) -> Features:
+            vector: Features = self.pooled(torch.tensor(row[None])).numpy().astype(np.float64)[0]
+            return vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
+
+        with torch.inference_mode():
+            return row_by_row(prepared, self.dimension, features_of, self.progress)
 
     def pooled(self, x: Tensor) -> Tensor:
         """The pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
@@ -144,15 +413,11 @@ class Encoder:
         if tokens:
             given["input_ids"] = x[:, pixels : pixels + tokens].long()
             given["attention_mask"] = x[:, pixels + tokens :].long()
-        if "pixel_mask" in self._takes:
+        if "pixel_mask" in inspect.signature(self.module.forward).parameters:
             given["pixel_mask"] = torch.ones((len(x), self.side, self.side), dtype=torch.long)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return _pooled_of(self.module(**given))
-
-    @cached_property
-    def _takes(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(self.module.forward).parameters)
 
     def places(self, kind: str) -> tuple[Place, ...]:
         """Where adapters of a kind sit, in the model's order. Raises BadInput for a model without any."""
@@ -192,7 +457,10 @@ def open_encoder(
         raise BadInput(problem, remedy=f"scale them to {side} × {side} before")
     if side and not (len(mean) == len(deviation) == 3 and all(each > 0 for each in deviation)):
         raise BadInput(f"{name} does not normalise three channels", remedy="mend preprocessor_config.json")
-    tokens = _token_count(module.config, tokenizer) if tokenizer is not None else 0
+    config: Any = module.config
+    tokens, text = 0, getattr(config, "text_config", config)
+    if tokenizer is not None:
+        tokens = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
     length = 3 * stored**2 + TEXT_BYTES
     encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, cache, progress)
     _try_longest(encoder)
@@ -210,13 +478,22 @@ def _try_longest(encoder: Encoder) -> None:
     row = torch.zeros(1, encoder.prepared)
     row[:, 3 * encoder.side**2 :] = 1
     row[:, 3 * encoder.side**2 : 3 * encoder.side**2 + encoder.tokens] = max(words, default=0)
+    problem = f"{encoder.name} fails at a text of {encoder.tokens} tokens up to {max(words, default=0)}"
+    with refusing_failures(problem, "save the tokenizer that belongs to the model"), torch.inference_mode():
+        encoder.pooled(row)
+
+
+@contextmanager
+def loading(library: str, level: int, problem: str, remedy: str) -> Iterator[None]:
+    """While a library loads a model, log nothing of it below `level`; raise BadInput for whatever it raises."""
+    logger = logging.getLogger(library)
+    before = logger.level
+    logger.setLevel(level)
     try:
-        with torch.inference_mode():
-            encoder.pooled(row)
-    except Exception as error:  # of the model, whatever it is
-        problem = f"{encoder.name} fails at a text of {encoder.tokens} tokens up to {max(words, default=0)}"
-        remedy = "save the tokenizer that belongs to the model"
-        raise BadInput(f"{problem}: {first_line(error)}", remedy=remedy) from error
+        with refusing_failures(problem, remedy):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _load_model(files: EncoderFiles) -> torch.nn.Module:
@@ -224,37 +501,23 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    quiet = logging.getLogger("transformers")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)
-    try:
-        with files.alone() as folder:
-            loaded = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-            )
-    except BadInput:
-        raise
-    except Exception as error:  # of the library, for whatever the folder holds
-        problem = f"transformers cannot load the model in {files.folder}: {first_line(error)}"
-        raise BadInput(problem, remedy="give a folder that save_pretrained wrote") from error
-    finally:
-        quiet.setLevel(level)
-    module, told = loaded
-    if told.get("missing_keys") or told.get("mismatched_keys"):
-        absent = sorted(map(str, told.get("missing_keys") or told["mismatched_keys"]))
+    problem = f"transformers cannot load the model in {files.folder}"
+    with (
+        loading("transformers", logging.ERROR, problem, "give a folder that save_pretrained wrote"),
+        files.alone() as folder,
+    ):
+        module, loaded = transformers.AutoModel.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    if absent := sorted(map(str, loaded.get("missing_keys") or loaded.get("mismatched_keys") or ())):
         problem = f"{files.folder} lacks the weights {', '.join(absent[:4])}{' …' if len(absent) > 4 else ''}"
         raise BadInput(problem, remedy="save the whole encoder with save_pretrained")
     module.eval().float().requires_grad_(False)
     return module  # type: ignore[no-any-return]  # transformers has no types
 
 
-def _token_count(config: Any, tokenizer: Any) -> int:
-    text = getattr(config, "text_config", config)
-    return int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
-
-
 def _pooled_of(output: Any) -> Tensor:
-    """What stands for the whole record: both embeddings of a dual encoder, else the pooler's, else the first token."""
+    """Pool an output: both embeddings of a dual encoder, else the pooler's output, else the first token."""
     import torch
 
     pair = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]

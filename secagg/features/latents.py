@@ -1,21 +1,123 @@
-"""Latents of pictures by the frozen autoencoder of a latent diffusion model, as features of one public length."""
+"""Latents of pictures by the frozen autoencoder of a latent diffusion model, as features of one public length.
+
+The model is a folder as `diffusers` writes it, Stable Diffusion's for example: autoencoder, network and schedule. No
+file is code: weights are safetensors, and of each part the class is fixed here, whatever a config names.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Features
+from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache
-from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
-from secagg.features.program import Progress
-from secagg.system.threads import one_thread
+from secagg.features.encoder import ModelFolder, linked, loading
+from secagg.features.program import refusing_failures
+from secagg.system.extras import extra
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
+
+DIFFUSERS = "diffusers:"
+VAE, UNET, SCHEDULER = "vae", "unet", "scheduler"
+FILES = {
+    VAE: ("config.json", "*.safetensors", "*.safetensors.index.json"),
+    UNET: ("config.json", "*.safetensors", "*.safetensors.index.json"),
+    SCHEDULER: ("scheduler_config.json",),
+}
+"""Which files decide what a part does; others in the folder (a text encoder, say) are not read."""
+INDEX = "*.safetensors.index.json"
+REMEDY = "give a folder of a latent diffusion pipeline that save_pretrained wrote, with vae/, unet/ and scheduler/"
+
+
+@dataclass(frozen=True)
+class DiffusionFiles(ModelFolder):
+    """A pipeline's folder."""
+
+    PARTS = FILES
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over all parts."""
+        return digest_of("secagg diffusion v1: " + self.listed_digests)
+
+    @classmethod
+    def of(cls, spec: str) -> DiffusionFiles:
+        """The folder of `diffusers:FOLDER`. Raises BadInput where a part is missing."""
+        files = cls(Path(spec.removeprefix(DIFFUSERS)))
+        for part, (config, *weights) in FILES.items():
+            inside = files.folder / part
+            if not (inside / config).is_file() or (weights and not any(inside.glob(weights[0]))):
+                wanted = f"{config} with *.safetensors" if weights else config
+                raise BadInput(f"{files.folder} holds no {part}/ with {wanted}", remedy=REMEDY)
+        return files
+
+    def place(self, part: str) -> Path:
+        """The part's own folder."""
+        return self.folder / part
+
+    def load_vae(self) -> Any:
+        """The `AutoencoderKL`, frozen. Raises BadInput."""
+        return self._load("AutoencoderKL", VAE)
+
+    def load_unet(self) -> Any:
+        """The `UNet2DConditionModel`, frozen. Raises BadInput."""
+        return self._load("UNet2DConditionModel", UNET)
+
+    def load_scheduler(self) -> Any:
+        """The schedule as a `DDIMScheduler`. Raises BadInput for one that does not predict noise."""
+        with extra("diffusion", f"{DIFFUSERS}{self.folder.name}"):
+            import diffusers
+        with refusing_failures(f"diffusers cannot load {self.folder / SCHEDULER}"), self._alone(SCHEDULER) as inside:
+            load: Any = diffusers.DDIMScheduler.from_pretrained
+            scheduler = load(inside, local_files_only=True)
+        if scheduler.config.prediction_type != "epsilon":
+            kind = scheduler.config.prediction_type
+            raise BadInput(f"the network in {self.folder} predicts {kind!r}", remedy="give one that predicts epsilon")
+        return scheduler
+
+    def _load(self, kind: str, part: str) -> Any:
+        """A model in evaluation, without gradients of its own. Raises BadInput for a folder that holds none."""
+        with extra("diffusion", f"{DIFFUSERS}{self.folder.name}"):
+            import diffusers
+        problem = f"diffusers cannot load a {kind} from {self.folder / part}"
+        with loading("diffusers", logging.CRITICAL, problem, REMEDY), self._alone(part) as inside:
+            model, loaded = getattr(diffusers, kind).from_pretrained(
+                inside, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+            )
+        if absent := sorted(map(str, loaded["missing_keys"] or loaded["mismatched_keys"])):
+            raise BadInput(f"{self.folder / part} lacks the weights {', '.join(absent[:4])}", remedy=REMEDY)
+        return model.eval().float().requires_grad_(False)
+
+    @contextmanager
+    def _alone(self, part: str) -> Iterator[Path]:
+        """While it lasts, a folder with links to the files that the part's digest is over, and to no other.
+
+        Raises BadInput for an index that names a file elsewhere: it would be read, and be in no digest; and at the end
+        for files that are others by then, since what was read of them may not be what was compared, minutes ago.
+        """
+        _, paths = self.parts, self.paths(part)  # the digests are known before anything is read
+        known = {path.name for path in paths}
+        for path in (self.folder / part).glob(INDEX):
+            try:
+                named = parse_json(read_limited(path, DOCUMENT_BYTES))["weight_map"].values()
+                is_known = all(each in known for each in named)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                is_known = False
+            if not is_known:
+                raise BadInput(f"{path} names files that are not beside it", remedy=REMEDY)
+        with linked(paths) as inside:
+            yield inside
+        self.refuse_changed(part)
+
 
 COLOURS = 3
 SLACK = 1e-9
@@ -76,15 +178,12 @@ class Latents:
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         import torch
 
-        features = np.empty((len(inputs), self.dimension))
-        with one_thread(), torch.inference_mode():
-            for index, picture in enumerate(inputs):
-                pixels = torch.tensor(pixels_of(picture[None]))
-                latent = to_latents(self.vae, pixels).numpy().astype(np.float64).ravel()
-                features[index] = as_feature(latent)
-                if self.progress is not None:
-                    self.progress(index + 1, len(inputs))
-        return features
+        def features_of(picture: NDArray[Any]) -> Features:
+            pixels = torch.tensor(pixels_of(picture[None]))
+            return as_feature(to_latents(self.vae, pixels).numpy().astype(np.float64).ravel())
+
+        with torch.inference_mode():
+            return row_by_row(inputs, self.dimension, features_of, self.progress)
 
 
 def open_latents(
@@ -106,7 +205,7 @@ def open_latents(
 
 
 def as_feature(latent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (z, √(R² − ‖z‖²)) of a latent (d,), cut to the length R = √d; NaN throughout where it is no number."""
+    """Return (z, √(R² − ‖z‖²)) of a latent (d,), cut to the length R = √d; NaN throughout where it is not finite."""
     radius, length = math.sqrt(len(latent)), float(np.linalg.norm(latent))
     if not math.isfinite(length):
         return np.full(len(latent) + 1, np.nan)

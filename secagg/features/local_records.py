@@ -1,4 +1,4 @@
-"""A member's data as integers on a plan's grid: what stands behind `secagg.plan_facts.records`."""
+"""Read a member's data as integers on a plan's grid, behind the seam `secagg.plan_facts.records`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from secagg.data.sources import line_breaks_of
 from secagg.encoding import Integers
 from secagg.encoding.grid import quantise
 from secagg.errors import BadInput
+from secagg.features.backbone import Progress
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.opening import open_backbone, planned_name
 from secagg.features.pipeline import Pipeline, Source, name_of
-from secagg.features.program import Progress, first_line
+from secagg.features.program import first_line
 from secagg.plan_facts.records import LocalRecords, PlannedFeatures
 
 
@@ -99,7 +100,7 @@ def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -
 
 
 def look_at_own(plan: Plan, source: str) -> Profile:
-    """What a member's records look like beside what the plan declares: for the member's own eyes, and in no message.
+    """Compare a member's records with the plan's schema, for the member's own eyes and in no message.
 
     Raises what `read_records` raises.
     """

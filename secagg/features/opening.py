@@ -1,23 +1,19 @@
-"""Open a backbone by what the user wrote, after its digest was compared with the plan's."""
+"""Open a backbone by its spec, after its digest was compared with the plan's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Backbone, Identity, Pixels
+from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels, Progress, digest_of_parts
 from secagg.features.cache import user_cache
-from secagg.features.concatenation import Concatenation, digest_of_parts
-from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
-from secagg.features.encoder import open_encoder
-from secagg.features.encoder_files import PREFIX, EncoderFiles
+from secagg.features.encoder import PREFIX, EncoderFiles, open_encoder
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
-from secagg.features.latents import open_latents
-from secagg.features.program import ProgramFile, Progress
+from secagg.features.latents import DIFFUSERS, DiffusionFiles, open_latents
+from secagg.features.program import ProgramFile
 from secagg.system.engines import Engine
 from secagg.system.extras import extra
 
@@ -28,11 +24,11 @@ SUFFIX = ".pt2"
 
 @dataclass(frozen=True)
 class _Closed:
-    """A backbone that has a digest but was not parsed yet; `told` says more of it where the digest is another."""
+    """A backbone that has a digest but was not parsed yet; `parts`: the digests of its parts, for a refusal."""
 
     digest: str
     open: Callable[[Progress | None, Engine | None], Backbone]
-    told: str = ""
+    parts: str = ""
 
 
 def open_backbone(
@@ -55,8 +51,8 @@ def open_backbone(
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])
     if expected_digest is not None and digest != expected_digest:
-        told = "".join(f" ({part.told})" for part in closed if part.told)
-        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{told}"
+        details = "".join(f" ({part.parts})" for part in closed if part.parts)
+        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{details}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
     programs = [needs_files(part) for part in spec.split("+")]
     parts = tuple(
@@ -85,7 +81,7 @@ def needs_files(spec: str) -> bool:
 
 
 def planned_name(spec: str) -> str:
-    """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
+    """Return a backbone's name in a plan: the names of its files without the planner's folders, joined by +."""
     return "+".join(_planned(part) for part in spec.split("+"))
 
 
@@ -104,25 +100,20 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
         with extra("hf", spec):
             import transformers  # noqa: F401
         files = EncoderFiles.of(spec)
-        opening = partial(_open_encoder, files, shape, spec)
-        return _Closed(files.digest, opening, files.told())
+        return _Closed(
+            files.digest,
+            lambda progress, _: open_encoder(files, _is_known(shape, spec), user_cache(), progress),
+            files.short_digests,
+        )
     if spec.startswith(DIFFUSERS):
         diffusion = DiffusionFiles.of(spec)
-        return _Closed(diffusion.digest, partial(_open_latents, diffusion, shape, spec), diffusion.told())
+        return _Closed(
+            diffusion.digest,
+            lambda progress, _: open_latents(diffusion, _is_known(shape, spec), user_cache(), progress),
+            diffusion.short_digests,
+        )
     backbone = _without_program(spec, shape)
     return _Closed(backbone.digest, lambda *_how: backbone)
-
-
-def _open_encoder(
-    files: EncoderFiles, shape: tuple[int, ...] | None, spec: str, progress: Progress | None, _engine: Engine | None
-) -> Backbone:
-    return open_encoder(files, _is_known(shape, spec), user_cache(), progress)
-
-
-def _open_latents(
-    files: DiffusionFiles, shape: tuple[int, ...] | None, spec: str, progress: Progress | None, _engine: Engine | None
-) -> Backbone:
-    return open_latents(files, _is_known(shape, spec), user_cache(), progress)
 
 
 def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from secagg.agreement.schema import Schema
 from secagg.data import Dataset, Records, open_dataset
-from secagg.data.memory import dataset_of
-from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
-from secagg.data.unlabelled import open_unlabelled
+from secagg.data.arrays import dataset_of
+from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of, open_unlabelled
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, Progress, needs_files, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone
+from secagg.features.opening import needs_files
 from secagg.plan_facts.records import FeatureRecipe
 from secagg.system.printable import is_printable
 
@@ -29,7 +29,7 @@ Source = str | Dataset | tuple[Any, Any]
 
 
 def name_of(source: Source) -> str:
-    """What refusals call a member's data."""
+    """Return the name of a member's data in refusals."""
     return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
 
 
@@ -51,7 +51,7 @@ class Pipeline(FeatureRecipe):
     def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
         """The pipeline that a head belongs to. Raises BadInput when the file does not say."""
         try:
-            schema = metadata["schema"]
+            schema, grid = metadata["schema"], json.loads(metadata["grid"])
             return cls(
                 metadata["data_kind"],
                 Schema.from_json(schema) if schema else None,
@@ -60,7 +60,7 @@ class Pipeline(FeatureRecipe):
                 metadata["backbone"],
                 metadata["backbone_digest"],
                 int(metadata["expand"]),
-                _grid(json.loads(metadata["grid"])),
+                Grid(**{**grid, "normalisation": Normalisation(grid["normalisation"])}),
                 runs_files=False,
             )
         except (KeyError, ValueError, TypeError, RecursionError):
@@ -164,12 +164,8 @@ class Pipeline(FeatureRecipe):
     def head_inputs(
         self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """What a head made under the plan takes (n, d): the features, normalised where the plan says so."""
+        """Return the inputs (n, d) of a head made under the plan: features, normalised where the plan says so."""
         return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
-
-
-def _grid(content: dict[str, Any]) -> Grid:
-    return Grid(**{**content, "normalisation": Normalisation(content["normalisation"])})
 
 
 def _names(content: Any) -> tuple[str, ...]:

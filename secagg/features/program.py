@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.features.backbone import Features
+from secagg.features.backbone import Features, Progress, row_by_row
 from secagg.features.cache import FeatureCache
 from secagg.system.engines import Engine
 from secagg.system.engines.interface import Arrays
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger("secagg.features")
-Progress = Callable[[int, int], None]
-"""Called with (done, in all), of records say."""
 AT_ONCE = 128
 """Records that a process extracts before it is given others."""
 TRAINING = ("train", "training")
@@ -72,16 +70,14 @@ class Program:
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         if self.engine is not None and len(inputs) > AT_ONCE:
             return self._run_apart(self.engine, inputs)
-        features = np.empty((len(inputs), self.dimension))
-        with one_thread():
-            for index, record in enumerate(inputs):
-                features[index] = _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
-                if self.progress is not None:
-                    self.progress(index + 1, len(inputs))
-        return features
+
+        def features_of(record: NDArray[Any]) -> Features:
+            return _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
+
+        return row_by_row(inputs, self.dimension, features_of, self.progress)
 
     def _run_apart(self, engine: Engine, inputs: NDArray[Any]) -> Features:
-        """The same in processes: a record's features do not depend on who makes them."""
+        """Extract in processes: a record's features do not depend on the process."""
         features, done = np.empty((len(inputs), self.dimension)), 0
         with engine.open() as shelf:
             shelf.put("program", np.frombuffer(self.content, dtype=np.uint8))
@@ -170,7 +166,7 @@ class ProgramFile:
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """What a process needs to know of a program whose bytes it finds on the shelf: its name, and a record's shape."""
+    """A program whose bytes a process finds on the shelf: its name, its digest and a record's shape."""
 
     name: str
     digest: str
@@ -199,7 +195,7 @@ def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
 
 
 def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """What a program calls, in its branches too, each with its arguments by name where torch knows the names."""
+    """Yield the operators that a program calls, in its branches too, with arguments by name where torch knows it."""
     import torch
 
     for module in program.graph_module.modules():
@@ -285,7 +281,7 @@ def _prepare(record: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32
 
 
 def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
-    """What the program puts out for one record, (1, …). Raises BadInput."""
+    """Run the program on one record and return its output (1, …). Raises BadInput."""
     import torch
 
     try:
@@ -300,6 +296,17 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
     return vector
+
+
+@contextmanager
+def refusing_failures(problem: str, remedy: str = "") -> Iterator[None]:
+    """Raise BadInput of this problem for whatever a library raises while it works; BadInput itself passes."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{problem}: {first_line(error)}", remedy=remedy) from error
 
 
 def first_line(error: BaseException) -> str:

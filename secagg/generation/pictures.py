@@ -24,7 +24,8 @@ from PIL import Image
 from secagg.crypto.labels import digest
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
-from secagg.features import Latents, Progress, latents_of, to_pixels
+from secagg.features import Latents, Progress, latents_of
+from secagg.features.latents import to_pixels
 from secagg.generation.concepts import require_width, tell
 from secagg.networks import SlotMeans, TrainedModel, TrainingSettings, program_named, train
 from secagg.randomness import RandomSource

@@ -1,8 +1,7 @@
-"""What a head is worth on records, and what goes with it to who uses it: scores, calibration, card, program."""
+"""Measure a head on records, and pass it on: predictions, metrics, calibration, model card, exported program."""
 
-from secagg.scoring.calibration import Calibration, probabilities_of
 from secagg.scoring.card import card_of, write_card
 from secagg.scoring.metrics import Measure, Metrics
-from secagg.scoring.predictor import Predictions, Predictor
+from secagg.scoring.predictor import Calibration, Predictions, Predictor, probabilities_of
 
 __all__ = ["Calibration", "Measure", "Metrics", "Predictions", "Predictor", "card_of", "probabilities_of", "write_card"]

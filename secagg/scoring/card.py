@@ -1,4 +1,4 @@
-"""The model card beside a head's file: what it is, which plan made it, what was promised, and whose word that is."""
+"""The model card beside a head's file: its plan, its privacy promise, its signers and its metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.agreement.columns import column_from_dict
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.agreement.schema import column_from_dict
 from secagg.scoring.metrics import Metrics
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE
@@ -88,7 +88,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 
 def markdown_of(card: Mapping[str, Any]) -> str:
-    """The same for people."""
+    """Render a card as Markdown for people."""
     plan, privacy, data = card["plan"], card["privacy"], card["data"]
     positive = (data["schema"] or {}).get("positive", "")
     who = ", ".join(f"{name} (`{key[:16]}…`)" for name, key in card["signed_by"].items()) or NOBODY
@@ -131,7 +131,7 @@ def _inputs(data: Mapping[str, Any]) -> str:
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str]:
-    """What a table must hold."""
+    """List the columns that a table must hold."""
     columns = [column_from_dict(each) for each in schema["columns"]]
     listed = [f"| {_plain(column.name)} | {_plain(column.declared)} |" for column in columns]
     return ["| column | values |", "| --- | --- |", *listed, ""]

@@ -1,4 +1,4 @@
-"""How good predictions are, overall and of each class: scikit-learn's definitions, each number with an interval.
+"""Metrics of predictions, overall and of each class, by scikit-learn's definitions, each with an interval.
 
 Fractions of records have Clopper–Pearson intervals; areas under ROC curves Newcombe's (2006, part 2, method 5), which
 keep a width where no pair is in the wrong order; the other measures percentiles of a bootstrap over the records.
@@ -42,7 +42,7 @@ class Measure:
     low: float
     high: float
 
-    def told(self) -> str:
+    def to_text(self) -> str:
         """The measure in per cent, its interval in brackets."""
         return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
 
@@ -52,7 +52,7 @@ class Measure:
 
     @classmethod
     def of_fraction(cls, part: int, total: int) -> Measure | None:
-        """So many of `total`; None of none."""
+        """Measure the fraction `part` of `total`; None where `total` is 0."""
         return cls(part / total, *clopper_pearson(part, total)) if total else None
 
 
@@ -115,7 +115,7 @@ class Metrics:
         return cls(tuple(classes), named, by_class, confusion, positive or None)
 
     def called(self, name: str) -> str:
-        """What people call a measure of all records, with the class that it is of."""
+        """Name a measure of all records for people, with the class that it is of."""
         words = {"auc": "AUC", "f1": "F1"}.get(name, name.replace("_", " "))
         if name not in OF_A_CLASS:
             return words

@@ -1,7 +1,8 @@
-"""A head's file applied to records, with nothing else than the file and, where there is one, the backbone's."""
+"""Apply a head's file, and its backbone's where there is one, to records, with probabilities that may be calibrated."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,18 +10,63 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
 from secagg.data import Records
 from secagg.data.records import BAD, UNLABELLED
-from secagg.data.unlabelled import reasons_of
+from secagg.data.sources import reasons_of
 from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
 from secagg.features.pipeline import Pipeline
 from secagg.heads import LinearHead, load_as
+from secagg.heads.linear import ABSENT_BIAS
 from secagg.networks import SlotMeans, TrainedModel, parse_artifact
-from secagg.scoring.calibration import Calibration, probabilities_of
 from secagg.scoring.metrics import Metrics
+
+FEWEST = 10
+"""Records below which no temperature is fitted."""
+RANGE = (1e-2, 1e3)
+"""Temperatures that are tried: records that are all classified right would ask for 0."""
+
+
+def probabilities_of(scores: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:
+    """The softmax (n, C) of scores (n, C), divided by the temperature first; the most probable class stays."""
+    found: NDArray[np.float64] = np.exp(log_softmax(scores / temperature, axis=1))
+    return found
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A `temperature` > 0 fitted to `records`, and their mean loss −log p in nats `before` and `after`."""
+
+    temperature: float
+    records: int
+    before: float
+    after: float
+
+    @classmethod
+    def fit(cls, scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Calibration:
+        """The temperature of the least loss (Guo et al. 2017, section 4.2) of scores (n, C) with labels (n,).
+
+        Raises BadInput for fewer than ten records, or none of a class that the head knows.
+        """
+        if len(labels) < FEWEST:
+            problem = f"{len(labels)} labelled records are too few to calibrate by"
+            raise BadInput(problem, remedy=f"give {FEWEST} or more")
+        rows = np.arange(len(labels))
+
+        def loss(exponent: float) -> float:
+            # A class that the head never saw has the score −10³⁰: records of it have no say.
+            own = log_softmax(scores / math.exp(exponent), axis=1)[rows, labels]
+            return float(-np.mean(own[usable]))
+
+        usable = scores[rows, labels] > ABSENT_BIAS / 2
+        if not usable.any():
+            raise BadInput("the head knows none of the classes of the records to calibrate by")
+        found = minimize_scalar(loss, bounds=(math.log(RANGE[0]), math.log(RANGE[1])), method="bounded")
+        return cls(math.exp(float(found.x)), int(usable.sum()), loss(0.0), float(found.fun))
 
 
 def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
@@ -53,7 +99,7 @@ class Predictor:
         backbone: str | None = None,
         progress: Progress | None = None,
     ) -> Predictor:
-        """The same of what `read_head` read; `progress` is told of a backbone's work."""
+        """Build a predictor from the result of `read_head`; `progress` follows a backbone's work."""
         pipeline = Pipeline.of_metadata(metadata)
         feature_map = pipeline.feature_map(backbone, progress)
         return cls(
@@ -127,7 +173,7 @@ class Predictions:
 
     @property
     def metrics(self) -> Metrics | None:
-        """How good they are; None where no record has a label."""
+        """Metrics of the labelled records; None where no record has a label."""
         probabilities, labels = self.labelled
         return Metrics.of(probabilities, labels, self.classes, positive=self.positive) if len(labels) else None
 

@@ -19,16 +19,14 @@ import numpy as np
 from secagg.encoding import Grid, Normalisation
 from secagg.encoding.grid import FLAT
 from secagg.errors import BadInput, why
-from secagg.features import Backbone, Expansion, FeatureMap
-from secagg.features.backbone import Identity, Pixels
-from secagg.features.concatenation import Concatenation
+from secagg.features import Expansion, FeatureMap
+from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
 from secagg.features.program import Program, first_line, torch_unheard
 from secagg.heads import LinearHead
 from secagg.heads.linear import SHORTEST, HeadAdapter, Recentring
 from secagg.networks import SlotMeans, TrainedModel
-from secagg.scoring.calibration import probabilities_of
-from secagg.scoring.predictor import Predictor
+from secagg.scoring.predictor import Predictor, probabilities_of
 from secagg.system.threads import one_thread
 
 if TYPE_CHECKING:
@@ -150,7 +148,7 @@ def _side_by_side(parts: list[list[Step]], records: Tensor) -> Tensor:
 
 
 def _run(module: Callable[..., Any], shape: tuple[int, ...], records: Tensor) -> Any:
-    """What a program says of one record, images with their channels first and as many as it takes."""
+    """Run a program on one record, images with their channels first and as many as it takes."""
     if len(shape) == 3:
         records = records[:, None] if records.ndim == 3 else records.permute(0, 3, 1, 2)
         records = records.expand(-1, *shape)

@@ -24,7 +24,8 @@ from secagg.data import Dataset, open_dataset
 from secagg.encoding import inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.features import Latents, open_backbone, to_pixels
+from secagg.features import Latents, open_backbone
+from secagg.features.latents import to_pixels
 from secagg.generation import GenerationSettings, Pictures, contact_sheet, generate, train_classifier
 from secagg.generation.concepts import tell
 from secagg.generation.pictures import GRID, RELEASED, as_inputs, denoise

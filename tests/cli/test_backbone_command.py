@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from secagg.features import open_backbone
-from secagg.features.export import export_network
-from secagg.features.network import Network
+from secagg.features.export import Network, export_network
 from tests.cli.command import Command
 
 

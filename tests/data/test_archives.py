@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from secagg.data import open_dataset
-from secagg.data.archive import as_text, load_arrays
+from secagg.data.arrays import as_text, load_arrays
 from secagg.errors import BadInput
 
 FEATURES = np.arange(12, dtype=np.float64).reshape(6, 2)

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from secagg.agreement.columns import Boolean, Dated, Hashed, Numeric, column_from_dict, column_to_dict
-from secagg.agreement.schema import Schema
+from secagg.agreement.schema import Boolean, Dated, Hashed, Numeric, Schema, column_from_dict, column_to_dict
 from secagg.data import open_dataset
 from secagg.errors import BadInput, BadRecord
 

@@ -9,9 +9,9 @@ import pytest
 from secagg.agreement.schema import Schema
 from secagg.cli.options import DatasetOption
 from secagg.data import open_dataset, sources
-from secagg.data.format import LabelledFormat, Lines, TableFormat
+from secagg.data.partition import Split
 from secagg.data.records import Dataset, Records
-from secagg.data.split import Split
+from secagg.data.table import LabelledFormat, Lines, TableFormat
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput, BadRecord
 

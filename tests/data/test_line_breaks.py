@@ -8,7 +8,7 @@ import pytest
 from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
 from secagg.data.delimited import MOST_LINES, line_breaks_in, write_without_line_breaks
-from secagg.data.drafting import draft_schema
+from secagg.data.derivation import draft_schema
 from secagg.data.sources import read_public_table
 from secagg.errors import BadInput, BadRecord
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.agreement.columns import Boolean, Categorical, Dated, Hashed, Numeric
-from secagg.agreement.schema import Schema, load_schema
+from secagg.agreement.schema import Boolean, Categorical, Dated, Hashed, Numeric, Schema, load_schema
 from secagg.data import open_dataset
-from secagg.data.drafting import draft_schema
+from secagg.data.derivation import draft_schema
 from secagg.data.profile import profile_of
 from secagg.data.sources import open_with_test, read_public_table
 from secagg.errors import BadInput, BadRecord

@@ -11,7 +11,7 @@ import pytest
 
 from secagg.agreement.schema import load_schema
 from secagg.data import open_dataset
-from secagg.data.drafting import draft_schema
+from secagg.data.derivation import draft_schema
 from secagg.data.sources import read_public_table
 from secagg.errors import BadInput, BadRecord
 from tests.data.test_tables import EXPECTED, SCHEMA

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from secagg.data import Dataset, Records
+from secagg.data.partition import LeftOut, leave_out, one_by_one
 from secagg.data.records import BAD
-from secagg.data.shift import LeftOut, leave_out, one_by_one
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 

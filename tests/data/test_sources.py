@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from secagg.agreement.schema import Numeric, Schema
 from secagg.data import open_dataset
-from secagg.data.split import held_out
+from secagg.data.partition import held_out
 from secagg.errors import BadInput
 
 SCHEMA = Schema((Numeric("x", 0.0, 1.0),), "y", (("0", "a"), ("1", "b")), ("a", "b"))

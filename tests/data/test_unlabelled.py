@@ -8,8 +8,7 @@ from PIL import Image
 
 from secagg.agreement.schema import Categorical, Numeric, Schema
 from secagg.data.records import BAD, UNLABELLED, Dataset
-from secagg.data.sources import line_breaks_of
-from secagg.data.unlabelled import open_unlabelled
+from secagg.data.sources import line_breaks_of, open_unlabelled
 from secagg.errors import BadInput, BadRecord
 
 SCHEMA = Schema(

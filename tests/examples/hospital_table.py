@@ -51,4 +51,4 @@ for row in found.rows()[:3]:
 measures = predictor.predict("own.csv", calibration).metrics
 for name, of, measure in measures.rows():
     if not of:
-        print(f"{measures.called(name):24} {measure.told()}")
+        print(f"{measures.called(name):24} {measure.to_text()}")

@@ -12,7 +12,7 @@ import pytest
 
 import secagg
 from secagg.data import Dataset, Records
-from secagg.data.memory import dataset_of
+from secagg.data.arrays import dataset_of
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
 from secagg.experiments.features import Features

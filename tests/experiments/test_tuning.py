@@ -44,7 +44,7 @@ def data() -> Dataset:
     generator = np.random.default_rng(3)
     labels = np.arange(300) % 3
     features = generator.normal(size=(300, 4)) + 2 * np.eye(4)[labels]
-    from secagg.data.memory import dataset_of
+    from secagg.data.arrays import dataset_of
 
     return dataset_of(features[:150], labels[:150], features[150:], labels[150:])
 

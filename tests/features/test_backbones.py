@@ -11,7 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, lengths_of, open_backbone, radius_of
+from secagg.features import Expansion, FeatureMap, open_backbone, radius_of
+from secagg.features.feature_map import lengths_of
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 

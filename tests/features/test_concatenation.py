@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadInput
-from secagg.features import backbone_digest, open_backbone, planned_name
+from secagg.features import backbone_digest, open_backbone
 from secagg.features.backbone import digest_of
+from secagg.features.opening import planned_name
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
 SHAPE = (8, 8, 3)

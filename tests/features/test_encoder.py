@@ -12,8 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from secagg.data.triplets import join
 from secagg.errors import BadInput
-from secagg.features import Encoder, backbone_digest, open_backbone, planned_name
-from secagg.features.encoder_files import EncoderFiles
+from secagg.features import Encoder, backbone_digest, open_backbone
+from secagg.features.encoder import EncoderFiles
+from secagg.features.opening import planned_name
 from tests.worlds.encoders import ARCHITECTURES, SIDE, WORDS, save_encoder, save_processor, save_tokenizer
 
 LENGTH = 3 * SIDE**2 + 256

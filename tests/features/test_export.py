@@ -9,8 +9,7 @@ from torch import nn
 
 from secagg.errors import BadInput
 from secagg.features import backbone_digest, open_backbone
-from secagg.features.export import export_network
-from secagg.features.network import Network
+from secagg.features.export import Network, export_network
 
 MEAN, DEVIATION = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadInput
-from secagg.features import Latents, as_feature, backbone_digest, open_backbone, pixels_of, planned_name
+from secagg.features import Latents, backbone_digest, open_backbone
+from secagg.features.latents import as_feature, pixels_of
+from secagg.features.opening import planned_name
 from tests.worlds.diffusion import DIMENSION, SIDE, pictures, save_diffusion
 
 SHAPE = (SIDE, SIDE, 3)

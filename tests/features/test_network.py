@@ -8,8 +8,7 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.features import open_backbone
-from secagg.features.export import export_network
-from secagg.features.network import EXTRAS, load_network
+from secagg.features.export import EXTRAS, export_network, load_network
 from tests.architecture.lock import ROOT
 
 NAMES = {"torchvision": "resnet18", "timm": "resnet18", "open_clip": "RN50/openai", "transformers": "a/b"}

@@ -11,7 +11,7 @@ import pytest
 
 import secagg
 from secagg.agreement.plan import read_plan
-from secagg.data.memory import dataset_of
+from secagg.data.arrays import dataset_of
 from secagg.errors import BadInput, PlanRefused, SecaggError
 from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found

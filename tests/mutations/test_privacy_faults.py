@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from secagg.agreement.plan import PlannedNoise
-from secagg.data import faults
+from secagg.data import records
 from secagg.encoding import moments, quantise
 from secagg.errors import BadInput
 from secagg.features import local_records
@@ -188,7 +188,7 @@ def test_thresholds_without_the_calibrated_minimum(monkeypatch):
 
 def test_bad_record_that_stops_its_member(monkeypatch, tmp_path):
     """A loader that refuses the record tells of it, as the member then takes no part."""
-    monkeypatch.setattr(faults.Faults, "add", _refusing)
+    monkeypatch.setattr(records.Faults, "add", _refusing)
     assert "row" in reported(check_bad_record_is_silent, make_setup(), tmp_path, *BAD_ROWS["NaN"])
 
 
@@ -204,7 +204,7 @@ def test_bad_record_that_is_mended(monkeypatch, tmp_path):
     def mending(self, bad, problem, remedy):
         return None
 
-    monkeypatch.setattr(faults.Faults, "add", mending)
+    monkeypatch.setattr(records.Faults, "add", mending)
     monkeypatch.setattr(
         local_records, "quantise", lambda f, grid, origin=None: quantise(np.nan_to_num(f), grid, origin)
     )

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from secagg.errors import BadInput
-from secagg.features import BOTTLENECK, LORA, Encoder, open_backbone, tell_places
+from secagg.features import BOTTLENECK, LORA, Encoder, open_backbone
+from secagg.features.encoder import tell_places
 from secagg.heads import parse_tensors, to_safetensors
 from secagg.networks import Dual, EncoderAdapter, SharedAdapter, TrainedModel, WithHead, program_named, read_model
 from secagg.networks.trained_model import CONFIG, HEAD_FILE, WEIGHTS, write_adapter

@@ -28,8 +28,7 @@ from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import open_backbone
-from secagg.features.export import export_network
-from secagg.features.network import Network
+from secagg.features.export import Network, export_network
 from tests.reproduction.resnet18 import ResNet18, load
 from tests.threat_models import backbones
 

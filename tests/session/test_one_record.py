@@ -17,12 +17,11 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import nn
 
-from secagg.agreement.columns import Hashed, Numeric
-from secagg.agreement.schema import Schema
+from secagg.agreement.schema import Hashed, Numeric, Schema
 from secagg.data import open_dataset
-from secagg.data.archive import load_arrays
+from secagg.data.arrays import load_arrays
 from secagg.data.delimited import LONGEST_LINE
-from secagg.data.faults import MAX_CELL, Tolerance
+from secagg.data.records import MAX_CELL, Tolerance
 from secagg.data.triplets import FACTS, METADATA, TABLE, TEXT_BYTES, facts_of
 from secagg.encoding import Normalisation
 from secagg.errors import BadInput

@@ -9,7 +9,7 @@ from PIL import Image
 from secagg.agreement.plan import Plan
 from secagg.agreement.schema import load_schema
 from secagg.errors import BadInput
-from secagg.features import encoder_files, pipeline
+from secagg.features import encoder, pipeline
 from secagg.features.pipeline import Pipeline
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.records import read_records
@@ -47,7 +47,7 @@ def test_labels_of_a_file_are_those_of_its_names(tmp_path: Path) -> None:
 def test_nothing_is_fetched_or_run_on_a_heads_word(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     """A head that names a model or a program is refused before anything is read, run or asked of a hub."""
     asked = []
-    monkeypatch.setattr(encoder_files, "_fetch", asked.append)
+    monkeypatch.setattr(encoder, "_fetch", asked.append)
     monkeypatch.setattr(pipeline, "open_backbone", lambda spec, *_, **__: asked.append(spec))
     metadata = Pipeline.of_plan(small_plan(ROSTER)).to_metadata()
     head = Pipeline.of_metadata({**metadata, "backbone": named})

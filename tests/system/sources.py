@@ -18,7 +18,7 @@ class Mine(Prototypes):
     name: ClassVar[str] = "mine"
 """
 FORMAT = """
-from secagg.data.format import TableFormat
+from secagg.data.table import TableFormat
 
 def lines(path, schema, tolerant):
     header, *rows = [line.split("|") for line in path.read_text().splitlines()]

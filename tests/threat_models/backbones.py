@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secagg.features.export import Network as Exportable
 from secagg.features.export import export_network
-from secagg.features.network import Network as Exportable
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """Of CIFAR-10, with which the stored features were made."""

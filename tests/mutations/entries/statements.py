@@ -147,7 +147,7 @@ ENTRIES = (
     PlantedFault(
         "one record fewer than planned",
         "A source that holds as many records as the plan allows is refused.",
-        "secagg.data.faults:Tolerance.refuse_more",
+        "secagg.data.records:Tolerance.refuse_more",
         (("count > self.most", "count >= self.most"),),
         (MOST,),
     ),
@@ -372,7 +372,7 @@ ENTRIES = (
     PlantedFault(
         "one record more than planned",
         "A source may hold one record more than the plan allows.",
-        "secagg.data.faults:Tolerance.refuse_more",
+        "secagg.data.records:Tolerance.refuse_more",
         (("count > self.most", "count > self.most + 1"),),
         (MOST,),
     ),
