@@ -101,5 +101,5 @@ def _sum(
     made = {
         index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
     }
-    total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
-    return total, {index: each.state for index, each in made.items()}
+    total: Integers = sum(vector for vector, _ in made.values())  # type: ignore[assignment]
+    return total, {index: state for index, (_, state) in made.items()}

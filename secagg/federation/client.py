@@ -21,7 +21,7 @@ from secagg.privacy.claim import format_epsilon
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome
-from secagg.session import Connection, MemberSession, Prepared, Rounds, RoundSetup, begin_transcript, contribution_of
+from secagg.session import Connection, MemberSession, Rounds, RoundSetup, begin_transcript, contribution_of
 from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rejoin import outcome_at_end
@@ -237,17 +237,19 @@ class _RoundContributor:
     journal: Journal
 
     def vector(self) -> Integers:
-        return self._prepared.vector
+        vector, _ = self._prepared
+        return vector
 
     def before_upload(self) -> None:
         """Write down what the round leaves to this member, charge the ledger, and note both."""
         client, round_digest = self.client, self.setup.context.round_digest
-        keep_state(self.folder, self._prepared.state, round_digest, client.me.randomness)
+        _, state = self._prepared
+        keep_state(self.folder, state, round_digest, client.me.randomness)
         entry = client.ledger.record(client.release, client.policy.budget, datetime.datetime.now(datetime.UTC))
         client.ledger.begin_upload(round_digest)
         self.journal.append("ledger", entry.digest)
 
     @cached_property
-    def _prepared(self) -> Prepared:
+    def _prepared(self) -> tuple[Integers, bytes]:
         me = self.client.me
         return contribution_of(self.setup, self.client.records, me.randomness, me.member, self.private)

@@ -1,7 +1,7 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.session.aggregator import AggregatorWork
-from secagg.session.contribution import Prepared, contribution_of, opening_noise_of
+from secagg.session.contribution import contribution_of, opening_noise_of
 from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
 from secagg.session.receive_signed import Connection
@@ -15,7 +15,6 @@ __all__ = [
     "Connection",
     "Contributor",
     "MemberSession",
-    "Prepared",
     "RoundSetup",
     "Rounds",
     "ServerSession",

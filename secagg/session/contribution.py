@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from methods.round import Local
@@ -15,22 +14,12 @@ from secagg.randomness import RandomSource
 from secagg.session.round_setup import RoundSetup
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A member's flat vector for a round (int64, its share of the noise in it), and its state for the next round.
-
-    The vector may leave, protected; the state never does.
-    """
-
-    vector: Integers = field(repr=False)
-    state: bytes = field(default=b"", repr=False)
-
-
 def contribution_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
-) -> Prepared:
-    """Contribute to the session's round, plus this client's share of the noise where the plan says so.
+) -> tuple[Integers, bytes]:
+    """A client's flat vector (int64) for the round, its share of the noise in it, and its state for the next round.
 
+    The vector may leave, protected; the state never does.
     `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
     touched: how long that takes then says nothing of them.
     """
@@ -40,7 +29,7 @@ def contribution_of(
         noise = discrete_gaussian(calibration.segments, randomness)
     made = setup.round.contribute(local_of(setup, records, randomness, member, state))
     vector = setup.sum.layout.flatten(made.blocks)
-    return Prepared(vector if noise is None else vector + noise, made.state)
+    return (vector if noise is None else vector + noise), made.state
 
 
 def local_of(

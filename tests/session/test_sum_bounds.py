@@ -41,7 +41,7 @@ def averaging(kind: str) -> RoundSetup:
 def noise_alone(setup: RoundSetup) -> np.ndarray:
     """The noise that honest clients add, drawn for a session."""
     zeros = some_records(setup, 4).take(np.zeros(0, dtype=np.int64))
-    return np.sum([contribution_of(setup, zeros, OperatingSystem(), each).vector for each in CLIENTS], axis=0)
+    return np.sum([contribution_of(setup, zeros, OperatingSystem(), each)[0] for each in CLIENTS], axis=0)
 
 
 def longest(setup: RoundSetup) -> np.ndarray:
