@@ -18,7 +18,7 @@ from secagg.data.format import Format, LabelledFormat, TableFormat
 from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
 from secagg.data.parquet import PARQUET
-from secagg.data.records import Dataset, concatenate
+from secagg.data.records import Dataset, Records, concatenate
 from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS
@@ -100,7 +100,7 @@ def open_with_test(
     Raises BadInput, or BadRecord, also for test records of another kind, shape or class.
     """
     if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
-        files = {**_tables_at(Path(source)), **_tables_at(Path(test))}
+        files = {**tables_at(Path(source)), **tables_at(Path(test))}
         schema = derive_schema(
             [
                 read_table(file, known, None, tolerance=Tolerance() if tolerant else None)
@@ -133,9 +133,15 @@ def read_public_table(path: Path) -> Table:
     return read_table(path, known, None)
 
 
+def read_tables(files: Mapping[Path, TableFormat], schema: Schema, tolerance: Tolerance | None) -> Records:
+    """Read and encode tables of one schema, and pool their records in order. Raises what `open_dataset` raises."""
+    tables = [read_table(file, known, schema, tolerance=tolerance) for file, known in files.items()]
+    return concatenate([encode_table(table, schema, tolerant=tolerance is not None) for table in tables])
+
+
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
     """What the owner of a table, or of a folder of tables, should know of line breaks in cells, and of its header."""
-    files = [file for file, known in _tables_at(Path(source)).items() if known is DELIMITED]
+    files = [file for file, known in tables_at(Path(source)).items() if known is DELIMITED]
     return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
 
@@ -215,7 +221,7 @@ def _tables_in(folder: Path) -> dict[Path, TableFormat]:
     return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
 
 
-def _tables_at(path: Path) -> dict[Path, TableFormat]:
+def tables_at(path: Path) -> dict[Path, TableFormat]:
     """The table at a path, or those of a folder."""
     known = format_of(path)
     return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}
