@@ -20,8 +20,7 @@ from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.ledger.spending import Release, settles
-from secagg.plan_facts.facts import PlanFacts
-from secagg.plan_facts.privacy_cost import plan_cost, plan_cost_until
+from secagg.plan_facts.facts import PlanFacts, plan_cost, plan_cost_until
 from secagg.privacy import Unit
 from secagg.session import RoundSetup
 from secagg.session.attachments import folder_name

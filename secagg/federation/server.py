@@ -11,8 +11,7 @@ from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
-from secagg.plan_facts.facts import may_return
-from secagg.plan_facts.timing import patience
+from secagg.plan_facts.facts import may_return, patience
 from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession

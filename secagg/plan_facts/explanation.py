@@ -9,9 +9,8 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
 from secagg.encoding import Kind
-from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
-from secagg.plan_facts.plan_rules import group_least
-from secagg.plan_facts.training_noise import training_of
+from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, group_least, may_return, witnesses_of
+from secagg.plan_facts.noise_plan import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 

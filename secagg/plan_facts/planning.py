@@ -21,9 +21,15 @@ from secagg.encoding import Kind, Normalisation
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
 from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
-from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
+from secagg.plan_facts.noise_plan import (
+    NoiseParties,
+    charged,
+    noises_for,
+    refuse_training_alone,
+    sensitivities,
+    training_noise,
+)
 from secagg.plan_facts.records import PlannedFeatures, plan_features
-from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import PROTECTIONS, USUAL, Protection, protection_named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,17 +14,17 @@ import numpy as np
 from methods.round import Opened, Round
 from secagg.agreement.plan import Plan, Result
 from secagg.crypto.labels import digest
-from secagg.encoding import Integers, sanity_failures, sum_digest
+from secagg.encoding import Integers, Kind, sanity_failures, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.heads import Artifact, to_safetensors
 from secagg.plan_facts.records import FeatureRecipe
+from secagg.privacy import Mechanism
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, keep_opening
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import opening_after
 from secagg.session.staging import add_up
-from secagg.session.sum_bounds import broken_bounds
 from secagg.system.files import write_synced
 
 HEAD_FILE = "head.safetensors"
@@ -42,7 +43,7 @@ class SumResult:
     """The opened sum and the artifact built from it, None where another sum must come first.
 
     `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
-    of `sum_bounds`: whoever is shown the sum refuses that.
+    of `broken_bounds`: whoever is shown the sum refuses that.
     """
 
     members: tuple[int, ...]
@@ -192,3 +193,58 @@ def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Pa
         paths[name] = folder / PERSONAL_FILE.format(name)
         write_synced(paths[name], to_safetensors(model, metadata_of(setup.plan)))
     return paths
+
+
+FALSE_ALARM_BITS = 40
+"""Honest sums break a bound with probability at most 2⁻⁴⁰, over all blocks and rounds of a plan."""
+SLACK = 1e-9
+"""Relative room for the float64 rounding of a length."""
+
+
+def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+    """Complaints about the opened int64 `blocks` of so many clients, multipliers and noise included; none if honest.
+
+    One unit (a client, or each of its at most max_records records) adds at most `bound` to an entry of a block, and to
+    an update at most the L2 length l2 that its sensitivity states. So with K units |X_j| ≤ K·bound, 0 ≤ X_j for counts,
+    and ‖X‖ ≤ K·l2 by the triangle inequality, times the multiplier and plus the noise of `noise_tails`.
+    All of it follows from the plan and the opened sum, so that each party which is shown the sum refuses the same ones.
+    A sum beyond was made by a client that sent more than it may, or by whoever opened it: nobody can tell which.
+    """
+    failures = []
+    lengths, opened = setup.sum.spec.unit_lengths, setup.sum.opened_noise(clients) or {}
+    for block in setup.sum.layout.blocks:
+        values, units = blocks[block.name], block.multiplier * clients * setup.sum.capacity.records
+        sigma = opened[block.name].sigma if block.name in opened else 0.0
+        entry, length = noise_tails(sigma, block.size, 2 * len(setup.sum.layout.blocks) * setup.rounds, _rounded(setup))
+        most = math.floor(units * block.bound + entry)
+        least = -math.floor(entry) if block.kind in (Kind.CENSUS, Kind.COUNTS) else -most
+        if int(values.max()) > most or int(values.min()) < least:
+            failures.append(
+                f"an entry of {block.name} is outside {least} to {most}, which {clients} honest clients cannot reach"
+            )
+        longest = (units * lengths.get(block.name, math.inf) + length) * (1 + SLACK)
+        if block.kind is Kind.UPDATE and (found := float(np.linalg.norm(values.astype(np.float64)))) > longest:
+            failures.append(
+                f"{block.name} has length {found:.6g}, above {longest:.6g}, which {clients} honest clients cannot reach"
+            )
+    return tuple(failures)
+
+
+def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[float, float]:
+    """Largest |E_j| and ‖E‖₂ of the noise E on `size` entries; each exceeded with probability ≤ 2⁻⁴⁰/`tests`.
+
+    Entries are independent with E e^(λE_j) ≤ e^(λ²σ²/2): so is a discrete Gaussian (Canonne, Kamath & Steinke 2020,
+    arXiv 2004.00010), hence the sum of shares with total `sigma`. With t = ln(tests·2⁴⁰):
+    P(max |E_j| > σ√(2(t + ln 2d))) ≤ e^(−t) (Chernoff, union over d entries), and P(‖E‖² > σ²(d + 2√(dt) + 2t)) ≤
+    e^(−t) (Laurent & Massart 2000, lemma 1, for the chi-square; Hsu, Kakade & Zhang 2012, theorem 2.1, for every
+    sub-Gaussian E). Rounding a Gaussian moves an entry by at most ½ for each of the `rounded` parties that add one.
+    """
+    t = math.log(tests) + FALSE_ALARM_BITS * math.log(2)
+    entry = sigma * math.sqrt(2 * (t + math.log(2 * size))) + rounded / 2
+    return entry, sigma * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t) + rounded / 2 * math.sqrt(size)
+
+
+def _rounded(setup: RoundSetup) -> int:
+    """Count the parties that add a rounded Gaussian to the sum."""
+    calibration = setup.sum.calibration
+    return calibration.parties if calibration is not None and calibration.mechanism is Mechanism.GAUSSIAN else 0

@@ -9,14 +9,55 @@ from pathlib import Path
 from secagg.agreement.plan import Result
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import sum_digest
-from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation
+from secagg.errors import BadInput, ImpossibleSum, ProtocolViolation, TranscriptInvalid
 from secagg.heads import Artifact
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept, read_opening
-from secagg.session.caveats import IMPOSSIBLE_SUM, SUM_GONE, Caveat
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after
+from secagg.transcript import Record
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One point that a consistent transcript leaves open ("consistent, but …"), and the condition for the rest.
+
+    `remedy` is what a verifier can do about it; empty: nothing.
+    """
+
+    words: str
+    condition: str
+    remedy: str = ""
+
+
+SILENT = Caveat("its author has sent nothing yet", "as far as it goes")
+UNSIGNED_END = Caveat("nobody has signed its end", "if it ended there")
+UNSIGNED_REASON = Caveat("nobody has signed the reason that it states for its end", "if it ended for that reason")
+PURGED = Caveat(
+    "the vectors beside it were purged: digests only",
+    "if the purged vectors lead to it",
+    "bring its uploads/ folder, where somebody still has it",
+)
+
+SUM_GONE = Caveat(
+    "what its outcome names was purged, or is not all there: digests only",
+    "if the sum that it names leads to what it says",
+    "bring its whole folder, and those of the rounds beside it, where somebody still has them",
+)
+
+IMPOSSIBLE_SUM = Caveat(
+    "its sum is beyond what honest clients' vectors and noise add up to",
+    "whoever sent a vector beyond the plan's bounds",
+    "start a new plan: its members refuse this sum",
+)
+
+
+def require(holds: bool, record: Record, problem: str) -> None:
+    """Raise TranscriptInvalid for the record unless it holds."""
+    if not holds:
+        raise TranscriptInvalid(record.index, problem)
+
 
 MOST_LONGER = 1 << 16
 
@@ -152,7 +193,7 @@ def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | Non
 
 
 def require_possible(own: SumResult | None) -> None:
-    """Raise ImpossibleSum for an opened sum beyond the bounds of honest vectors (`sum_bounds`)."""
+    """Raise ImpossibleSum for an opened sum beyond the bounds of honest vectors (`broken_bounds`)."""
     if own is not None and own.impossible:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 

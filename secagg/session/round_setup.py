@@ -10,8 +10,7 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.plan_facts.facts import PlanFacts, SumFacts
-from secagg.plan_facts.plan_rules import identities_of
+from secagg.plan_facts.facts import PlanFacts, SumFacts, identities_of
 from secagg.protection import Protection, SessionContext
 from secagg.protection.draw import DRAW, Draw, check_draw, cohorts
 from secagg.protection.messages import Return, RoundOpening

@@ -11,8 +11,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.session.caveats import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Caveat, require
-from secagg.session.outcome_check import follows
+from secagg.session.outcome_check import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Caveat, follows, require
 from secagg.session.round_setup import RoundSetup
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek

@@ -10,9 +10,8 @@ from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.session.caveats import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Caveat, require
 from secagg.session.outcome import SumResult, open_sum
-from secagg.session.outcome_check import follows
+from secagg.session.outcome_check import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Caveat, follows, require
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol

@@ -17,7 +17,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.caveats import Caveat, require
+from secagg.session.outcome_check import Caveat, require
 from secagg.session.rejoin import follow_return
 from secagg.session.round_setup import RoundSetup
 from secagg.session.transcripts import Openings, setup_of

@@ -16,7 +16,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer
-from secagg.federation import rejoin as returning
+from secagg.federation import client as returning
 from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw

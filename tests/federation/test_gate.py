@@ -21,7 +21,7 @@ from secagg.experiments.reference import pooled_result
 from secagg.federation import release_of
 from secagg.heads import parse_safetensors
 from secagg.plan_facts.explanation import explain
-from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup, conclude

@@ -21,7 +21,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, session_folder
-from secagg.federation import rejoin as returning
+from secagg.federation import client as returning
 from secagg.heads import LinearHead
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.privacy import Unit

@@ -25,7 +25,7 @@ from secagg.experiments.reference import pooled_result
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.facts import plan_cost
 from secagg.privacy import Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.protection.messages import Attachment, Outcome, RoundOpening

@@ -14,8 +14,8 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.noise_plan import NoiseParties
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import format_epsilon

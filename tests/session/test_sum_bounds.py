@@ -14,8 +14,7 @@ from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.session.contribution import contribution_of
-from secagg.session.outcome import conclude
-from secagg.session.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
+from secagg.session.outcome import FALSE_ALARM_BITS, broken_bounds, conclude, noise_tails
 from secagg.transcript import peek, read_transcript
 from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session

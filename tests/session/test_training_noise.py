@@ -12,8 +12,8 @@ from secagg.agreement.plan import NoiseFrom, PlannedNoise
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks import program_named
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.policy_writing import policy_accepting
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
 from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem
