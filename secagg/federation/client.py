@@ -146,7 +146,8 @@ class FederationClient:
         self, error: SessionAborted, seen: Sequence[RoundSetup], *, is_settled: bool = False
     ) -> SessionAborted:
         """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
-        left, rounds, remedy = self._count_uploads(seen), self.setup.rounds, seen[-1].remedy
+        left = sum(self.ledger.has_uploaded(each.context.round_digest) for each in seen)
+        rounds, remedy = self.setup.rounds, seen[-1].remedy
         rows = [entry.release for entry in self.ledger.entries() if entry.release.plan == self.setup.plan.digest]
         if not rows:
             cost = "nothing of your records has left, and your ledger was not charged"
@@ -163,10 +164,6 @@ class FederationClient:
         else:
             opened = "nothing of the last sum was opened, as far as this client knows"
         return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
-
-    def _count_uploads(self, sessions: Sequence[RoundSetup]) -> int:
-        """In how many of them a vector may have left."""
-        return sum(self.ledger.has_uploaded(each.context.round_digest) for each in sessions)
 
     def _settle(self, seen: Sequence[RoundSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.

@@ -103,18 +103,18 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     setups = {each.folder: each.setup() for each in lost}
     known = [(each.head, release_of(setup.facts, each.data_name)) for each in lost if (setup := setups[each.folder])]
     plans = [(setup.facts, each.data_name) for each in lost if (setup := setups[each.folder])]
-    settled = [row for facts, name in plans for row in _settlements(facts, name)]
+    settled = [
+        row
+        for facts, name in plans
+        for sums in range(1, facts.rounds)
+        if (row := release_until(facts, name, sums))  # a plan may have been settled by it; no transcript names it
+    ]
     proven = _proven(ledger.entries(), known, settled) if len(known) == len(lost) else None
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
     rows = [_enter(ledger, release) for release in releases]
     for setup in filter(None, setups.values()):
         ledger.begin_upload(setup.context.round_digest)
     return rows, proven is not None
-
-
-def _settlements(facts: PlanFacts, data_name: str) -> list[Release]:
-    """All that a plan may have been settled by; no transcript names it."""
-    return [row for sums in range(1, facts.rounds) if (row := release_until(facts, data_name, sums))]
 
 
 def _enter(ledger: Ledger, release: Release) -> Entry:

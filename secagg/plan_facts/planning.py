@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import NoneType
@@ -32,7 +31,7 @@ from secagg.plan_facts.noise_plan import (
 from secagg.plan_facts.records import PlannedFeatures, plan_features
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
-from secagg.protection import PROTECTIONS, USUAL, Protection, protection_named
+from secagg.protection import PROTECTIONS, USUAL, protection_named
 from secagg.randomness import RandomSource
 from secagg.wire import Choice
 
@@ -78,10 +77,6 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
     return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
 
 
-def _protections_where(holds: Callable[[Protection], bool]) -> str:
-    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
-
-
 class Rules(Choice):
     """Which rules decide a run's normalisation and refinement where nothing else does."""
 
@@ -115,7 +110,8 @@ class Choices:
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
-        f"({_protections_where(lambda each: each.fewest_seconds > 1)}). member: every step of a client's own training.",
+        f"({', '.join(name for name, each in PROTECTIONS.items() if each.fewest_seconds > 1)}). "
+        "member: every step of a client's own training.",
     )
     shares: str | None = option(
         None, "Shares of the privacy budget (μ²) that the first sum's blocks take: moments, equal, or BLOCK=SHARE,…."

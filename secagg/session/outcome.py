@@ -92,8 +92,11 @@ def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
     step = setup.round.finalize(_opened(setup, members, vector, seed))
-    doubts = tuple(dict.fromkeys((*impossible, *_doubts(setup, blocks))))
-    return SumResult(members, vector, blocks, step.artifact, doubts, step.next_round, impossible)
+    doubts, grid = list(impossible), setup.plan.grid
+    if setup.sum.calibration is None:
+        doubts += sanity_failures(setup.sum.layout.blocks, blocks, grid)
+        doubts += setup.round.sanity_failures(blocks, grid)
+    return SumResult(members, vector, blocks, step.artifact, tuple(dict.fromkeys(doubts)), step.next_round, impossible)
 
 
 def personal_models(
@@ -110,14 +113,6 @@ def _opened(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed:
     noise = setup.sum.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
     return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
-
-
-def _doubts(setup: RoundSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
-    """List the blocks of an exact sum that do not belong together, as in no honest sum."""
-    if setup.sum.calibration is not None:
-        return ()
-    grid = setup.plan.grid
-    return (*sanity_failures(setup.sum.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
 
 
 def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
@@ -212,10 +207,12 @@ def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers
     """
     failures = []
     lengths, opened = setup.sum.spec.unit_lengths, setup.sum.opened_noise(clients) or {}
+    noise = setup.sum.calibration
+    rounded = noise.parties if noise is not None and noise.mechanism is Mechanism.GAUSSIAN else 0
     for block in setup.sum.layout.blocks:
         values, units = blocks[block.name], block.multiplier * clients * setup.sum.capacity.records
         sigma = opened[block.name].sigma if block.name in opened else 0.0
-        entry, length = noise_tails(sigma, block.size, 2 * len(setup.sum.layout.blocks) * setup.rounds, _rounded(setup))
+        entry, length = noise_tails(sigma, block.size, 2 * len(setup.sum.layout.blocks) * setup.rounds, rounded)
         most = math.floor(units * block.bound + entry)
         least = -math.floor(entry) if block.kind in (Kind.CENSUS, Kind.COUNTS) else -most
         if int(values.max()) > most or int(values.min()) < least:
@@ -242,9 +239,3 @@ def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[floa
     t = math.log(tests) + FALSE_ALARM_BITS * math.log(2)
     entry = sigma * math.sqrt(2 * (t + math.log(2 * size))) + rounded / 2
     return entry, sigma * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t) + rounded / 2 * math.sqrt(size)
-
-
-def _rounded(setup: RoundSetup) -> int:
-    """Count the parties that add a rounded Gaussian to the sum."""
-    calibration = setup.sum.calibration
-    return calibration.parties if calibration is not None and calibration.mechanism is Mechanism.GAUSSIAN else 0

@@ -34,7 +34,6 @@ from secagg.transcript import (
     NOT_SEEN,
     FrameBody,
     Journal,
-    Record,
     chain,
     make_body,
     payload_of,
@@ -84,7 +83,9 @@ class ServerSession:
         """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
-            self._replay(record)
+            if record.kind == "sent":
+                self._outbox.keep(record.content)
+            self._protocol.replay(record)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -343,12 +344,6 @@ class ServerSession:
             self._wake()
             raise
 
-    def _replay(self, record: Record) -> None:
-        """Take in one record of the transcript."""
-        if record.kind == "sent":
-            self._outbox.keep(record.content)
-        self._protocol.replay(record)
-
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
 
@@ -367,9 +362,8 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                if (
-                    protocol.is_complete or not awaited
-                ) and not self._owed_receipts:  # to those that a life before this one has not answered
+                has_answered = all(self._outbox.said(Receipt, each) for each in protocol.acknowledgements)
+                if (protocol.is_complete or not awaited) and has_answered:  # also those of a life before this one
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):
@@ -395,11 +389,6 @@ class ServerSession:
     def _connected(self) -> set[int]:
         """The members that have called since the present step began."""
         return {member for member, step in self._calls.items() if step == self._protocol.awaits}
-
-    @property
-    def _owed_receipts(self) -> bool:
-        """Whether an acknowledgement is taken that nothing answers yet."""
-        return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
 
     def _awaited(self, before: str) -> str:
         """Names of those that may still answer the present step, the first few; empty where none may."""

@@ -125,7 +125,10 @@ class MemberVerifier:
         if body.step == tag_of(handover.upload):
             self._check_upload(record, body, handover)
         else:
-            self._check_receipt(record, body, handover)
+            receipt, me = payload_of(body, handover.receipt), self.author  # a client keeps those signed for it alone
+            is_signed = me is not None and handover.is_receipt(self._setup.context, receipt, body.sender, me)
+            require(is_signed, record, "a receipt is not its aggregator's for this client")
+            self._receipts.add(body.sender)
 
     def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
         """Check a frame's signature and note its signer."""
@@ -161,13 +164,6 @@ class MemberVerifier:
         self._lacks_vectors = is_purged(self._folder)
         if not self._lacks_vectors:
             read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, digest)
-
-    def _check_receipt(self, record: Record, body: FrameBody, handover: Handover) -> None:
-        """A client keeps receipts that really were signed for it."""
-        receipt, me = payload_of(body, handover.receipt), self.author
-        is_signed = me is not None and handover.is_receipt(self._setup.context, receipt, body.sender, me)
-        require(is_signed, record, "a receipt is not its aggregator's for this client")
-        self._receipts.add(body.sender)
 
     def conclusion(self, records: int) -> dict[str, Any]:
         """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
