@@ -100,10 +100,14 @@ class PlanFacts:
         require_groups(plan, sums, roster)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
-        pairs = zip(sums, calibrations_of(claim, sums), strict=True)
+        noises = [each for each, _ in claim.releases.parts] if isinstance(claim, PrivacyClaim) else [None] * len(sums)
+        pairs = zip(sums, noises, strict=True)
         facts = cls(plan, roster, method, protection, claim, tuple(SumFacts.of(plan, context, *pair) for pair in pairs))
         sizes = [kind.context.packed_bytes for kind in facts.kinds]
-        require_shown(sizes if method.traits.shows_last_sum else sizes[:-1])
+        shown = max(sizes if method.traits.shows_last_sum else sizes[:-1], default=0)
+        if shown > MAX_ATTACHED:
+            problem = f"a sum of {shown} bytes is too long to be shown to the members"
+            raise BadInput(problem, remedy="use fewer features, or a smaller model")
         return facts
 
     def load_libraries(self) -> None:
@@ -310,13 +314,6 @@ def require_room(plan: Plan, clients: int) -> None:
         )
 
 
-def calibrations_of(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Calibration | None]:
-    """The noise that is added to every kind of sum, or to what goes into it; None where there is none."""
-    if isinstance(claim, PrivacyClaim):
-        return [each for each, _ in claim.releases.parts]
-    return [None] * len(sums)
-
-
 def require_hidden_parts(plan: Plan, method: Method) -> None:
     """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
 
@@ -363,13 +360,6 @@ def group_least(plan: Plan) -> int:
 def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
     """Number of clients in each of `groups` groups."""
     return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
-
-
-def require_shown(sizes: Sequence[int]) -> None:
-    """Raise BadInput for a sum longer than an outcome may attach."""
-    if max(sizes, default=0) > MAX_ATTACHED:
-        problem = f"a sum of {max(sizes)} bytes is too long to be shown to the members"
-        raise BadInput(problem, remedy="use fewer features, or a smaller model")
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:

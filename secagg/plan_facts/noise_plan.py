@@ -25,7 +25,6 @@ from secagg.privacy import (
     BlockNoise,
     Calibration,
     Claim,
-    GaussianCost,
     Mechanism,
     Part,
     PrivacyClaim,
@@ -137,8 +136,9 @@ def noises_for(
     )
     steps: tuple[PlannedNoise, ...] = ()
     if training is not None:
-        neighbours = releases.first.unit, releases.first.adjacency
-        steps = (noise_beside(training, *neighbours, releases.cost(), epsilon, delta),)
+        _refuse_others(releases.first.unit, releases.first.adjacency)
+        cost = releases.cost()
+        steps = (_least_noise(training, epsilon, delta, cost.squared_mu, cost.gap),)
     return steps + tuple(
         PlannedNoise(noise.block.name, noise.multiplier, noise.sigma, noise.off_diagonal or 0.0)
         for calibration, _ in releases.parts
@@ -252,14 +252,6 @@ def training_noise(
         for block, variance in zip(training.further, variances, strict=True)
     )
     return (_least_noise(training, epsilon, delta, *_cost_beside(training, further)), *further)
-
-
-def noise_beside(
-    training: SampledTraining, unit: Unit, adjacency: Adjacency, releases: GaussianCost, epsilon: float, delta: float
-) -> PlannedNoise:
-    """The least noise of each step with which all steps and these releases keep (ε, δ). Raises BadInput."""
-    _refuse_others(unit, adjacency)
-    return _least_noise(training, epsilon, delta, releases.squared_mu, releases.gap)
 
 
 def refuse_training_alone(sums: Sequence[SumSpec]) -> None:

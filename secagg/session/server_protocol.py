@@ -172,11 +172,8 @@ class ServerProtocol:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
-            names, left = (
-                self._setup.roster.name,
-                (each for each in self._setup.context.seconds if each in self._reasons),
-            )
-            helpers = (f"{names(index)} left: {self._reasons[index]}" for index in left)
+            gone = (index for index in self._setup.context.seconds if index in self._reasons)
+            helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
             released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
             self._step, self.failure = None, "; ".join((reason, *helpers, *released))
             return

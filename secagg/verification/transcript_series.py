@@ -74,7 +74,8 @@ class TranscriptSeries:
         the server, is not among them. Raises TranscriptInvalid for another result than another transcript of its round
         tells, and for another sum or broadcast than a transcript of an earlier round tells, or another round.
         """
-        if conflict := self._conflict(one):
+        same_round = self._ended.get((one.setup.plan.digest, one.number), ()) if one.outcome is not None else ()
+        if conflict := next(filter(None, (_conflict_between(one, each) for each in same_round)), ""):
             raise TranscriptInvalid(_outcome_record(one), conflict)
         if problem := self._problem(one):
             raise TranscriptInvalid(place_of_opening(one.setup, one.records), problem)
@@ -106,13 +107,6 @@ class TranscriptSeries:
         place = _place_before(one)
         own = (_contradiction(one, each) for each in self._ended.get(place, ()))
         return next(filter(None, own), "") or self._problems.get(place, "")
-
-    def _conflict(self, one: Verified) -> str:
-        """Why `one` tells another result than another transcript of the same round; nothing where all agree."""
-        if one.outcome is None:
-            return ""
-        others = self._ended.get((one.setup.plan.digest, one.number), ())
-        return next(filter(None, (_conflict_between(one, each) for each in others)), "")
 
 
 def _is_same_author(one: Verified, other: Verified) -> bool:
