@@ -15,8 +15,7 @@ from secagg.session.outcome_check import Caveat
 from secagg.session.rounds import end_after, opening_after
 from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
+from secagg.verification.verification import NOTHING_BROUGHT, Trust, Verified, place_of_opening, verified
 from secagg.wire import tag_of
 
 _RESULT = {

@@ -37,8 +37,7 @@ from secagg.transcript import (
 )
 from secagg.transport import Link, client, serve
 from secagg.verification.transcript_series import TranscriptSeries, verify_together, verify_transcript
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left
