@@ -332,7 +332,7 @@ async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable
     while clock() < deadline:
         try:
             if data := await server.fetch(drawing.plan.digest, SHOWN_DRAW, 0.0):
-                return drawing.drawn(decode(Draw, data))
+                return drawing.with_draw(decode(Draw, data))
         except (MalformedMessage, ProtocolViolation) as error:
             problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)
         except ServerAway as error:

@@ -91,7 +91,7 @@ def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed
     impossible = broken_bounds(setup, len(members), blocks)
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
-    step = setup.round.finalize(_opened(setup, members, vector, seed))
+    step = setup.round.finalize(_opened_total(setup, members, vector, seed))
     doubts, grid = list(impossible), setup.plan.grid
     if setup.sum.calibration is None:
         doubts += sanity_failures(setup.sum.layout.blocks, blocks, grid)
@@ -106,10 +106,10 @@ def personal_models(
 
     Raises BadInput for a state that is not that round's.
     """
-    return setup.round.personal(state, _opened(setup, members, vector))
+    return setup.round.personal(state, _opened_total(setup, members, vector))
 
 
-def _opened(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+def _opened_total(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
     noise = setup.sum.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
     return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)

@@ -98,7 +98,7 @@ class Files:
     @property
     def release(self) -> bytes:
         """The opened sum; empty where it is not there."""
-        return self._kept(self.folder / SUM_FILE, self.outcome.release)
+        return self._read_named(self.folder / SUM_FILE, self.outcome.release)
 
     @cached_property
     def own(self) -> SumResult | None:
@@ -109,7 +109,7 @@ class Files:
     @property
     def head(self) -> bytes:
         """The head's file; empty where it is not there."""
-        kept = self._kept(self.folder / HEAD_FILE, self.outcome.head)
+        kept = self._read_named(self.folder / HEAD_FILE, self.outcome.head)
         if kept or not self.outcome.head or self.own is None:
             return kept
         made = head_file(self.setup, self.own)
@@ -132,7 +132,7 @@ class Files:
             return None
         return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
-    def _kept(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
+    def _read_named(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
         """Read a named file. Raises BadInput for a file that is another one."""
         if not named or not path.exists():
             return b""

@@ -44,7 +44,7 @@ class RoundSetup:
         context = replace(facts.kinds[0].context, identities=identities_of(roster, roster.clients))
         return cls(facts, context, facts.first_round)
 
-    def drawn(self, draw: Draw) -> RoundSetup:
+    def with_draw(self, draw: Draw) -> RoundSetup:
         """The first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
         if not self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
@@ -66,7 +66,7 @@ class RoundSetup:
         """
         if (opening.number, opening.previous) != (self.number + 1, self.context.round_digest):
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
-        return self._opened(opening, broadcast)
+        return self._later_round(opening, broadcast)
 
     def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
         """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
@@ -74,10 +74,10 @@ class RoundSetup:
         `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
-        opened = self.following if opening.number == self.number + 1 else self._opened
+        opened = self.following if opening.number == self.number + 1 else self._later_round
         return replace(opened(opening, broadcast), rejoin=rejoin)
 
-    def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
+    def _later_round(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
         if self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
         if opening.number > self.rounds + bool(self.seed):

@@ -66,12 +66,12 @@ class Rounds(Generic[E]):
 
         The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
         them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
-        `RoundSetup.following` raises, or `RoundSetup.drawn`.
+        `RoundSetup.following` raises, or `RoundSetup.with_draw`.
         """
         self.done.append((self._open, how))
         rejoining, self._rejoining = self._rejoining, set()
         self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - rejoining
-        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
+        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.with_draw(draw)
 
     def request_rejoin(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""

@@ -87,10 +87,10 @@ class ServerProtocol:
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     @property
-    def heard(self) -> tuple[str, ...]:
+    def answered(self) -> tuple[str, ...]:
         """Names of those who have answered the present step."""
-        answered = sorted(member for member, step in self._taken if step == self.awaits)
-        return tuple(map(self._setup.roster.name, answered))
+        members = sorted(member for member, step in self._taken if step == self.awaits)
+        return tuple(map(self._setup.roster.name, members))
 
     @property
     def present(self) -> frozenset[int]:

@@ -108,7 +108,7 @@ class ServerSession:
 
         `before` is the session of the round before this one.
         """
-        if self._outbox.said(Abort, EVERYONE) is not None or not self._protocol.is_joining:
+        if self._outbox.frame_with(Abort, EVERYONE) is not None or not self._protocol.is_joining:
             return None
         return show_return(self._setup, before.acknowledgements, client)
 
@@ -201,7 +201,7 @@ class ServerSession:
                 self._record(member, frame, body)
             if body.step != tag_of(Acknowledgement):
                 return b""
-            return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
+            return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
@@ -230,7 +230,7 @@ class ServerSession:
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed
-            if abort := self._outbox.said(Abort, EVERYONE):
+            if abort := self._outbox.frame_with(Abort, EVERYONE):
                 self._told.add(member)
                 self._wake()
                 return abort
@@ -267,7 +267,7 @@ class ServerSession:
             raise ProtocolViolation(member, f"asks for the {step}, which is for others")
         async with self._turn:
             late = Abort(f"{name} answered too late for the step {step}")
-            return self._outbox.said(Abort, member) or self._outbox.send(member, late)
+            return self._outbox.frame_with(Abort, member) or self._outbox.send(member, late)
 
     def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Write down a frame that the protocol has taken."""
@@ -296,7 +296,7 @@ class ServerSession:
     def _abort(self, reason: str) -> NoReturn:
         """Tell everyone that the session is over; after a restart, again."""
         self._write("aborted", reason.encode())
-        if self._outbox.said(Abort, EVERYONE) is None:
+        if self._outbox.frame_with(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
         self._wake()
         raise SessionAborted(reason, remedy=self._setup.remedy)
@@ -362,7 +362,7 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                has_answered = all(self._outbox.said(Receipt, each) for each in protocol.acknowledgements)
+                has_answered = all(self._outbox.frame_with(Receipt, each) for each in protocol.acknowledgements)
                 if (protocol.is_complete or not awaited) and has_answered:  # also those of a life before this one
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
@@ -426,7 +426,7 @@ class Outbox:
         self._write = write
         self._frames: dict[str, dict[int, bytes]] = {}
 
-    def said(self, message: type, receiver: int) -> bytes | None:
+    def frame_with(self, message: type, receiver: int) -> bytes | None:
         """The frame with such a message that is addressed to `receiver`."""
         return self._frames.get(tag_of(message), {}).get(receiver)
 
@@ -457,6 +457,6 @@ class Outbox:
         return frame
 
     def keep(self, frame: bytes) -> None:
-        """Take in a frame that the transcript holds, and the protocol knows or is told of."""
+        """Take in a frame that the transcript holds, and which the protocol knows or hears of."""
         body = peek(frame)
         self._frames.setdefault(body.step, {})[body.receiver] = frame

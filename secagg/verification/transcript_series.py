@@ -124,7 +124,7 @@ def _conflict_between(one: Verified, other: Verified) -> str:
         return ""
     roster = one.setup.roster
     differing = ", ".join(
-        f"the {words} ({_shown(told, name, roster)} and {_shown(there, name, roster)})"
+        f"the {words} ({_in_words(told, name, roster)} and {_in_words(there, name, roster)})"
         for name, words in _RESULT.items()
         if getattr(told, name) != getattr(there, name)
     )
@@ -133,7 +133,7 @@ def _conflict_between(one: Verified, other: Verified) -> str:
     return f"{server} has signed two results of one session, which differ in {differing}: the other is {there_at}"
 
 
-def _shown(outcome: Outcome, name: str, roster: Roster) -> str:
+def _in_words(outcome: Outcome, name: str, roster: Roster) -> str:
     """A field of an outcome for a sentence."""
     value = getattr(outcome, name)
     if name == "members":

@@ -176,7 +176,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup, following = setup_of(records, openings.beside(path))
+    setup, following = setup_of(records, openings.follower_for(path))
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
@@ -218,7 +218,7 @@ def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | M
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
         first = RoundSetup.of(setup.plan, setup.roster)
-        follow_return(first if setup.draw is None else first.drawn(setup.draw), shown, verifier.author, 1)
+        follow_return(first if setup.draw is None else first.with_draw(setup.draw), shown, verifier.author, 1)
     except (MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
 

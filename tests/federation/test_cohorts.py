@@ -496,7 +496,7 @@ def test_no_round_begins_before_the_draw(finished: Finished) -> None:
     with pytest.raises(ProtocolViolation, match="before the cohorts are drawn"):
         world.setup.at(third.opening)
     with pytest.raises(ProtocolViolation, match="tells a draw where there is none"):
-        third.drawn(third.draw)
+        third.with_draw(third.draw)
 
 
 async def test_cohorts_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
