@@ -36,8 +36,7 @@ from secagg.session import Connection, MemberSession, Rounds, RoundSetup, begin_
 from secagg.session.attachments import drop_openings, read_opening, read_opening_of, session_folder
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.receive_signed import SignedReceiver
-from secagg.session.rejoin import follow_return, outcome_at_end
-from secagg.session.rounds import opening_after
+from secagg.session.rounds import follow_return, opening_after, outcome_at_end
 from secagg.session.sealed_state import erase_state, keep_state, recall_state
 from secagg.session.transcripts import next_return
 from secagg.system.files import write_synced

@@ -17,8 +17,7 @@ from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.rejoin import show_end
-from secagg.session.rounds import end_after, opening_after
+from secagg.session.rounds import end_after, opening_after, show_end
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
 from secagg.wire import encode, tag_of

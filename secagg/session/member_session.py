@@ -37,8 +37,7 @@ from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.outcome import HEAD_FILE
-from secagg.session.outcome_check import Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.outcome import HEAD_FILE, Files, check_outcome, require_lengths, require_possible, require_shape
 from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, opening_after

@@ -23,9 +23,8 @@ from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt,
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.deadline import LOOK_SECONDS, Deadline
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
-from secagg.session.rejoin import show_return
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import outcome_of_draw
+from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript

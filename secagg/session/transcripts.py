@@ -24,7 +24,7 @@ from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViol
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return, RoundOpening
 from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
-from secagg.session.outcome_check import Files
+from secagg.session.outcome import Files
 from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
 from secagg.wire import decode, encode, tag_of

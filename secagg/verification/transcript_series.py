@@ -11,7 +11,7 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome
-from secagg.session.outcome_check import Caveat
+from secagg.session.outcome import Caveat
 from secagg.session.rounds import end_after, opening_after
 from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek

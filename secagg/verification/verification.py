@@ -25,14 +25,13 @@ from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.roster import SERVER_INDEX, read_roster
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.outcome_check import Caveat, require
-from secagg.session.rejoin import follow_return
+from secagg.session.outcome import Caveat, require
 from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import follow_return
 from secagg.session.transcripts import Openings, setup_of
 from secagg.system.files import write_synced
 from secagg.transcript import Record, peek, read_transcript
-from secagg.verification.member_verification import MemberVerifier
-from secagg.verification.server_verification import ServerVerifier
+from secagg.verification.party_verification import MemberVerifier, ServerVerifier
 
 
 def note_plan(state: Path, plan: Plan) -> None:

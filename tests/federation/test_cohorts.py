@@ -23,7 +23,7 @@ from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.session import RoundSetup
-from secagg.session.rejoin import follow_return, show_return
+from secagg.session.rounds import follow_return, show_return
 from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,

@@ -28,7 +28,7 @@ from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
 from secagg.session import RoundSetup
 from secagg.session.attachments import opening_file
-from secagg.session.rejoin import follow_return, show_return
+from secagg.session.rounds import follow_return, show_return
 from secagg.session.sealed_state import recall_state
 from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame

@@ -19,8 +19,7 @@ from secagg.networks import parse_artifact
 from secagg.protection.messages import Outcome
 from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
-from secagg.session.outcome import HEAD_FILE, unpack_sum
-from secagg.session.outcome_check import PURGED, SUM_GONE
+from secagg.session.outcome import HEAD_FILE, PURGED, SUM_GONE, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
 from secagg.transcript import Record, payload_of, peek
