@@ -15,9 +15,8 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session.contribution import contribution_of
 from secagg.session.outcome import SumResult, conclude
-from secagg.session.round_setup import RoundSetup
+from secagg.session.round_setup import RoundSetup, contribution_of
 from secagg.session.rounds import Rounds
 from secagg.wire import encode
 

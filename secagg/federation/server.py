@@ -144,7 +144,6 @@ class FederationServer:
         await last.session.farewell(patience(last.setup.plan))
 
     def _note_call(self, member: int) -> None:
-        """Note that a member is connected, in the session that is open now."""
         self.stages[-1].session.note_call(member)
 
     def _find(self, round_digest: bytes) -> ServerSession:
@@ -193,7 +192,6 @@ class FederationServer:
                 self._note_end(stage, outcome)
 
     def _end(self, stage: Stage, outcome: Outcome) -> None:
-        """Open the session that follows an outcome, before the outcome is announced."""
         self._note_end(stage, outcome)
         self._go_on()
 

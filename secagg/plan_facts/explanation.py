@@ -85,7 +85,6 @@ def _cohorts(facts: PlanFacts) -> str:
 
 
 def _groups(facts: PlanFacts) -> str:
-    """Groups whose sums are opened apart."""
     fewest = min(facts.group_sizes)
     who = f"{facts.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
     if fewest == 1:
@@ -163,7 +162,6 @@ def _training(facts: PlanFacts) -> str:
 
 
 def _gate(facts: PlanFacts) -> str:
-    """Classes that the gate leaves out, and how surely."""
     plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
     honest = least - plan.dropouts - plan.colluders
     domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.traits.cells_per_class
@@ -287,7 +285,6 @@ def _census_sigma(facts: PlanFacts) -> float | None:
 
 
 def _against(facts: PlanFacts) -> str:
-    """Against whom the promise holds."""
     plan, protection, claim = facts.plan, facts.protection, facts.sum_claim
     openers, several = facts.openers, len(facts.openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]

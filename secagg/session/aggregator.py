@@ -18,9 +18,8 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
-from secagg.session.contribution import opening_noise_of
 from secagg.session.deadline import LOOK_SECONDS, Deadline
-from secagg.session.round_setup import RoundSetup
+from secagg.session.round_setup import RoundSetup, opening_noise_of
 from secagg.session.staging import Staging, read_vector
 from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 from secagg.wire import tag_of
@@ -122,7 +121,6 @@ class AggregatorWork:
         return answer
 
     async def _collect(self, state: CollectingState) -> Transition:
-        """Wait for all clients, or until the plan's time is over."""
         state = self._replay(state)
         self._collecting = state
         self._look()
@@ -169,7 +167,6 @@ class AggregatorWork:
         return read_vector(self._folder, self._setup.roster.name(client), client, self._digests[client])
 
     def _uploads(self) -> Iterator[tuple[FrameBody, Any, bytes]]:
-        """The transcript's frames with uploads, and what they hold."""
         for record in self._journal.records():
             if record.kind == "received" and (body := peek(record.content)).step == tag_of(self._handover.upload):
                 yield body, payload_of(body, self._handover.upload), record.content

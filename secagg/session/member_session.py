@@ -264,7 +264,6 @@ class MemberSession:
         return transition.state, frames
 
     def _deliveries(self, message: type) -> dict[int, Delivery]:
-        """Receivers of a message, and the bytes of the vector that go with it."""
         if self._is_client and message is self._script.announcement:
             return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}

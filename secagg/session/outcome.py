@@ -357,7 +357,6 @@ class Files:
         return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
     def _read_named(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
-        """Read a named file. Raises BadInput for a file that is another one."""
         if not named or not path.exists():
             return b""
         content = read_kept(path, named[0])

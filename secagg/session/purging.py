@@ -60,7 +60,6 @@ def purge_sum(folder: Path) -> int:
 
 
 def _delete(paths: Iterable[Path], folder: Path, what: str) -> None:
-    """Delete files, and folders as far as they are there, in a session's folder. Raises BadInput."""
     try:
         for path in paths:
             if path.is_dir():

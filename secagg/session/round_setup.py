@@ -1,19 +1,25 @@
-"""One round of a plan, as every party derives it from the plan, the roster and what opened the round."""
+"""One round of a plan as every party derives it: from plan, roster and what opened it; and a client's part in it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from methods import Method
-from methods.round import Round
-from secagg.agreement.plan import Plan
+from methods.round import Local, Round
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.labels import digest
+from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.plan_facts.facts import PlanFacts, SumFacts, identities_of
+from secagg.plan_facts.records import LocalRecords
+from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.protection import Protection, SessionContext
 from secagg.protection.draw import DRAW, Draw, check_draw, cohorts
 from secagg.protection.messages import Return, RoundOpening
+from secagg.randomness import RandomSource
 
 
 @dataclass(frozen=True)
@@ -204,3 +210,38 @@ class RoundSetup:
             "to try again, make a new plan, with new kits, policies and approvals; "
             f"if members were only late, with more time than {joining} and --step-seconds {plan.step_seconds}"
         )
+
+
+def contribution_of(
+    setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+) -> tuple[Integers, bytes]:
+    """A client's flat vector (int64) for the round, its share of the noise in it, and its state for the next round.
+
+    The vector may leave, protected; the state never does.
+    `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
+    touched: how long that takes then says nothing of them.
+    """
+    plan, calibration = setup.plan, setup.sum.calibration
+    noise = None
+    if calibration is not None and plan.noise == NoiseFrom.CLIENT:
+        noise = discrete_gaussian(calibration.segments, randomness)
+    made = setup.round.contribute(local_of(setup, records, randomness, member, state))
+    vector = setup.sum.layout.flatten(made.blocks)
+    return (vector if noise is None else vector + noise), made.state
+
+
+def local_of(
+    setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+) -> Local:
+    """Input of a member's contribution: its records, and the `state` that the round before left."""
+    plan, own = setup.plan, records.counted
+    of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
+    return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)
+
+
+def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+    """Sampler of the noise of one party that opens the sum; None where the plan has it add none."""
+    calibration = setup.sum.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    return partial(rounded_gaussian, calibration.segments, randomness)

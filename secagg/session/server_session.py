@@ -269,7 +269,6 @@ class ServerSession:
             return self._outbox.frame_with(Abort, member) or self._outbox.send(member, late)
 
     def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
-        """Write down a frame that the protocol has taken."""
         self._write("received", frame)
         name = self._setup.roster.name(member)
         if body.step == tag_of(Abort):
@@ -283,7 +282,6 @@ class ServerSession:
         self._wake()
 
     def _close_step(self) -> None:
-        """Decide that the present step is over, and publish what follows from it."""
         step = self._protocol.awaits
         if not self._protocol.is_complete:
             _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))

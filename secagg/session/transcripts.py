@@ -138,7 +138,6 @@ class Openings:
         return read_kept(self._place(state, opening.round_digest).parent / OPENING_FILE, opening.broadcast) or b""
 
     def _place(self, state: Path, round_digest: bytes) -> Path:
-        """The transcript of a session, wherever it is."""
         return self._given.get(round_digest, state / folder_name(round_digest) / FILE_NAME)
 
 

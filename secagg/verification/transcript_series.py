@@ -143,7 +143,6 @@ def _in_words(outcome: Outcome, name: str, roster: Roster) -> str:
 
 
 def _outcome_record(one: Verified) -> int:
-    """The index of the record that holds the server's signed outcome."""
     frames = (record for record in one.records if record.kind in ("received", "sent"))
     return next(record.index for record in frames if peek(record.content).step == tag_of(Outcome))
 

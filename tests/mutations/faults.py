@@ -33,8 +33,9 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
-from secagg.session import conclude, contribution, member_session, server_session
+from secagg.session import conclude, member_session, server_session
 from secagg.session import receive_signed as hearing
+from secagg.session import round_setup as contribution
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode

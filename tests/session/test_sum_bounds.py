@@ -13,8 +13,8 @@ from secagg.errors import SessionAborted
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
-from secagg.session.contribution import contribution_of
 from secagg.session.outcome import FALSE_ALARM_BITS, broken_bounds, conclude, noise_tails
+from secagg.session.round_setup import contribution_of
 from secagg.transcript import peek, read_transcript
 from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session
