@@ -71,11 +71,9 @@ class Contributor(Protocol):
 
     def vector(self) -> Integers:
         """Return its flat vector (int64); the same each time."""
-        ...
 
     def before_upload(self) -> None:
         """Do what must be done once the protected bytes are fixed, and before the first of them leaves."""
-        ...
 
 
 class MemberSession:

@@ -34,17 +34,14 @@ class Ended(Protocol):
     @property
     def members(self) -> tuple[int, ...]:
         """The clients in the sum."""
-        ...
 
     @property
     def aggregate_sha256(self) -> bytes:
         """The digest of the opened sum."""
-        ...
 
     @property
     def opens(self) -> Attachment | None:
         """Attachment that names the broadcast of the next round; None after the last."""
-        ...
 
 
 E = TypeVar("E", bound=Ended)

@@ -28,17 +28,7 @@ from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript
-from secagg.transcript import (
-    EVERYONE,
-    NOT_SEEN,
-    FrameBody,
-    Journal,
-    chain,
-    make_body,
-    payload_of,
-    peek,
-    sign_frame,
-)
+from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, payload_of, peek, sign_frame
 from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")

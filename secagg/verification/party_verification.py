@@ -186,10 +186,7 @@ class MemberVerifier:
         """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
-        of_client = {
-            "policy_sha256": self._said.get("policy", "-"),
-            "ledger_row_sha256": self._said.get("ledger", "-"),
-        }
+        of_client = {"policy_sha256": self._said.get("policy", "-"), "ledger_row_sha256": self._said.get("ledger", "-")}
         found: dict[str, Any] = of_client if self.role == "client" else {}
         if self._receipts:
             found["receipts_from"] = [self._setup.roster.name(each) for each in sorted(self._receipts)]
