@@ -111,15 +111,13 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     ]
     proven = _proven(ledger.entries(), known, settled) if len(known) == len(lost) else None
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
-    rows = [_enter(ledger, release) for release in releases]
+    rows = []
+    for release in releases:
+        whole = next((entry.release for entry in ledger.entries() if settles(release, entry.release)), None)
+        rows.append(ledger.record(release, _ANYTHING) if whole is None else ledger.settle(whole, release))
     for setup in filter(None, setups.values()):
         ledger.begin_upload(setup.context.round_digest)
     return rows, proven is not None
-
-
-def _enter(ledger: Ledger, release: Release) -> Entry:
-    whole = next((entry.release for entry in ledger.entries() if settles(release, entry.release)), None)
-    return ledger.record(release, _ANYTHING) if whole is None else ledger.settle(whole, release)
 
 
 def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:

@@ -121,7 +121,11 @@ class AggregatorWork:
         return answer
 
     async def _collect(self, state: CollectingState) -> Transition:
-        state = self._replay(state)
+        for body, upload, frame in list(self._uploads()):
+            state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
+            if body.sender not in self._receipts:  # an earlier life has taken it in, and has not answered
+                receipt = state.receipt(self._context, self._me, body.sender)
+                self._receipts[body.sender] = self._answer(body.sender, frame, receipt)
         self._collecting = state
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
@@ -136,15 +140,6 @@ class AggregatorWork:
         closing, self._collecting, self._is_closed = self._collecting, None, True
         self._staging.end_all()
         return self._end(closing)
-
-    def _replay(self, state: CollectingState) -> CollectingState:
-        """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""
-        for body, upload, frame in list(self._uploads()):
-            state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
-            if body.sender not in self._receipts:
-                receipt = state.receipt(self._context, self._me, body.sender)
-                self._receipts[body.sender] = self._answer(body.sender, frame, receipt)
-        return state
 
     def _look(self) -> None:
         """Whether everybody who may still come has come."""

@@ -311,7 +311,11 @@ class ServerVerifier:
         elif body.step == tag_of(Abort):
             self._check_end(record, body)
         else:
-            self._check_due(record, body)
+            due = self._protocol.due.get(body.step, {})
+            require(bool(due), record, f"no {body.step} was due")
+            for member in due if body.receiver == EVERYONE else (body.receiver,):
+                is_due = member in due and encode(due[member]) == body.payload
+                require(is_due, record, f"the {body.step} does not follow")
 
     def _check_end(self, record: Record, body: FrameBody) -> None:
         """Check an Abort: to everyone with the decided reason, or to one client that the session left out."""
@@ -331,13 +335,6 @@ class ServerVerifier:
                 declared.add(member, read_vector(self._folder, name, member, digest))
             require(declared.is_sum(request), record, "the declared sum is not that of the uploads")
         self._protocol.declare(request)
-
-    def _check_due(self, record: Record, body: FrameBody) -> None:
-        due = self._protocol.due.get(body.step, {})
-        require(bool(due), record, f"no {body.step} was due")
-        receivers = due if body.receiver == EVERYONE else (body.receiver,)
-        for member in receivers:
-            require(member in due and encode(due[member]) == body.payload, record, f"the {body.step} does not follow")
 
     def _check_outcome(self, record: Record, outcome: Outcome) -> None:
         """The heart: the sum is recomputed from the uploads and the opened shares."""

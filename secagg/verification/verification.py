@@ -72,10 +72,6 @@ class Trust:
         state = transcript.resolve().parent.parent
         return f"the notes of {state}" if not self.plans and _is_noted(state, setup.plan) else ""
 
-    def vouches_for_keys(self, setup: RoundSetup) -> bool:
-        """Whether the verifier brings the roster, whatever the plan."""
-        return setup.roster.digest in self.rosters
-
 
 def _note_file(state: Path, plan: Plan) -> Path:
     return state / f"plan-{plan.digest.hex()[:16]}.json"
@@ -195,7 +191,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     vouched_by = trust.vouches_for_plan(setup, path)
     doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None and not setup.is_end else ()))
     if not vouched_by:
-        doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
+        doubts = (NOBODYS_PLAN if setup.roster.digest in trust.rosters else NOBODYS_KEYS, *doubts)
     return Verified(
         path,
         setup,
