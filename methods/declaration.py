@@ -193,7 +193,10 @@ class _Trial:
             self._check_kinds(singles)
         moved = {unit: _Moved.by(parts[unit], self.layout) for unit in {each.unit for each in self.kind.sensitivities}}
         for each in self.kind.sensitivities:
-            self._check_declared(each)
+            declared = [(block.name, block.size) for block in each.blocks]
+            if declared != [(block.name, block.size) for block in self.kind.blocks]:
+                problem = f"the sensitivity for {each.adjacency} is of {declared}, not of the sum's blocks"
+                raise _broken(self.method, problem)
             squares = moved[each.unit].squares(each.blocks, each.adjacency)
             lengths = BlockwiseSensitivity(each.unit, each.adjacency, each.blocks)  # what others are derived from
             for stated in (each, lengths):
@@ -257,13 +260,6 @@ class _Trial:
                 if entries.any():
                     problem = f"{name} of {len(rows)} records is not the sum of what each adds, but {entries.max()} off"
                     raise _broken(self.method, problem)
-
-    def _check_declared(self, sensitivity: Sensitivity) -> None:
-        """A sensitivity is of the sum's blocks, in their order."""
-        declared = [(block.name, block.size) for block in sensitivity.blocks]
-        if declared != [(block.name, block.size) for block in self.kind.blocks]:
-            told = f"the sensitivity for {sensitivity.adjacency} is of {declared}, not of the sum's blocks"
-            raise _broken(self.method, told)
 
     def _check_sensitivity(self, sensitivity: Sensitivity, squares: Mapping[str, NDArray[np.float64]]) -> None:
         adjacency = sensitivity.adjacency

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -199,10 +200,6 @@ def without_gate(method: Method) -> Method:
     return method.method if isinstance(method, Gated) else method
 
 
-def _domains_in(examples: Examples) -> Integers:
-    return examples.domains
-
-
 @dataclass(frozen=True)
 class GatedRound(SimpleRound):
     """A round of the gated method over the classes of the `kept` cells alone, as if the plan had no others.
@@ -215,7 +212,7 @@ class GatedRound(SimpleRound):
     kept: tuple[int, ...]
     per_class: frozenset[str]
     parts: int = 1
-    cell_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
+    cell_of: Callable[[Examples], Integers] = field(default=attrgetter("domains"), compare=False, repr=False)
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
@@ -240,10 +237,11 @@ class GatedRound(SimpleRound):
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
-        others = self._others(self._classes(blocks))
+        others = self._others(self._classes(blocks)).tolist()
         by_cell = [self._by_cell(blocks[name]) for name in (self.per_class - self.by_class) & set(blocks)]
+        part = " in part {}" if self.parts > 1 else ""
         left_out = [
-            f"{_name_cell(int(cell), self.parts)} was left out, but its sum is not 0"
+            f"class {cell // self.parts}{part.format(cell % self.parts)} was left out, but its sum is not 0"
             for cell in others
             if any(block[cell].any() for block in by_cell)
         ]
@@ -285,7 +283,8 @@ class GatedRound(SimpleRound):
 
     def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
         """The records in kept cells, their classes counted among the kept ones, `rows`; and which they are."""
-        is_kept: NDArray[np.bool_] = np.isin(self._cells(examples), self.kept)
+        cells = examples.labels * self.parts + self.cell_of(examples)
+        is_kept: NDArray[np.bool_] = np.isin(cells, self.kept)
         counted = examples.take(is_kept)
         return replace(counted, labels=np.searchsorted(rows, counted.labels)), is_kept
 
@@ -302,10 +301,6 @@ class GatedRound(SimpleRound):
     def _classes(self, aggregate: Blocks) -> int:
         """Return the plan's number of classes, from any block with a row for each."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
-
-    def _cells(self, examples: Examples) -> Integers:
-        """Each record's cell."""
-        return examples.labels * self.parts + self.cell_of(examples)
 
     def _by_cell(self, block: Integers) -> Integers:
         """A row for each cell."""
@@ -328,8 +323,3 @@ class GatedRound(SimpleRound):
         wide = np.zeros((classes, *rows.shape[1:]), dtype=rows.dtype)
         wide[self._rows(classes)] = rows
         return wide
-
-
-def _name_cell(cell: int, parts: int) -> str:
-    class_, part = divmod(cell, parts)
-    return f"class {class_}" + (f" in part {part}" if parts > 1 else "")

@@ -215,37 +215,29 @@ class Method(Protocol):
     @property
     def name(self) -> str:
         """Name on the command line and in the plan."""
-        ...
 
     @property
     def parameters(self) -> Parameters:
         """Everything that `method_named` needs beside the name to make this method again."""
-        ...
 
     @property
     def traits(self) -> Traits:
         """Facts about it beside its sums, for plans, policies and audits."""
-        ...
 
     def cell_of(self, examples: Examples) -> Integers:
         """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
-        ...
 
     def resolve(self, fixed: Fixed) -> Method:
         """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
-        ...
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
-        ...
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """Return the first round over such records."""
-        ...
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """Return the artifact that a file's bytes hold, and the file's texts. Raises BadInput for another kind."""
-        ...
 
 
 class OwnRound(Method, Round, Protocol):

@@ -124,25 +124,21 @@ class Round(Protocol):
 
     def contribute(self, local: Local) -> Contribution:
         """Return one client's blocks for n ≥ 0 examples, as the round's `SumSpec` declares them."""
-        ...
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """Return in which cell of its class (n,), from 0, the sum holds each of one client's examples; −1: in none.
 
         0 where a class is not divided. What `contribute` sums by, told to audits.
         """
-        ...
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """Return what no honest sum without noise would show (no culprit); empty when there is nothing."""
-        ...
 
     def finalize(self, opened: Opened) -> Step:
         """Return what follows from the opened total, by public arithmetic that clients repeat.
 
         Every last round gives an artifact. Raises BadInput when this total fails to.
         """
-        ...
 
     def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
         """Return the models, by name, that a member has for itself after this round; mostly none.
@@ -150,31 +146,25 @@ class Round(Protocol):
         From the `state` that its contribution to this round left to it, and what the round opened. They stay with the
         member. Raises BadInput for a state that is none.
         """
-        ...
 
     def broadcast(self) -> bytes:
         """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
-        ...
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """Return the round after this one as `broadcast` opens it. Raises MalformedMessage or ProtocolViolation."""
-        ...
 
     @property
     def is_self_contained(self) -> bool:
         """Whether `broadcast` tells all of a round: only then may who was away return (`from_broadcast`)."""
-        ...
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `is_self_contained`.
 
         Raises MalformedMessage or ProtocolViolation.
         """
-        ...
 
     def require_equal(self, told: Round) -> None:
         """Raise ProtocolViolation unless `told` is this round but for rounding: machines differ in the last bits."""
-        ...
 
 
 class SimpleRound:

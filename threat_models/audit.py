@@ -24,8 +24,7 @@ from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.networks import code_warnings
 from secagg.protection import UNPROTECTED, protection_named
 from secagg.system import plugins
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import NOTHING_BROUGHT
+from secagg.verification.verification import NOTHING_BROUGHT, Trust
 from threat_models.active.run import malicious_server
 from threat_models.adversary import USUAL, Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack

@@ -9,7 +9,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.helper import ServerOption, take_part
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
-from secagg.plan_facts.timing import LEAST_PATIENCE
+from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
 def aggregator(

@@ -15,7 +15,7 @@ from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.system.extras import extra
-from secagg.verification.trust_anchors import Trust
+from secagg.verification.verification import Trust
 from threat_models.adversary import USUAL
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from secagg.errors import SessionAborted
 from secagg.features.local_records import look_at_own
 from secagg.federation import Client, session_folder
 from secagg.plan_facts.explanation import explain
-from secagg.plan_facts.timing import LEAST_PATIENCE
+from secagg.plan_facts.facts import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
 from secagg.session import RoundSetup

@@ -49,8 +49,7 @@ from secagg.session import RoundSetup
 from secagg.session.staging import vector_path
 from secagg.transport.enrolment import create_authority, create_request, issue
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 
 if TYPE_CHECKING:
     from threat_models.findings import Finding

@@ -13,7 +13,7 @@ from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
-from secagg.plan_facts.timing import patience
+from secagg.plan_facts.facts import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem

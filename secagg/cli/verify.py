@@ -11,8 +11,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 
 
 def verify(

@@ -154,7 +154,7 @@ def open_with_test(
     Raises BadInput, or BadRecord, also for test records of another kind, shape or class.
     """
     if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
-        files = {**_tables_at(Path(source)), **_tables_at(Path(test))}
+        files = {**tables_at(Path(source)), **tables_at(Path(test))}
         schema = derive_schema(
             [
                 read_table(file, known, None, tolerance=Tolerance() if tolerant else None)
@@ -187,9 +187,15 @@ def read_public_table(path: Path) -> Table:
     return read_table(path, known, None)
 
 
+def read_tables(files: Mapping[Path, TableFormat], schema: Schema, tolerance: Tolerance | None) -> Records:
+    """Read and encode tables of one schema, and pool their records in order. Raises what `open_dataset` raises."""
+    tables = [read_table(file, known, schema, tolerance=tolerance) for file, known in files.items()]
+    return concatenate([encode_table(table, schema, tolerant=tolerance is not None) for table in tables])
+
+
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
     """Warn the owner of a table, or of a folder of tables, of line breaks in cells and of a header in another order."""
-    files = [file for file, known in _tables_at(Path(source)).items() if known is DELIMITED]
+    files = [file for file, known in tables_at(Path(source)).items() if known is DELIMITED]
     return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
 
@@ -269,7 +275,7 @@ def _tables_in(folder: Path) -> dict[Path, TableFormat]:
     return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
 
 
-def _tables_at(path: Path) -> dict[Path, TableFormat]:
+def tables_at(path: Path) -> dict[Path, TableFormat]:
     """The table at a path, or those of a folder."""
     known = format_of(path)
     return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}

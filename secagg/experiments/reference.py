@@ -15,9 +15,8 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource
-from secagg.session.contribution import contribution_of
 from secagg.session.outcome import SumResult, conclude
-from secagg.session.round_setup import RoundSetup
+from secagg.session.round_setup import RoundSetup, contribution_of
 from secagg.session.rounds import Rounds
 from secagg.wire import encode
 
@@ -101,5 +100,5 @@ def _sum(
     made = {
         index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
     }
-    total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
-    return total, {index: each.state for index, each in made.items()}
+    total: Integers = sum(vector for vector, _ in made.values())  # type: ignore[assignment]
+    return total, {index: state for index, (_, state) in made.items()}

@@ -38,7 +38,7 @@ from secagg.features import Progress
 from secagg.heads import Artifact, Evaluation, LinearHead
 from secagg.plan_facts.records import LocalRecords
 from secagg.randomness import OperatingSystem
-from secagg.session import Prepared, Rounds, RoundSetup, SumResult, conclude, contribution_of
+from secagg.session import Rounds, RoundSetup, SumResult, conclude, contribution_of
 from secagg.system.engines import Engine
 from secagg.system.threads import one_blas_thread
 
@@ -258,7 +258,7 @@ class PlayedRound:
 def play_rounds(
     federation: SimulatedFederation,
     dropouts: Mapping[int, str],
-    prepare: Callable[[RoundSetup, LocalRecords, int, bytes], Prepared],
+    prepare: Callable[[RoundSetup, LocalRecords, int, bytes], tuple[Integers, bytes]],
     lap: Callable[[str], None] = lambda name: None,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[PlayedRound]:
@@ -277,8 +277,8 @@ def play_rounds(
         measured, vectors = SessionCost(), {}
         for member in setup.context.clients:
             with measured.client(member):
-                prepared = prepare(setup, federation.members[member], member, states[member])
-            vectors[member], states[member] = prepared.vector, prepared.state
+                own = prepare(setup, federation.members[member], member, states[member])
+            vectors[member], states[member] = own
         lap("statistics")
         opened = run_session(
             setup, federation.keys, vectors.__getitem__, dropouts, federation.randomness.source("opening", setup.number)
@@ -293,7 +293,7 @@ def play_rounds(
         rounds.ended(result, result.broadcast)
 
 
-def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
+def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
     """Compute a member's contribution to a round, with its own noise where the plan has clients add it."""
     return contribution_of(setup, records, OperatingSystem(), member, state)
 
@@ -304,6 +304,6 @@ def _prepare(
     records: LocalRecords,
     member: int,
     state: bytes,
-) -> Prepared:
+) -> tuple[Integers, bytes]:
     source = randomness.source("contribution", setup.number, member)
     return contribution_of(setup, records, source, member, state)

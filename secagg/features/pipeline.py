@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from secagg.agreement.schema import Schema
 from secagg.data import Dataset, Records, open_dataset
 from secagg.data.arrays import dataset_of
-from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of, open_unlabelled
+from secagg.data.records import Tolerance
+from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of, open_unlabelled, read_tables, tables_at
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
@@ -90,6 +92,13 @@ class Pipeline(FeatureRecipe):
         if not isinstance(source, str):
             return self._held(source, tolerant=tolerant)
         self._refuse_other_kind(source)
+        schema, of_recipe = self.schema, (self.data_kind, self.input_shape, self.classes)  # a head's file chooses each
+        if (
+            schema is not None
+            and of_recipe == ("table", (schema.dimension,), schema.classes)
+            and kind_of(source) == A_TABLE
+        ):
+            return read_tables(tables_at(Path(source)), schema, Tolerance(most) if tolerant else None)
         dataset = open_dataset(
             source,
             schema=self.schema,

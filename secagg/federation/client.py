@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,26 +13,37 @@ from pathlib import Path
 
 from secagg.agreement.policy import Policy
 from secagg.encoding import Integers
-from secagg.errors import COUNTS, BadInput, LeftBehind, SessionAborted
+from secagg.errors import (
+    COUNTS,
+    BadInput,
+    LeftBehind,
+    MalformedMessage,
+    ProtocolViolation,
+    SecaggError,
+    ServerAway,
+    SessionAborted,
+)
 from secagg.federation.recovery import release_of, release_until
-from secagg.federation.rejoin import learn_draw, rejoin
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
+from secagg.plan_facts.facts import longest_round, may_return, witnesses_of
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy.claim import format_epsilon
 from secagg.protection import LocalParty
-from secagg.protection.draw import Draw
-from secagg.protection.messages import Outcome
-from secagg.session import Connection, MemberSession, Prepared, Rounds, RoundSetup, begin_transcript, contribution_of
-from secagg.session.attachments import drop_openings, read_opening, session_folder
+from secagg.protection.draw import SHOWN_DRAW, Draw
+from secagg.protection.messages import Outcome, Return
+from secagg.session import Connection, MemberSession, Rounds, RoundSetup, begin_transcript, contribution_of
+from secagg.session.attachments import drop_openings, read_opening, read_opening_of, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.rejoin import outcome_at_end
-from secagg.session.rounds import opening_after
+from secagg.session.receive_signed import SignedReceiver
+from secagg.session.rounds import follow_return, opening_after, outcome_at_end
 from secagg.session.sealed_state import erase_state, keep_state, recall_state
+from secagg.session.transcripts import next_return
 from secagg.system.files import write_synced
 from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
 from secagg.verification import note_plan
+from secagg.wire import decode, tag_of
 
 
 @dataclass(frozen=True)
@@ -132,7 +145,8 @@ class FederationClient:
         self, error: SessionAborted, seen: Sequence[RoundSetup], *, is_settled: bool = False
     ) -> SessionAborted:
         """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
-        left, rounds, remedy = self._count_uploads(seen), self.setup.rounds, seen[-1].remedy
+        left = sum(self.ledger.has_uploaded(each.context.round_digest) for each in seen)
+        rounds, remedy = self.setup.rounds, seen[-1].remedy
         rows = [entry.release for entry in self.ledger.entries() if entry.release.plan == self.setup.plan.digest]
         if not rows:
             cost = "nothing of your records has left, and your ledger was not charged"
@@ -149,10 +163,6 @@ class FederationClient:
         else:
             opened = "nothing of the last sum was opened, as far as this client knows"
         return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
-
-    def _count_uploads(self, sessions: Sequence[RoundSetup]) -> int:
-        """In how many of them a vector may have left."""
-        return sum(self.ledger.has_uploaded(each.context.round_digest) for each in sessions)
 
     def _settle(self, seen: Sequence[RoundSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
@@ -237,17 +247,109 @@ class _RoundContributor:
     journal: Journal
 
     def vector(self) -> Integers:
-        return self._prepared.vector
+        vector, _ = self._prepared
+        return vector
 
     def before_upload(self) -> None:
         """Write down what the round leaves to this member, charge the ledger, and note both."""
         client, round_digest = self.client, self.setup.context.round_digest
-        keep_state(self.folder, self._prepared.state, round_digest, client.me.randomness)
+        _, state = self._prepared
+        keep_state(self.folder, state, round_digest, client.me.randomness)
         entry = client.ledger.record(client.release, client.policy.budget, datetime.datetime.now(datetime.UTC))
         client.ledger.begin_upload(round_digest)
         self.journal.append("ledger", entry.digest)
 
     @cached_property
-    def _prepared(self) -> Prepared:
+    def _prepared(self) -> tuple[Integers, bytes]:
         me = self.client.me
         return contribution_of(self.setup, self.client.records, me.randomness, me.member, self.private)
+
+
+KNOCK_SECONDS = 0.5
+HEARD_SECONDS = 2.0
+"""Within which an aggregator that is there hears a knock: after a plan's last round none is."""
+KNOCKING = 100
+"""Clients that may all knock so often; more of them wait longer, so that the server hears no more of them a second."""
+
+
+async def rejoin(
+    left: RoundSetup,
+    first: RoundSetup,
+    client: int,
+    state: Path,
+    server: Connection,
+    others: Iterable[Connection],
+    progress: Callable[[str], None],
+) -> RoundSetup:
+    """The session of a later round in which a client goes on that the session `left` goes on without.
+
+    The one that it had returned in before a crash, else the one that t others have signed: `first` is the plan's first,
+    `others` the aggregators, which wait for who knocks, too. In a plan with cohorts that is the next one that it is
+    drawn for and comes in time for, or the end; no connection need last between two questions. Raises SessionAborted
+    where nobody shows a valid one for as long as a round, or with cohorts all that are left, may take, LeftBehind where
+    there can be none.
+    """
+    if not may_return(first.facts) or (left.is_last and not first.seed):
+        raise LeftBehind("no round follows in which it may return")
+    kept = next_return(state, first.plan, left.number)
+    if kept is not None:
+        return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
+    signed = SignedReceiver(first, client, progress)
+    clock, problem = asyncio.get_running_loop().time, ""
+    seconds = longest_round(first.plan) * (first.rounds + 1 - left.number if first.seed else 1)
+    deadline = clock() + seconds
+    progress(f"not in round {left.number}; asking for a later one for up to {seconds:.0f} s")
+    pause = min(KNOCK_SECONDS * max(1.0, len(first.roster.clients) / KNOCKING), first.plan.round_seconds / 4)
+    while clock() < deadline:
+        try:
+            data = await _request_rejoin(first, server, others)
+            if data:
+                shown = decode(Return, data)
+                follow_return(first, shown, client, left.number)  # before anything is asked that it names
+                await read_opening_of(signed, server, shown.opening, state)
+                opened = read_opening(state, shown.opening)
+                if shown.opening.number > first.rounds:
+                    await _request_rejoin(first, server, ())  # so that the server need not wait for it any longer
+                return follow_return(first, shown, client, left.number, opened)
+        except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
+            problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
+        except ServerAway as error:
+            problem = problem or error.problem
+            break
+        await asyncio.sleep(pause)
+    said = f"no later round was shown to it, with {witnesses_of(first.facts)} other clients' signatures"
+    raise SessionAborted(f"{said}: {problem or 'nobody has shown it any'}")
+
+
+async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
+    """The first round, for a client that came too late for the draw: the draw proves itself.
+
+    Raises SessionAborted where nobody shows a valid one for as long as it may take.
+    """
+    clock, problem = asyncio.get_running_loop().time, ""
+    deadline = clock() + longest_round(drawing.plan)
+    while clock() < deadline:
+        try:
+            if data := await server.fetch(drawing.plan.digest, SHOWN_DRAW, 0.0):
+                return drawing.with_draw(decode(Draw, data))
+        except (MalformedMessage, ProtocolViolation) as error:
+            problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)
+        except ServerAway as error:
+            problem = problem or error.problem
+            break
+        await asyncio.sleep(KNOCK_SECONDS)
+    raise SessionAborted(f"it came too late for the draw, which nobody has shown to it: {problem or 'not yet'}")
+
+
+async def _request_rejoin(first: RoundSetup, server: Connection, others: Iterable[Connection]) -> bytes:
+    for other in others:
+        with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
+            async with asyncio.timeout(HEARD_SECONDS):
+                await other.fetch(first.plan.digest, tag_of(Return), 0.0)
+    return await server.fetch(first.plan.digest, tag_of(Return), 0.0)
+
+
+def _say_once(said: str, before: str, progress: Callable[[str], None]) -> str:
+    if said != before:
+        progress(f"{said}; asking again")
+    return said

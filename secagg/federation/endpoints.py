@@ -25,9 +25,9 @@ from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.plan_facts.countersigning import gather_approvals
+from secagg.plan_facts.facts import LEAST_PATIENCE, patience
 from secagg.plan_facts.policy_writing import admit_listed
 from secagg.plan_facts.records import Progress, Source, read_records, write_model_card
-from secagg.plan_facts.timing import LEAST_PATIENCE, patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem

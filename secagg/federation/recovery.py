@@ -20,8 +20,7 @@ from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.ledger.spending import Release, settles
-from secagg.plan_facts.facts import PlanFacts
-from secagg.plan_facts.privacy_cost import plan_cost, plan_cost_until
+from secagg.plan_facts.facts import PlanFacts, plan_cost, plan_cost_until
 from secagg.privacy import Unit
 from secagg.session import RoundSetup
 from secagg.session.attachments import folder_name
@@ -104,23 +103,21 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     setups = {each.folder: each.setup() for each in lost}
     known = [(each.head, release_of(setup.facts, each.data_name)) for each in lost if (setup := setups[each.folder])]
     plans = [(setup.facts, each.data_name) for each in lost if (setup := setups[each.folder])]
-    settled = [row for facts, name in plans for row in _settlements(facts, name)]
+    settled = [
+        row
+        for facts, name in plans
+        for sums in range(1, facts.rounds)
+        if (row := release_until(facts, name, sums))  # a plan may have been settled by it; no transcript names it
+    ]
     proven = _proven(ledger.entries(), known, settled) if len(known) == len(lost) else None
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
-    rows = [_enter(ledger, release) for release in releases]
+    rows = []
+    for release in releases:
+        whole = next((entry.release for entry in ledger.entries() if settles(release, entry.release)), None)
+        rows.append(ledger.record(release, _ANYTHING) if whole is None else ledger.settle(whole, release))
     for setup in filter(None, setups.values()):
         ledger.begin_upload(setup.context.round_digest)
     return rows, proven is not None
-
-
-def _settlements(facts: PlanFacts, data_name: str) -> list[Release]:
-    """All that a plan may have been settled by; no transcript names it."""
-    return [row for sums in range(1, facts.rounds) if (row := release_until(facts, data_name, sums))]
-
-
-def _enter(ledger: Ledger, release: Release) -> Entry:
-    whole = next((entry.release for entry in ledger.entries() if settles(release, entry.release)), None)
-    return ledger.record(release, _ANYTHING) if whole is None else ledger.settle(whole, release)
 
 
 def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:

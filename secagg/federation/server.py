@@ -11,15 +11,13 @@ from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
-from secagg.plan_facts.facts import may_return
-from secagg.plan_facts.timing import patience
+from secagg.plan_facts.facts import may_return, patience
 from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.outcome import HEAD_FILE
-from secagg.session.rejoin import show_end
-from secagg.session.rounds import end_after, opening_after
+from secagg.session.rounds import end_after, opening_after, show_end
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.verification import note_plan
 from secagg.wire import encode, tag_of
@@ -146,7 +144,6 @@ class FederationServer:
         await last.session.farewell(patience(last.setup.plan))
 
     def _note_call(self, member: int) -> None:
-        """Note that a member is connected, in the session that is open now."""
         self.stages[-1].session.note_call(member)
 
     def _find(self, round_digest: bytes) -> ServerSession:
@@ -195,7 +192,6 @@ class FederationServer:
                 self._note_end(stage, outcome)
 
     def _end(self, stage: Stage, outcome: Outcome) -> None:
-        """Open the session that follows an outcome, before the outcome is announced."""
         self._note_end(stage, outcome)
         self._go_on()
 

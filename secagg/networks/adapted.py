@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.features import BOTTLENECK, KINDS, LORA, Change, Encoder, read_places, tell_places
+from secagg.features.encoder import BOTTLENECK, KINDS, LORA, Change, Encoder, read_places, tell_places
 from secagg.networks.programs import BuiltIn, glorot_bound
 
 if TYPE_CHECKING:

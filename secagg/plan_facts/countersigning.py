@@ -45,7 +45,7 @@ class Approvals:
 
 
 def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:
-    """Read every *.approval in a folder. Raises BadInput where there is no folder; a bad file alone does not count."""
+    """Read every *.approval in a folder. Raises BadInput for a missing folder; a bad file does not count."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}", remedy="put the members' .approval files into one")
     given, refused = set[str](), dict[str, str]()

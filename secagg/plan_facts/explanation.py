@@ -9,9 +9,8 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
 from secagg.encoding import Kind
-from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, may_return, witnesses_of
-from secagg.plan_facts.plan_rules import group_least
-from secagg.plan_facts.training_noise import training_of
+from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, group_least, may_return, witnesses_of
+from secagg.plan_facts.noise_plan import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 
@@ -22,37 +21,39 @@ LIKELY = 0.95
 
 
 def explain(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Explain the plan: a name and a sentence each."""
+    """Explain the plan: a name and a sentence each; without those that say nothing of this plan."""
     plan, uploads = facts.plan, ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
+    stated = f"; {plan.at_least} of all members at the least, as whoever wrote the plan states" if plan.at_least else ""
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
     if plan.grid.is_normalised:
         length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
-    return [
+    rows = [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
-        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(facts)}"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{stated}"),
         ("classes", _classes(plan)),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(facts)),
-        *_groups(facts),
-        *_training(facts),
-        *_gate(facts),
+        ("groups", _groups(facts) if facts.groups > 1 else ""),
+        ("what members train", _training(facts)),
+        ("class gate", _gate(facts) if facts.method.traits.class_threshold else ""),
         ("what leaves a client", f"{uploads} bytes whatever its records, and keys and shares"),
         ("ring", facts.kinds[0].capacity.proof()),
         *facts.protection.details(facts.kinds[0].context),
         ("protection", plan.protection),
-        *_cohorts(facts),
+        ("cohorts", _cohorts(facts) if plan.cohort else ""),
         ("who must agree", facts.protection.explain(facts.kinds[0].context)),
         *_promise(facts),
         ("who gets the head", "the server alone" if plan.result is Result.SERVER else "the server and all members"),
-        *_rounds(facts),
+        *(_rounds(facts) if facts.rounds > 1 else ()),
         ("waiting", _waiting(facts)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+    return [(name, text) for name, text in rows if text]
 
 
 def _classes(plan: Plan) -> str:
@@ -70,46 +71,38 @@ def positive_class(name: str) -> str:
     return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 
 
-def _cohorts(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Client sampling: size, how often, on whose signatures; nothing where all clients are in every round."""
+def _cohorts(facts: PlanFacts) -> str:
+    """Client sampling: size, how often, on whose signatures."""
     clients, size = len(facts.roster.clients), facts.plan.cohort
-    if not size:
-        return []
     present = (clients + facts.plan.colluders) // 2 + 1
-    said = (
+    return (
         f"{size} of {clients} members are drawn for each of {facts.rounds} rounds, nobody for more than "
         f"{facts.draws(facts.rounds)}, before the first by nonces that at least {present} members commit to and then "
         "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
         f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
         f"returns with the signatures of {witnesses_of(facts)} of the cohort before, and needs no connection until then"
     )
-    return [("cohorts", said)]
 
 
-def _groups(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Groups whose sums are opened apart; nothing where there is one."""
-    if facts.groups == 1:
-        return []
+def _groups(facts: PlanFacts) -> str:
     fewest = min(facts.group_sizes)
     who = f"{facts.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
     if fewest == 1:
         who = "every client's own part is opened, by itself"
     least, clients = group_least(facts.plan), len(facts.roster.clients)
     most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
-    return [("groups", f"{who}: client i of the roster is of group i modulo {facts.groups}{most}")]
+    return f"{who}: client i of the roster is of group i modulo {facts.groups}{most}"
 
 
 def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Rejoining, disk use and the leak of several exact sums; nothing in a plan of one round."""
-    if facts.rounds == 1:
-        return []
+    """Rejoining, disk use and the leak of several exact sums."""
     others, needed = facts.cohort_size - 1, witnesses_of(facts)
     said = "is in no later round"
     if may_return(facts):
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
     elif facts.opens_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
-    rows = [("who was away", said), ("kept on disk", _kept(facts))]
+    rows = [("who was away", said), ("kept on disk", _disk_use(facts))]
     if not facts.plan.has_noise and facts.record_sums > 1:
         told = (
             "a client that drops out of a round, or comes back, changes its sum: the difference of two such sums is "
@@ -121,7 +114,7 @@ def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
     return rows
 
 
-def _kept(facts: PlanFacts) -> str:
+def _disk_use(facts: PlanFacts) -> str:
     """Most bytes that all rounds together leave on the disks of the parties."""
     sums = sum(kind.spec.times * kind.context.packed_bytes for kind in facts.kinds)
     uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
@@ -144,12 +137,6 @@ def _waiting(facts: PlanFacts) -> str:
     return f"{said}; once more where too few have answered and others are connected"
 
 
-def _stated(facts: PlanFacts) -> str:
-    """Least number of records, where the plan states one."""
-    stated = facts.plan.at_least
-    return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
-
-
 def _sums(facts: PlanFacts) -> str:
     """Every sum, in order, its blocks called by their kinds."""
     said, is_again = [], False
@@ -164,23 +151,18 @@ def _sums(facts: PlanFacts) -> str:
     return ", then ".join(said)
 
 
-def _training(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Parameters and epochs that members train, as a policy bounds them; nothing without training."""
+def _training(facts: PlanFacts) -> str:
+    """Parameters and epochs that members train, as a policy bounds them; empty without training."""
     effort = effort_of(facts.sums)
     if not effort.parameters:
-        return []
+        return ""
     epochs = f"{effort.epochs} epoch{'s' if effort.epochs > 1 else ''} at most"
     steps = f", in {effort.steps} steps of DP-SGD" if effort.steps else ""
-    return [
-        ("what members train", f"{effort.parameters} parameters, {epochs} in each of {effort.rounds} rounds{steps}")
-    ]
+    return f"{effort.parameters} parameters, {epochs} in each of {effort.rounds} rounds{steps}"
 
 
-def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Classes that the gate leaves out, and how surely; nothing without a gate."""
+def _gate(facts: PlanFacts) -> str:
     plan, least, clients = facts.plan, facts.method.traits.class_threshold, facts.cohort_size
-    if not least:
-        return []
     honest = least - plan.dropouts - plan.colluders
     domains, parts = len(domains_of(plan.method_parameters)) or 1, facts.method.traits.cells_per_class
     by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
@@ -191,18 +173,16 @@ def _gate(facts: PlanFacts) -> list[tuple[str, str]]:
     )
     sigma = _census_sigma(facts)
     if sigma is None:
-        said += (
-            f". This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is proven, "
-            f"and one of them that adds {least - 1} opens the sum of a class that one client alone has"
+        return (
+            f"{said}. This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is "
+            f"proven, and one of them that adds {least - 1} opens the sum of a class that one client alone has"
         )
-    else:
-        one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
-        said += (
-            f"; under the census's noise one that m clients hold passes with probability "
-            f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do; so the gate is about "
-            "accuracy, and epsilon alone hides a client"
-        )
-    return [("class gate", said)]
+    one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
+    return (
+        f"{said}; under the census's noise one that m clients hold passes with probability "
+        f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do; so the gate is about "
+        "accuracy, and epsilon alone hides a client"
+    )
 
 
 def doubts_of(facts: PlanFacts) -> list[str]:
@@ -225,12 +205,12 @@ def _doubts_of_gate(facts: PlanFacts) -> list[str]:
     passes = float(ndtr((clients - least) / sigma))
     if passes >= LIKELY:
         return []
-    said = (
+    doubt = (
         f"a class that all {clients} clients have passes the class gate with probability {passes:.2g} only, such is "
         "the census's noise; a census that leaves fewer than two classes ends the plan, and is charged for itself: "
         "take more clients, a larger epsilon, a lower gate or none"
     )
-    return [said]
+    return [doubt]
 
 
 def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
@@ -283,9 +263,9 @@ def noise_in_records(facts: PlanFacts) -> dict[str, float]:
     }
 
 
-def _of_rounds(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Noise compared with updates, or with records where members train with noise; nothing for others."""
-    told = [
+def _round_noise(facts: PlanFacts) -> str:
+    """Noise compared with updates, or with records where members train with noise; empty for others."""
+    ratios = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
         for name, ratio in noise_to_signal(facts, facts.kinds[0]).items()
     ]
@@ -293,24 +273,20 @@ def _of_rounds(facts: PlanFacts) -> list[tuple[str, str]]:
     for name, records in noise_in_records(facts).items():
         what = "a step of training" if name == TRAINING else f"{name} of a class"
         ratio = f", {records / stated:.3g} times those stated" if stated and name != TRAINING else ""
-        told.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
-    return [("noise of a round", "; ".join(told))] if told else []
+        ratios.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
+    return "; ".join(ratios)
 
 
 def _census_sigma(facts: PlanFacts) -> float | None:
     """σ of a gated plan's noise on each count of its census; None without noise or gate."""
     noise = facts.kinds[0].opened_noise(facts.cohort_size)
     census = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.CENSUS]
-    if noise is None or not census:
-        return None
-    return noise[census[0]].of_record.sigma
+    return noise[census[0]].of_record.sigma if noise is not None and census else None
 
 
 def _against(facts: PlanFacts) -> str:
-    """Against whom the promise holds."""
     plan, protection, claim = facts.plan, facts.protection, facts.sum_claim
-    openers = facts.openers
-    several = len(openers) > 1
+    openers, several = facts.openers, len(facts.openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
     if plan.noise == NoiseFrom.MEMBER:
         return "everybody: what leaves a member is private before anyone adds it up, under any protection"
@@ -337,15 +313,12 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
     saved = f": {fewer} bytes fewer than a plan without noise has" if fewer else ""
     return [
         ("promise", claim.sentence()),
-        *_delta(facts),
+        ("delta", _delta(facts)),
         ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
-        *_of_rounds(facts),
+        ("noise of a round", _round_noise(facts)),
         ("what breaks it", _breaks(facts)),
-        (
-            "a bad record",
-            "counts as zero, by a rule that looks at it alone; each member sees how many it has",
-        ),
+        ("a bad record", "counts as zero, by a rule that looks at it alone; each member sees how many it has"),
         ("grid", f"{plan.levels} steps in a record's length{saved}"),
     ]
 
@@ -379,14 +352,13 @@ def _enough(claim: Claim) -> str:
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 
-def _delta(facts: PlanFacts) -> list[tuple[str, str]]:
-    """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
+def _delta(facts: PlanFacts) -> str:
+    """The number of records (or clients) from which on δ is 1/n or more; empty where the plan cannot have so many."""
     plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
-        return []
-    said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"
-    return [("delta", f"{said}: {OUTRIGHT}")]
+        return ""
+    return f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n: {OUTRIGHT}"
 
 
 def _breaks(facts: PlanFacts) -> str:

@@ -1,9 +1,9 @@
-"""Facts of a plan and its roster: method, sums, noise, promise, rings and sizes of uploads."""
+"""Facts of a plan and its roster: method, sums, noise, promise and its cost, rings, sizes, waiting times; its rules."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,22 +13,14 @@ from methods.round import Noise, Round
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import SERVER_INDEX, Roster
-from secagg.encoding import Capacity, Layout, Normalisation
+from secagg.encoding import LARGEST_RING, Capacity, Kind, Layout, Normalisation, Ring
 from secagg.errors import BadInput
-from secagg.plan_facts.noise_plan import charged, claim_of, layout_of
-from secagg.plan_facts.plan_rules import (
-    calibrations_of,
-    context_of,
-    group_sizes,
-    require_cohorts,
-    require_groups,
-    require_hidden_parts,
-    require_room,
-    require_shown,
-)
-from secagg.privacy import Calibration, Claim, Mechanism, PrivacyClaim, Unit
+from secagg.ledger.spending import Spent
+from secagg.plan_facts.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
+from secagg.privacy import Adjacency, Calibration, Claim, Mechanism, PrivacyClaim, Releases, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.draw import most_rounds
+from secagg.protection.messages import MAX_ATTACHED
 
 FINE_LEVELS = 1 << 16
 """R_q where no noise hides the rounding."""
@@ -108,10 +100,14 @@ class PlanFacts:
         require_groups(plan, sums, roster)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
-        pairs = zip(sums, calibrations_of(claim, sums), strict=True)
+        noises = [each for each, _ in claim.releases.parts] if isinstance(claim, PrivacyClaim) else [None] * len(sums)
+        pairs = zip(sums, noises, strict=True)
         facts = cls(plan, roster, method, protection, claim, tuple(SumFacts.of(plan, context, *pair) for pair in pairs))
         sizes = [kind.context.packed_bytes for kind in facts.kinds]
-        require_shown(sizes if method.traits.shows_last_sum else sizes[:-1])
+        shown = max(sizes if method.traits.shows_last_sum else sizes[:-1], default=0)
+        if shown > MAX_ATTACHED:
+            problem = f"a sum of {shown} bytes is too long to be shown to the members"
+            raise BadInput(problem, remedy="use fewer features, or a smaller model")
         return facts
 
     def load_libraries(self) -> None:
@@ -248,3 +244,197 @@ def may_return(facts: PlanFacts) -> bool:
 
 
 KEPT_OPENINGS = 2
+
+
+_MOST_STEPS = 6
+LEAST_PATIENCE = 60.0
+"""Seconds within which a server that stopped is expected to run again."""
+
+
+def patience(plan: Plan) -> float:
+    """Seconds for which a party goes on asking another one that is away or sends invalid answers."""
+    return max(LEAST_PATIENCE, float(plan.step_seconds))
+
+
+def longest_round(plan: Plan) -> float:
+    """Upper bound of a round's seconds, with six steps, which most protections do not have.
+
+    Each of them may be extended once, to twice its time.
+    """
+    return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
+
+
+def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
+    """Cost of the whole plan, for every unit and adjacency; empty without noise, which has no bound.
+
+    A client's promise protects each of its records too; a record's says nothing useful of a client. Training on sampled
+    records has a cost for one kind of neighbours alone: then one row covers it and the sums.
+    """
+    claim = facts.claim
+    if claim is None:
+        return ()
+    if isinstance(claim, TrainingClaim):
+        return (Spent(claim.unit, claim.adjacency, claim.cost),)
+    if claim.releases.training is not None:
+        return (Spent(claim.unit, claim.adjacency, claim.releases.whole()),)
+    return _gaussian_costs(facts, claim, lambda whole: whole)
+
+
+def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ...]] | None:
+    """ε at the plan's δ, and costs as in `plan_cost`, of the plan's first so many sums.
+
+    None where they cannot be told apart from the rest: with cohorts, with training, without noise, or for all.
+    """
+    claim = facts.sum_claim
+    if claim is None or claim.releases.training is not None or facts.plan.cohort or not 0 < sums < facts.rounds:
+        return None
+    return claim.after(sums, facts.rounds), _gaussian_costs(facts, claim, lambda whole: whole.until(sums))
+
+
+def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Releases], Releases]) -> tuple[Spent, ...]:
+    """Cost of those releases of the plan that `until` leaves, for every unit and adjacency."""
+    first = claim.releases.first
+    noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
+    own = charged(facts.plan, facts.sums, len(facts.roster.clients))
+    return tuple(
+        Spent(unit, adjacency, until(releases_of(facts.plan, own, noisers, unit, adjacency)).cost())
+        for unit in sorted({Unit.RECORD, claim.unit})
+        for adjacency in Adjacency
+    )
+
+
+def require_room(plan: Plan, clients: int) -> None:
+    """Raise BadInput for a plan that states more records than it takes."""
+    most = clients * plan.max_records
+    if plan.at_least > most:
+        raise BadInput(
+            f"the plan states at least {plan.at_least} records, but takes at most {plan.max_records} of each of "
+            f"{clients} clients, {most} in all",
+            remedy=f"state at most {most}, or raise max_records",
+        )
+
+
+def require_hidden_parts(plan: Plan, method: Method) -> None:
+    """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
+
+    Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
+    entries, so that it rests on every client and on the protection's `sum_trust`.
+    """
+    hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
+    if method.traits.needs_gate and not hidden and method.traits.class_threshold < group_least(plan):
+        raise BadInput(
+            f"{plan.method} tells parts of classes apart: without a class gate of two honest clients the exact sum of "
+            "one can be a single client's own, or a single record",
+            remedy="give a class gate of 2, and each domain and slot so many clients and more; or one slot, no domains "
+            "and no concepts; or a finite epsilon",
+        )
+
+
+def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
+    """Raise BadInput for groups of members that hide nobody: each has two honest ones in every sum, or none need hide.
+
+    No protection opens a sum of fewer than n − D clients, so a group lacks D of its members at most.
+    """
+    groups, clients = max(kind.groups for kind in sums), len(roster.clients)
+    if groups == 1 or not protection_named(plan.protection).hides_vectors:
+        return
+    least = group_least(plan)
+    if plan.cohort:
+        problem = "members would be drawn for each round, and the method sums the same groups of them in all"
+        raise BadInput(problem, remedy="let all members take part in every round")
+    sizes = group_sizes(roster, groups)
+    if min(sizes) < least:
+        raise BadInput(
+            f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
+            f"may collude, {plan.dropouts} that may vanish, and two more",
+            remedy=f"{clients} members allow {clients // least} of the {groups} groups: have so few, or more members; "
+            "members' own parts are published under protection none alone",
+        )
+
+
+def group_least(plan: Plan) -> int:
+    """Fewest members of a group, so that two honest ones are in its sum whichever members collude or vanish."""
+    return plan.colluders + plan.dropouts + 2
+
+
+def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
+    """Number of clients in each of `groups` groups."""
+    return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
+
+
+def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
+    """The facts of a sum of these clients; ring and length are found later.
+
+    Raises BadInput when the roster lacks the parties that the protection needs.
+    """
+    protection = protection_named(plan.protection)
+    seconds = roster.with_role(protection.second_role)
+    return protection.context(
+        SessionContext(
+            round_digest=plan.digest,
+            session_id=plan.session,
+            roster=plan.roster,
+            identities=identities_of(roster, clients),
+            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
+            ring=Ring(LARGEST_RING),
+            length=0,
+            colluders=plan.colluders,
+            dropouts=plan.dropouts,
+            min_clients_in_sum=plan.min_clients_in_sum,
+            server=roster.identity(SERVER_INDEX),
+            seconds={index: roster.identity(index) for index in seconds},
+            security=plan.security,
+        )
+    )
+
+
+def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]:
+    """The identity keys of some clients, by index."""
+    return {index: roster.identity(index) for index in clients}
+
+
+def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[SumSpec]) -> None:
+    """Raise BadInput for a plan with cohorts that its members cannot make, or that its method cannot have.
+
+    Whoever is not drawn takes the newest state on the word of t members of the cohort before, 2t > k + c: so there must
+    be as many when D have vanished, and a state must tell all of its round. Where blocks are the same in every round,
+    exact sums over changing cohorts are equations, which tell of single members.
+    """
+    size = plan.cohort
+    if not size:
+        return
+    needed, sure = (size + plan.colluders) // 2 + 1, size - max(plan.dropouts, 1)
+    repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
+    begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
+    keeps = len(sums) > 1 or bool(method.traits.class_threshold) or any(kind.keeps_state for kind in sums)
+    refusals = (
+        (
+            size >= clients,
+            f"a cohort of {size} cannot be drawn from {clients} members",
+            "leave the cohort out: all members are in every round",
+        ),
+        (sum(kind.times for kind in sums) < 2, f"{plan.method} takes one sum here", "cohorts are drawn for rounds"),
+        (
+            repeats and not plan.has_noise,
+            "exact sums of the same records over changing cohorts are equations, which give members' parts away",
+            "give a finite epsilon, which covers them together, or leave the cohort out",
+        ),
+        (
+            keeps or not begun.is_self_contained,
+            f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see",
+            "leave the cohort out, or train by fedavg",
+        ),
+        (
+            plan.result != "members",
+            "members that are not drawn for the last round are in all states but the last",
+            "let the result go to members",
+        ),
+        (
+            needed > sure,
+            f"{needed} of a cohort of {size} must sign what others return by, of whom only {sure} are sure to be there",
+            "draw larger cohorts, or allow fewer dropouts or colluders",
+        ),
+    )
+    for is_broken, problem, remedy in refusals:
+        if is_broken:
+            raise BadInput(problem, remedy=remedy)

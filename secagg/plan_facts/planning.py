@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import NoneType
@@ -20,12 +19,18 @@ from secagg.encoding import Kind, Normalisation
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
 from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
-from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, sensitivities
+from secagg.plan_facts.noise_plan import (
+    NoiseParties,
+    charged,
+    noises_for,
+    refuse_training_alone,
+    sensitivities,
+    training_noise,
+)
 from secagg.plan_facts.records import PlannedFeatures, plan_features
-from secagg.plan_facts.training_noise import refuse_training_alone, training_noise
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.claim import refuse_delta
-from secagg.protection import PROTECTIONS, USUAL, Protection, protection_named
+from secagg.protection import PROTECTIONS, USUAL, protection_named
 from secagg.randomness import RandomSource
 from secagg.wire import Choice
 
@@ -71,10 +76,6 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
     return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
 
 
-def _protections_where(holds: Callable[[Protection], bool]) -> str:
-    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
-
-
 class Rules(Choice):
     """Which rules decide a run's normalisation and refinement where nothing else does."""
 
@@ -108,7 +109,8 @@ class Choices:
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
-        f"({_protections_where(lambda each: each.fewest_seconds > 1)}). member: every step of a client's own training.",
+        f"({', '.join(name for name, each in PROTECTIONS.items() if each.fewest_seconds > 1)}). "
+        "member: every step of a client's own training.",
     )
     shares: str | None = option(
         None, "Shares of the privacy budget (μ²) that the first sum's blocks take: moments, equal, or BLOCK=SHARE,…."

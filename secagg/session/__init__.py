@@ -1,11 +1,10 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.session.aggregator import AggregatorWork
-from secagg.session.contribution import Prepared, contribution_of, opening_noise_of
 from secagg.session.member_session import Contributor, MemberSession
 from secagg.session.outcome import SumResult, conclude, write_result
 from secagg.session.receive_signed import Connection
-from secagg.session.round_setup import RoundSetup
+from secagg.session.round_setup import RoundSetup, contribution_of, opening_noise_of
 from secagg.session.rounds import Rounds
 from secagg.session.server_session import ServerSession
 from secagg.session.transcripts import begin_transcript
@@ -15,7 +14,6 @@ __all__ = [
     "Connection",
     "Contributor",
     "MemberSession",
-    "Prepared",
     "RoundSetup",
     "Rounds",
     "ServerSession",

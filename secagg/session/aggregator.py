@@ -18,9 +18,8 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
-from secagg.session.contribution import opening_noise_of
 from secagg.session.deadline import LOOK_SECONDS, Deadline
-from secagg.session.round_setup import RoundSetup
+from secagg.session.round_setup import RoundSetup, opening_noise_of
 from secagg.session.staging import Staging, read_vector
 from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 from secagg.wire import tag_of
@@ -122,8 +121,11 @@ class AggregatorWork:
         return answer
 
     async def _collect(self, state: CollectingState) -> Transition:
-        """Wait for all clients, or until the plan's time is over."""
-        state = self._replay(state)
+        for body, upload, frame in list(self._uploads()):
+            state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
+            if body.sender not in self._receipts:  # an earlier life has taken it in, and has not answered
+                receipt = state.receipt(self._context, self._me, body.sender)
+                self._receipts[body.sender] = self._answer(body.sender, frame, receipt)
         self._collecting = state
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
@@ -138,15 +140,6 @@ class AggregatorWork:
         closing, self._collecting, self._is_closed = self._collecting, None, True
         self._staging.end_all()
         return self._end(closing)
-
-    def _replay(self, state: CollectingState) -> CollectingState:
-        """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""
-        for body, upload, frame in list(self._uploads()):
-            state = state.accept(self._context, self._me, upload, self._read_kept(body.sender))
-            if body.sender not in self._receipts:
-                receipt = state.receipt(self._context, self._me, body.sender)
-                self._receipts[body.sender] = self._answer(body.sender, frame, receipt)
-        return state
 
     def _look(self) -> None:
         """Whether everybody who may still come has come."""
@@ -169,7 +162,6 @@ class AggregatorWork:
         return read_vector(self._folder, self._setup.roster.name(client), client, self._digests[client])
 
     def _uploads(self) -> Iterator[tuple[FrameBody, Any, bytes]]:
-        """The transcript's frames with uploads, and what they hold."""
         for record in self._journal.records():
             if record.kind == "received" and (body := peek(record.content)).step == tag_of(self._handover.upload):
                 yield body, payload_of(body, self._handover.upload), record.content

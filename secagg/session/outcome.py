@@ -1,8 +1,9 @@
-"""Outcome of an opened sum: its blocks, the head, their digests, and the files that hold them."""
+"""Outcome of an opened sum: its blocks, head, digests and files; and the check of the server's against them."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,19 +13,21 @@ import numpy as np
 
 from methods.round import Opened, Round
 from secagg.agreement.plan import Plan, Result
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
-from secagg.encoding import Integers, sanity_failures, sum_digest
-from secagg.errors import COUNTS, BadInput, SessionAborted
+from secagg.encoding import Integers, Kind, sanity_failures, sum_digest
+from secagg.errors import COUNTS, BadInput, ImpossibleSum, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.heads import Artifact, to_safetensors
 from secagg.plan_facts.records import FeatureRecipe
+from secagg.privacy import Mechanism
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Attachment, Outcome
-from secagg.session.attachments import SUM_FILE, keep_opening
+from secagg.session.attachments import SUM_FILE, keep_opening, read_kept, read_opening
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import opening_after
+from secagg.session.rounds import check_outcome_of_draw, opening_after
 from secagg.session.staging import add_up
-from secagg.session.sum_bounds import broken_bounds
 from secagg.system.files import write_synced
+from secagg.transcript import Record
 
 HEAD_FILE = "head.safetensors"
 RESULT_FILE = "result.json"
@@ -42,7 +45,7 @@ class SumResult:
     """The opened sum and the artifact built from it, None where another sum must come first.
 
     `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
-    of `sum_bounds`: whoever is shown the sum refuses that.
+    of `broken_bounds`: whoever is shown the sum refuses that.
     """
 
     members: tuple[int, ...]
@@ -90,9 +93,12 @@ def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed
     impossible = broken_bounds(setup, len(members), blocks)
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, impossible, impossible=impossible)
-    step = setup.round.finalize(_opened(setup, members, vector, seed))
-    doubts = tuple(dict.fromkeys((*impossible, *_doubts(setup, blocks))))
-    return SumResult(members, vector, blocks, step.artifact, doubts, step.next_round, impossible)
+    step = setup.round.finalize(_opened_total(setup, members, vector, seed))
+    doubts, grid = list(impossible), setup.plan.grid
+    if setup.sum.calibration is None:
+        doubts += sanity_failures(setup.sum.layout.blocks, blocks, grid)
+        doubts += setup.round.sanity_failures(blocks, grid)
+    return SumResult(members, vector, blocks, step.artifact, tuple(dict.fromkeys(doubts)), step.next_round, impossible)
 
 
 def personal_models(
@@ -102,21 +108,13 @@ def personal_models(
 
     Raises BadInput for a state that is not that round's.
     """
-    return setup.round.personal(state, _opened(setup, members, vector))
+    return setup.round.personal(state, _opened_total(setup, members, vector))
 
 
-def _opened(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+def _opened_total(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
     noise = setup.sum.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
     return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
-
-
-def _doubts(setup: RoundSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
-    """List the blocks of an exact sum that do not belong together, as in no honest sum."""
-    if setup.sum.calibration is not None:
-        return ()
-    grid = setup.plan.grid
-    return (*sanity_failures(setup.sum.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
 
 
 def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
@@ -192,3 +190,275 @@ def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Pa
         paths[name] = folder / PERSONAL_FILE.format(name)
         write_synced(paths[name], to_safetensors(model, metadata_of(setup.plan)))
     return paths
+
+
+FALSE_ALARM_BITS = 40
+"""Honest sums break a bound with probability at most 2⁻⁴⁰, over all blocks and rounds of a plan."""
+SLACK = 1e-9
+"""Relative room for the float64 rounding of a length."""
+
+
+def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+    """Complaints about the opened int64 `blocks` of so many clients, multipliers and noise included; none if honest.
+
+    One unit (a client, or each of its at most max_records records) adds at most `bound` to an entry of a block, and to
+    an update at most the L2 length l2 that its sensitivity states. So with K units |X_j| ≤ K·bound, 0 ≤ X_j for counts,
+    and ‖X‖ ≤ K·l2 by the triangle inequality, times the multiplier and plus the noise of `noise_tails`.
+    All of it follows from the plan and the opened sum, so that each party which is shown the sum refuses the same ones.
+    A sum beyond was made by a client that sent more than it may, or by whoever opened it: nobody can tell which.
+    """
+    failures = []
+    lengths, opened = setup.sum.spec.unit_lengths, setup.sum.opened_noise(clients) or {}
+    noise = setup.sum.calibration
+    rounded = noise.parties if noise is not None and noise.mechanism is Mechanism.GAUSSIAN else 0
+    for block in setup.sum.layout.blocks:
+        values, units = blocks[block.name], block.multiplier * clients * setup.sum.capacity.records
+        sigma = opened[block.name].sigma if block.name in opened else 0.0
+        entry, length = noise_tails(sigma, block.size, 2 * len(setup.sum.layout.blocks) * setup.rounds, rounded)
+        most = math.floor(units * block.bound + entry)
+        least = -math.floor(entry) if block.kind in (Kind.CENSUS, Kind.COUNTS) else -most
+        if int(values.max()) > most or int(values.min()) < least:
+            failures.append(
+                f"an entry of {block.name} is outside {least} to {most}, which {clients} honest clients cannot reach"
+            )
+        longest = (units * lengths.get(block.name, math.inf) + length) * (1 + SLACK)
+        if block.kind is Kind.UPDATE and (found := float(np.linalg.norm(values.astype(np.float64)))) > longest:
+            failures.append(
+                f"{block.name} has length {found:.6g}, above {longest:.6g}, which {clients} honest clients cannot reach"
+            )
+    return tuple(failures)
+
+
+def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[float, float]:
+    """Largest |E_j| and ‖E‖₂ of the noise E on `size` entries; each exceeded with probability ≤ 2⁻⁴⁰/`tests`.
+
+    Entries are independent with E e^(λE_j) ≤ e^(λ²σ²/2): so is a discrete Gaussian (Canonne, Kamath & Steinke 2020,
+    arXiv 2004.00010), hence the sum of shares with total `sigma`. With t = ln(tests·2⁴⁰):
+    P(max |E_j| > σ√(2(t + ln 2d))) ≤ e^(−t) (Chernoff, union over d entries), and P(‖E‖² > σ²(d + 2√(dt) + 2t)) ≤
+    e^(−t) (Laurent & Massart 2000, lemma 1, for the chi-square; Hsu, Kakade & Zhang 2012, theorem 2.1, for every
+    sub-Gaussian E). Rounding a Gaussian moves an entry by at most ½ for each of the `rounded` parties that add one.
+    """
+    t = math.log(tests) + FALSE_ALARM_BITS * math.log(2)
+    entry = sigma * math.sqrt(2 * (t + math.log(2 * size))) + rounded / 2
+    return entry, sigma * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t) + rounded / 2 * math.sqrt(size)
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One point that a consistent transcript leaves open ("consistent, but …"), and the condition for the rest.
+
+    `remedy` is what a verifier can do about it; empty: nothing.
+    """
+
+    words: str
+    condition: str
+    remedy: str = ""
+
+
+SILENT = Caveat("its author has sent nothing yet", "as far as it goes")
+UNSIGNED_END = Caveat("nobody has signed its end", "if it ended there")
+UNSIGNED_REASON = Caveat("nobody has signed the reason that it states for its end", "if it ended for that reason")
+PURGED = Caveat(
+    "the vectors beside it were purged: digests only",
+    "if the purged vectors lead to it",
+    "bring its uploads/ folder, where somebody still has it",
+)
+
+SUM_GONE = Caveat(
+    "what its outcome names was purged, or is not all there: digests only",
+    "if the sum that it names leads to what it says",
+    "bring its whole folder, and those of the rounds beside it, where somebody still has them",
+)
+
+IMPOSSIBLE_SUM = Caveat(
+    "its sum is beyond what honest clients' vectors and noise add up to",
+    "whoever sent a vector beyond the plan's bounds",
+    "start a new plan: its members refuse this sum",
+)
+
+
+def require(holds: bool, record: Record, problem: str) -> None:
+    """Raise TranscriptInvalid for the record unless it holds."""
+    if not holds:
+        raise TranscriptInvalid(record.index, problem)
+
+
+MOST_LONGER = 1 << 16
+
+
+@dataclass(frozen=True)
+class OutcomeContents:
+    """An outcome, with the bytes in place of what names them; empty where it names none.
+
+    `head` is a file, `broadcast` opens the next round, `release` is the opened sum in ring width.
+    """
+
+    members: tuple[int, ...]
+    aggregate_sha256: bytes
+    head_sha256: bytes
+    head: bytes = field(default=b"", repr=False)
+    broadcast: bytes = field(default=b"", repr=False)
+    release: bytes = field(default=b"", repr=False)
+
+    @cached_property
+    def message(self) -> Outcome:
+        """The Outcome message that the server signs."""
+        named = ((Attachment.of(each),) if each else () for each in (self.head, self.broadcast, self.release))
+        return Outcome(self.members, self.aggregate_sha256, self.head_sha256, *named)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that an outcome names, if they are in the session's `folder` or follow from the sum on this machine.
+
+    What follows need not have the bits of the server's, but where the method's arithmetic is exact: it stands for what
+    the outcome names only where it has.
+    """
+
+    setup: RoundSetup
+    outcome: Outcome
+    folder: Path
+
+    @property
+    def release(self) -> bytes:
+        """The opened sum; empty where it is not there."""
+        return self._read_named(self.folder / SUM_FILE, self.outcome.release)
+
+    @cached_property
+    def own(self) -> SumResult | None:
+        """Result that follows from the sum; None without one. Raises what `recompute` raises."""
+        release = self.release
+        return recompute(self.setup, self.outcome, release) if release else None
+
+    @property
+    def head(self) -> bytes:
+        """The head's file; empty where it is not there."""
+        kept = self._read_named(self.folder / HEAD_FILE, self.outcome.head)
+        if kept or not self.outcome.head or self.own is None:
+            return kept
+        made = head_file(self.setup, self.own)
+        return made if self.outcome.head[0].names(made) else b""
+
+    @property
+    def broadcast(self) -> bytes:
+        """Broadcast of the next round; empty where it is not there."""
+        kept = read_opening(self.folder.parent, opening_after(self.setup, self.outcome))
+        if kept or self.outcome.opens is None or self.own is None:
+            return kept
+        return self.own.broadcast if self.outcome.opens == self.own.opens else b""
+
+    @property
+    def contents(self) -> OutcomeContents | None:
+        """All of it; None where something lacks."""
+        parts = self.head, self.broadcast, self.release
+        outcome = self.outcome
+        if any(bool(part) < bool(named) for part, named in zip(parts, outcome.attached, strict=True)):
+            return None
+        return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
+
+    def _read_named(self, path: Path, named: tuple[Attachment, ...]) -> bytes:
+        if not named or not path.exists():
+            return b""
+        content = read_kept(path, named[0])
+        if content is None:
+            raise BadInput(f"{path} is not what the outcome names", remedy="restore it")
+        return content
+
+
+def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
+    """Raise ProtocolViolation unless the outcome names what the plan says, and the sum in the plan's length."""
+    if setup.is_draw:
+        check_outcome_of_draw(outcome)
+        return
+    if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != setup.shows_sum:
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
+    if outcome.release and outcome.release[0].length != setup.context.packed_bytes:
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
+    if outcome.head and setup.plan.result is not Result.MEMBERS:
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
+
+
+def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None:
+    """Raise ProtocolViolation where what an outcome names is longer than what follows from the sum, before it is read.
+
+    What is as long is compared once it is there (`check_outcome`); numbers of other machines may be written longer.
+    """
+    for named, made in ((outcome.head, head_file(setup, own)), (outcome.broadcast, own.broadcast)):
+        if named and named[0].length > len(made) + MOST_LONGER:
+            problem = f"names {named[0].length} bytes where {len(made)} follow from the released sum"
+            raise ProtocolViolation(SERVER_INDEX, problem)
+
+
+def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | None = None) -> None:
+    """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
+
+    Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
+    is known; `own` is what that gives, where it is at hand.
+    """
+    require_shape(setup, told.message)
+    if setup.is_draw:
+        return
+    if own is None and told.release:
+        own = recompute(setup, told.message, told.release)
+    if setup.known_round is None:  # what the sum leads to stays open
+        if told.head:
+            _told_artifact(setup, told)
+        return
+    if own is not None and own.artifact is None:
+        if told.head or told.head_sha256 != NO_ARTIFACT:
+            raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
+    else:
+        artifact = _told_artifact(setup, told)
+        if own is not None and artifact is not None and not artifact.is_close_to(own.require_artifact()):
+            raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
+    if own is not None and own.following is not None and own.broadcast != told.broadcast:
+        own.following.require_equal(setup.round.decode_broadcast(told.broadcast, setup.plan.grid))
+
+
+def require_possible(own: SumResult | None) -> None:
+    """Raise ImpossibleSum for an opened sum beyond the bounds of honest vectors (`broken_bounds`)."""
+    if own is not None and own.impossible:
+        raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
+
+
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, ...]:
+    """Check an outcome against what lies in its session's folder; return what that leaves open.
+
+    Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
+    """
+    require_shape(setup, outcome)
+    files = Files(setup, outcome, folder)
+    told = files.contents
+    if told is None:
+        return (SUM_GONE,)
+    check_outcome(setup, told, files.own)
+    return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()
+
+
+def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
+    """Compute the result of the released sum. Raises ProtocolViolation unless it is the one that the outcome names."""
+    vector = unpack_sum(setup, release)
+    if sum_digest(vector) != outcome.aggregate_sha256:
+        raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
+    try:
+        return conclude(setup, outcome.members, vector)
+    except BadInput as error:
+        raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
+
+
+def _told_artifact(setup: RoundSetup, told: OutcomeContents) -> Artifact | None:
+    """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
+    if bool(told.head) != (setup.plan.result is Result.MEMBERS):
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
+    if not told.head:
+        return None
+    try:
+        artifact, metadata = setup.method.read_artifact(told.head)
+        artifact.require_fit(len(setup.plan.classes), setup.plan.dimension)
+    except BadInput as error:
+        raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
+    if bytes.fromhex(artifact.digest) != told.head_sha256:
+        raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
+    if metadata != {**metadata_of(setup.plan), **artifact.texts}:
+        raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
+    return artifact

@@ -44,14 +44,7 @@ def purge(folder: Path) -> int | None:
             return None
         uploads = vector_path(folder, 0).parent
         vectors = [*uploads.glob("*"), *folder.glob(VECTOR_FILE)]
-        try:
-            for path in vectors:
-                path.unlink()
-            if uploads.exists():
-                shutil.rmtree(uploads)
-            sync_folder(folder)
-        except OSError as error:
-            raise BadInput(f"cannot delete the vectors in {folder} ({error.strerror})") from None
+        _delete([*vectors, uploads], folder, "vectors")
         return len(vectors)
 
 
@@ -62,13 +55,20 @@ def purge_sum(folder: Path) -> int:
     """
     with closing(Journal(folder / FILE_NAME)):
         found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE) if path.exists()]
-        try:
-            for path in found:
-                path.unlink()
-            sync_folder(folder)
-        except OSError as error:
-            raise BadInput(f"cannot delete the sum in {folder} ({error.strerror})") from None
+        _delete(found, folder, "sum")
         return len(found)
+
+
+def _delete(paths: Iterable[Path], folder: Path, what: str) -> None:
+    try:
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        sync_folder(folder)
+    except OSError as error:
+        raise BadInput(f"cannot delete the {what} in {folder} ({error.strerror})") from None
 
 
 def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:

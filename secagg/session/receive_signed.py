@@ -22,25 +22,20 @@ class Connection(Protocol):
     @property
     def patience(self) -> float:
         """For how many seconds to go on asking in vain."""
-        ...
 
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
-        ...
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
-        ...
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
-        ...
 
     async def read(
         self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
     ) -> None:
         """Have `take` take the bytes start … length − 1 of what has this digest, in order and each once."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,25 @@
-"""One round of a plan, as every party derives it from the plan, the roster and what opened the round."""
+"""One round of a plan as every party derives it: from plan, roster and what opened it; and a client's part in it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from methods import Method
-from methods.round import Round
-from secagg.agreement.plan import Plan
+from methods.round import Local, Round
+from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.labels import digest
+from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.plan_facts.facts import PlanFacts, SumFacts
-from secagg.plan_facts.plan_rules import identities_of
+from secagg.plan_facts.facts import PlanFacts, SumFacts, identities_of
+from secagg.plan_facts.records import LocalRecords
+from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.protection import Protection, SessionContext
 from secagg.protection.draw import DRAW, Draw, check_draw, cohorts
 from secagg.protection.messages import Return, RoundOpening
+from secagg.randomness import RandomSource
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class RoundSetup:
         context = replace(facts.kinds[0].context, identities=identities_of(roster, roster.clients))
         return cls(facts, context, facts.first_round)
 
-    def drawn(self, draw: Draw) -> RoundSetup:
+    def with_draw(self, draw: Draw) -> RoundSetup:
         """The first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
         if not self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
@@ -67,7 +72,7 @@ class RoundSetup:
         """
         if (opening.number, opening.previous) != (self.number + 1, self.context.round_digest):
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
-        return self._opened(opening, broadcast)
+        return self._later_round(opening, broadcast)
 
     def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
         """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
@@ -75,10 +80,10 @@ class RoundSetup:
         `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
-        opened = self.following if opening.number == self.number + 1 else self._opened
+        opened = self.following if opening.number == self.number + 1 else self._later_round
         return replace(opened(opening, broadcast), rejoin=rejoin)
 
-    def _opened(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
+    def _later_round(self, opening: RoundOpening, broadcast: bytes) -> RoundSetup:
         if self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
         if opening.number > self.rounds + bool(self.seed):
@@ -205,3 +210,38 @@ class RoundSetup:
             "to try again, make a new plan, with new kits, policies and approvals; "
             f"if members were only late, with more time than {joining} and --step-seconds {plan.step_seconds}"
         )
+
+
+def contribution_of(
+    setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+) -> tuple[Integers, bytes]:
+    """A client's flat vector (int64) for the round, its share of the noise in it, and its state for the next round.
+
+    The vector may leave, protected; the state never does.
+    `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
+    touched: how long that takes then says nothing of them.
+    """
+    plan, calibration = setup.plan, setup.sum.calibration
+    noise = None
+    if calibration is not None and plan.noise == NoiseFrom.CLIENT:
+        noise = discrete_gaussian(calibration.segments, randomness)
+    made = setup.round.contribute(local_of(setup, records, randomness, member, state))
+    vector = setup.sum.layout.flatten(made.blocks)
+    return (vector if noise is None else vector + noise), made.state
+
+
+def local_of(
+    setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+) -> Local:
+    """Input of a member's contribution: its records, and the `state` that the round before left."""
+    plan, own = setup.plan, records.counted
+    of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
+    return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)
+
+
+def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+    """Sampler of the noise of one party that opens the sum; None where the plan has it add none."""
+    calibration = setup.sum.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    return partial(rounded_gaussian, calibration.segments, randomness)

@@ -1,15 +1,28 @@
-"""Rounds of a plan in order: one session for each, until an outcome opens none."""
+"""Rounds of a plan in order, one session for each, until an outcome opens none; and the return to a later one.
+
+A client that was away takes t other clients' signatures on what opened a round for what it has missed.
+Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
+this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
+the quorum of a masked sum makes a set of survivors: of any t at most c lie, any two sets of t share an honest client,
+and no honest one acknowledges two ends of one session. The server can keep them back; it cannot make them up.
+
+In a plan with cohorts who is not drawn is away. It returns in the next round that it is drawn for, on the word of t
+members of the cohort before it, 2t > k + c: all c colluders may be in that. At the end the last cohort signs the result
+for all others in the same way, as what would open a round after the last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import ProtocolViolation
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.protection.draw import Draw
-from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, Outcome, Return, RoundOpening
 from secagg.session.round_setup import RoundSetup
+from secagg.transcript import open_frame, payload_of, peek
 
 LAST = bytes(32)
 """What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
@@ -21,17 +34,14 @@ class Ended(Protocol):
     @property
     def members(self) -> tuple[int, ...]:
         """The clients in the sum."""
-        ...
 
     @property
     def aggregate_sha256(self) -> bytes:
         """The digest of the opened sum."""
-        ...
 
     @property
     def opens(self) -> Attachment | None:
         """Attachment that names the broadcast of the next round; None after the last."""
-        ...
 
 
 E = TypeVar("E", bound=Ended)
@@ -66,12 +76,12 @@ class Rounds(Generic[E]):
 
         The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
         them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
-        `RoundSetup.following` raises, or `RoundSetup.drawn`.
+        `RoundSetup.following` raises, or `RoundSetup.with_draw`.
         """
         self.done.append((self._open, how))
         rejoining, self._rejoining = self._rejoining, set()
         self.dropped_out = (self.dropped_out | set(self._open.context.clients)) - set(how.members) - rejoining
-        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
+        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.with_draw(draw)
 
     def request_rejoin(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
@@ -107,7 +117,7 @@ def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> Ro
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
     """Acknowledgement of a checked end: the sum, and what it opens.
 
-    So many clients say so of a round that one that was away may believe them (`secagg.session.rejoin`).
+    So many clients say so of a round that one that was away may believe them (`secagg.session.rounds`).
     """
     opening = opening_after(setup, how) or end_after(setup, how)
     return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
@@ -132,3 +142,88 @@ def check_outcome_of_draw(outcome: Outcome) -> None:
     """Raise ProtocolViolation for an end of the draw that shows anything but a seed."""
     if outcome != outcome_of_draw(outcome.members, outcome.aggregate_sha256):
         raise ProtocolViolation(SERVER_INDEX, "ends the draw with more than its seed")
+
+
+def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
+    """`Return` for a client that was away; None where it is not drawn, or too few others have signed.
+
+    `acknowledged` are the parties' frames in the session before.
+    """
+    if setup.opening is None or client not in setup.context.identities:
+        return None
+    return _signed_by_enough(setup, setup.opening, acknowledged, client)
+
+
+def show_end(last: RoundSetup, outcome: Outcome, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
+    """The result for a client that was not in the last round, as `show_return` has it; `acknowledged` are that round's.
+
+    None in a plan without cohorts.
+    """
+    end = end_after(last, outcome)
+    return None if end is None else _signed_by_enough(last, end, acknowledged, client)
+
+
+def _signed_by_enough(
+    setup: RoundSetup, opening: RoundOpening, acknowledged: Mapping[int, bytes], client: int
+) -> Return | None:
+    signers = setup.cohort(opening.number - 1)
+    others = [acknowledged[each] for each in signers if each in acknowledged and each != client]
+    enough = witnesses_of(setup.facts)
+    return Return(opening, tuple(others[:enough])) if len(others) >= enough else None
+
+
+def follow_return(
+    first: RoundSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
+) -> RoundSetup:
+    """The session in which `client` returns; `first` is the plan's first one, `after` the last round that it saw.
+
+    What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
+    that is not a later one of the plan, a plan that nobody may return to, for fewer than t valid signatures of distinct
+    others in the round before, and for a broadcast that they have not signed.
+    """
+    number = shown.opening.number
+    if not may_return(first.facts):
+        raise ProtocolViolation(SERVER_INDEX, "shows a way back into a plan that has none")
+    if not after < number <= first.rounds + bool(first.seed):
+        raise ProtocolViolation(SERVER_INDEX, f"shows a way back into round {number}, after round {after}")
+    if client is not None and client not in first.cohort(number):
+        raise ProtocolViolation(SERVER_INDEX, f"shows a way into round {number}, for which this client is not drawn")
+    signers = [_signer(first, shown, frame) for frame in shown.acknowledgements]
+    if len(set(signers)) < len(signers):
+        raise ProtocolViolation(SERVER_INDEX, "shows one client's signature twice")
+    others = set(signers) - {client}
+    if len(others) < witnesses_of(first.facts):
+        said = f"shows {len(others)} signatures of other clients on what opened round {number}"
+        raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first.facts)}")
+    return first.at(shown.opening, broadcast, shown)
+
+
+def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
+    """The result, as `setup.rejoin` names it to a client that was not in the last round: `members` have signed it.
+
+    They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
+    """
+    if setup.rejoin is None or not setup.is_end:
+        raise ProtocolViolation(SERVER_INDEX, "shows no result")
+    opening = setup.rejoin.opening
+    try:
+        artifact, _ = setup.method.read_artifact(head)
+    except BadInput as error:
+        raise ProtocolViolation(SERVER_INDEX, f"the result is not the plan's: {error.problem}") from None
+    signers = tuple(sorted(peek(frame).sender for frame in setup.rejoin.acknowledgements))
+    return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
+
+
+def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
+    """The client whose frame acknowledges the opening for this plan. Raises MalformedMessage or ProtocolViolation."""
+    opening, sender = shown.opening, peek(frame).sender
+    if sender not in first.cohort(opening.number - 1):
+        raise ProtocolViolation(SERVER_INDEX, f"shows a signature of party {sender}, which is no client of that round")
+    try:
+        body = open_frame(frame, first.roster, opening.previous, sender, SERVER_INDEX)
+    except ProtocolViolation as error:
+        raise ProtocolViolation(SERVER_INDEX, f"shows what is not signed: {first.roster.name_culprit(error)}") from None
+    told = Acknowledgement(opening.aggregate_sha256, opening.statement(first.plan.digest))
+    if payload_of(body, Acknowledgement) != told:
+        raise ProtocolViolation(SERVER_INDEX, f"shows what {first.roster.name(sender)} signed of something else")
+    return sender

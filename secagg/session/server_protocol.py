@@ -87,10 +87,10 @@ class ServerProtocol:
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     @property
-    def heard(self) -> tuple[str, ...]:
+    def answered(self) -> tuple[str, ...]:
         """Names of those who have answered the present step."""
-        answered = sorted(member for member, step in self._taken if step == self.awaits)
-        return tuple(map(self._setup.roster.name, answered))
+        members = sorted(member for member, step in self._taken if step == self.awaits)
+        return tuple(map(self._setup.roster.name, members))
 
     @property
     def present(self) -> frozenset[int]:
@@ -134,7 +134,9 @@ class ServerProtocol:
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
         elif step is None:
-            self._check_acknowledgement(member, payload_of(body, Acknowledgement))
+            receivers = self.recipients.get(tag_of(Outcome), frozenset())
+            if member not in receivers or payload_of(body, Acknowledgement) != self._acknowledgement:
+                raise ProtocolViolation(member, "acknowledges another outcome")
             self.acknowledgements[member] = frame
         else:
             payload = payload_of(body, step.awaits)
@@ -170,7 +172,10 @@ class ServerProtocol:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
-            self._step, self.failure = None, "; ".join((reason, *self._tell(), *self._counts()))
+            gone = (index for index in self._setup.context.seconds if index in self._reasons)
+            helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
+            released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
+            self._step, self.failure = None, "; ".join((reason, *helpers, *released))
             return
         self._owe(messages)
         if isinstance(following, ServerState):
@@ -187,15 +192,6 @@ class ServerProtocol:
         step = tag_of(protection.reveals)
         is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
         return protection.revealed if is_revealed else ""
-
-    def _counts(self) -> tuple[str, ...]:
-        """Addition to the reason of an end without a published sum, where somebody may know the sum."""
-        return (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
-
-    def _tell(self) -> tuple[str, ...]:
-        """Reasons that helpers gave for leaving: without them the sum cannot be opened."""
-        left = [index for index in self._setup.context.seconds if index in self._reasons]
-        return tuple(f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in left)
 
     def declare(self, request: Any) -> None:
         """Send the made sum to the party that can open it. Raises ProtocolViolation for another sum's request."""
@@ -221,8 +217,3 @@ class ServerProtocol:
     def sent(self, head: bytes) -> None:
         """Remember a head that clients may countersign."""
         self._own_heads.add(head)
-
-    def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
-        told = self.recipients.get(tag_of(Outcome), frozenset())
-        if member not in told or payload != self._acknowledgement:
-            raise ProtocolViolation(member, "acknowledges another outcome")

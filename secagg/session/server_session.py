@@ -23,24 +23,12 @@ from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt,
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.deadline import LOOK_SECONDS, Deadline
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
-from secagg.session.rejoin import show_return
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import outcome_of_draw
+from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
 from secagg.session.transcripts import begin_transcript
-from secagg.transcript import (
-    EVERYONE,
-    NOT_SEEN,
-    FrameBody,
-    Journal,
-    Record,
-    chain,
-    make_body,
-    payload_of,
-    peek,
-    sign_frame,
-)
+from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, payload_of, peek, sign_frame
 from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")
@@ -84,7 +72,9 @@ class ServerSession:
         """What no honest sum shows, of the sum that this life has opened."""
         begin_transcript(journal, setup)
         for record in journal.records():
-            self._replay(record)
+            if record.kind == "sent":
+                self._outbox.keep(record.content)
+            self._protocol.replay(record)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -107,7 +97,7 @@ class ServerSession:
 
         `before` is the session of the round before this one.
         """
-        if self._outbox.said(Abort, EVERYONE) is not None or not self._protocol.is_joining:
+        if self._outbox.frame_with(Abort, EVERYONE) is not None or not self._protocol.is_joining:
             return None
         return show_return(self._setup, before.acknowledgements, client)
 
@@ -200,7 +190,7 @@ class ServerSession:
                 self._record(member, frame, body)
             if body.step != tag_of(Acknowledgement):
                 return b""
-            return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
+            return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
@@ -229,7 +219,7 @@ class ServerSession:
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed
-            if abort := self._outbox.said(Abort, EVERYONE):
+            if abort := self._outbox.frame_with(Abort, EVERYONE):
                 self._told.add(member)
                 self._wake()
                 return abort
@@ -266,10 +256,9 @@ class ServerSession:
             raise ProtocolViolation(member, f"asks for the {step}, which is for others")
         async with self._turn:
             late = Abort(f"{name} answered too late for the step {step}")
-            return self._outbox.said(Abort, member) or self._outbox.send(member, late)
+            return self._outbox.frame_with(Abort, member) or self._outbox.send(member, late)
 
     def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
-        """Write down a frame that the protocol has taken."""
         self._write("received", frame)
         name = self._setup.roster.name(member)
         if body.step == tag_of(Abort):
@@ -283,7 +272,6 @@ class ServerSession:
         self._wake()
 
     def _close_step(self) -> None:
-        """Decide that the present step is over, and publish what follows from it."""
         step = self._protocol.awaits
         if not self._protocol.is_complete:
             _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
@@ -295,7 +283,7 @@ class ServerSession:
     def _abort(self, reason: str) -> NoReturn:
         """Tell everyone that the session is over; after a restart, again."""
         self._write("aborted", reason.encode())
-        if self._outbox.said(Abort, EVERYONE) is None:
+        if self._outbox.frame_with(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
         self._wake()
         raise SessionAborted(reason, remedy=self._setup.remedy)
@@ -343,12 +331,6 @@ class ServerSession:
             self._wake()
             raise
 
-    def _replay(self, record: Record) -> None:
-        """Take in one record of the transcript."""
-        if record.kind == "sent":
-            self._outbox.keep(record.content)
-        self._protocol.replay(record)
-
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
 
@@ -367,9 +349,8 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                if (
-                    protocol.is_complete or not awaited
-                ) and not self._owed_receipts:  # to those that a life before this one has not answered
+                has_answered = all(self._outbox.frame_with(Receipt, each) for each in protocol.acknowledgements)
+                if (protocol.is_complete or not awaited) and has_answered:  # also those of a life before this one
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):
@@ -395,11 +376,6 @@ class ServerSession:
     def _connected(self) -> set[int]:
         """The members that have called since the present step began."""
         return {member for member, step in self._calls.items() if step == self._protocol.awaits}
-
-    @property
-    def _owed_receipts(self) -> bool:
-        """Whether an acknowledgement is taken that nothing answers yet."""
-        return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
 
     def _awaited(self, before: str) -> str:
         """Names of those that may still answer the present step, the first few; empty where none may."""
@@ -437,7 +413,7 @@ class Outbox:
         self._write = write
         self._frames: dict[str, dict[int, bytes]] = {}
 
-    def said(self, message: type, receiver: int) -> bytes | None:
+    def frame_with(self, message: type, receiver: int) -> bytes | None:
         """The frame with such a message that is addressed to `receiver`."""
         return self._frames.get(tag_of(message), {}).get(receiver)
 
@@ -468,6 +444,6 @@ class Outbox:
         return frame
 
     def keep(self, frame: bytes) -> None:
-        """Take in a frame that the transcript holds, and the protocol knows or is told of."""
+        """Take in a frame that the transcript holds, and which the protocol knows or hears of."""
         body = peek(frame)
         self._frames.setdefault(body.step, {})[body.receiver] = frame

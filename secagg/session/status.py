@@ -52,7 +52,7 @@ def status_of(folder: Path) -> SessionStatus:
         folder,
         setup,
         step,
-        protocol.heard,
+        protocol.answered,
         protocol.waiting_for,
         closing and closing[0],
         protocol.outcome is not None,

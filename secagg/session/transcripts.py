@@ -24,7 +24,7 @@ from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViol
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Outcome, Return, RoundOpening
 from secagg.session.attachments import OPENING_FILE, folder_name, read_kept
-from secagg.session.outcome_check import Files
+from secagg.session.outcome import Files
 from secagg.session.round_setup import RoundSetup
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
 from secagg.wire import decode, encode, tag_of
@@ -66,7 +66,7 @@ def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple
         setup = RoundSetup.of(plan, roster)
         if len(records) > index + 1 and records[index + 1].kind == "draw":
             index += 1
-            setup = setup.drawn(_content(records, index, "draw", Draw))
+            setup = setup.with_draw(_content(records, index, "draw", Draw))
         if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
             setup = follow(setup, _content(records, index, "round", RoundOpening))
@@ -90,7 +90,7 @@ class Openings:
         self._given = {context: path for path in given if (context := _context_of(path))}
         self._sessions: dict[tuple[bytes, bytes], RoundSetup] = {}
 
-    def beside(self, transcript: Path) -> Follow:
+    def follower_for(self, transcript: Path) -> Follow:
         """Look among the given ones first, then in the state folder that a transcript lies in."""
         return partial(self._follow, transcript.resolve().parent.parent)
 
@@ -119,13 +119,13 @@ class Openings:
         """A session that was followed before, or whose opening tells all and is there."""
         known = self._sessions.get((first.plan.digest, opening.round_digest))
         if known is None and first.facts.opens_alone:
-            told = self._kept(state, opening)
+            told = self._read_opening(state, opening)
             known = first.at(opening, told) if told else None
         return known
 
     def _broadcast(self, state: Path, before: RoundSetup, opening: RoundOpening) -> bytes:
         """Broadcast that opens a round, from its folder, or made of the sum before; empty where neither is there."""
-        if kept := self._kept(state, opening):
+        if kept := self._read_opening(state, opening):
             return kept
         path = self._place(state, opening.previous)
         with contextlib.suppress(SecaggError):  # what is wrong there is said where that transcript is verified
@@ -134,11 +134,10 @@ class Openings:
                 return Files(before, outcome, path.parent).broadcast
         return b""
 
-    def _kept(self, state: Path, opening: RoundOpening) -> bytes:
+    def _read_opening(self, state: Path, opening: RoundOpening) -> bytes:
         return read_kept(self._place(state, opening.round_digest).parent / OPENING_FILE, opening.broadcast) or b""
 
     def _place(self, state: Path, round_digest: bytes) -> Path:
-        """The transcript of a session, wherever it is."""
         return self._given.get(round_digest, state / folder_name(round_digest) / FILE_NAME)
 
 

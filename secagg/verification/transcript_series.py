@@ -11,12 +11,11 @@ from typing import Any
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome
-from secagg.session.caveats import Caveat
+from secagg.session.outcome import Caveat
 from secagg.session.rounds import end_after, opening_after
 from secagg.session.transcripts import Openings, round_of
 from secagg.transcript import peek
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
+from secagg.verification.verification import NOTHING_BROUGHT, Trust, Verified, place_of_opening, verified
 from secagg.wire import tag_of
 
 _RESULT = {
@@ -74,7 +73,8 @@ class TranscriptSeries:
         the server, is not among them. Raises TranscriptInvalid for another result than another transcript of its round
         tells, and for another sum or broadcast than a transcript of an earlier round tells, or another round.
         """
-        if conflict := self._conflict(one):
+        same_round = self._ended.get((one.setup.plan.digest, one.number), ()) if one.outcome is not None else ()
+        if conflict := next(filter(None, (_conflict_between(one, each) for each in same_round)), ""):
             raise TranscriptInvalid(_outcome_record(one), conflict)
         if problem := self._problem(one):
             raise TranscriptInvalid(place_of_opening(one.setup, one.records), problem)
@@ -107,13 +107,6 @@ class TranscriptSeries:
         own = (_contradiction(one, each) for each in self._ended.get(place, ()))
         return next(filter(None, own), "") or self._problems.get(place, "")
 
-    def _conflict(self, one: Verified) -> str:
-        """Why `one` tells another result than another transcript of the same round; nothing where all agree."""
-        if one.outcome is None:
-            return ""
-        others = self._ended.get((one.setup.plan.digest, one.number), ())
-        return next(filter(None, (_conflict_between(one, each) for each in others)), "")
-
 
 def _is_same_author(one: Verified, other: Verified) -> bool:
     """Whether one party wrote both. A client that has sent nothing is known by the state folder of both alone."""
@@ -131,7 +124,7 @@ def _conflict_between(one: Verified, other: Verified) -> str:
         return ""
     roster = one.setup.roster
     differing = ", ".join(
-        f"the {words} ({_shown(told, name, roster)} and {_shown(there, name, roster)})"
+        f"the {words} ({_in_words(told, name, roster)} and {_in_words(there, name, roster)})"
         for name, words in _RESULT.items()
         if getattr(told, name) != getattr(there, name)
     )
@@ -140,7 +133,7 @@ def _conflict_between(one: Verified, other: Verified) -> str:
     return f"{server} has signed two results of one session, which differ in {differing}: the other is {there_at}"
 
 
-def _shown(outcome: Outcome, name: str, roster: Roster) -> str:
+def _in_words(outcome: Outcome, name: str, roster: Roster) -> str:
     """A field of an outcome for a sentence."""
     value = getattr(outcome, name)
     if name == "members":
@@ -150,7 +143,6 @@ def _shown(outcome: Outcome, name: str, roster: Roster) -> str:
 
 
 def _outcome_record(one: Verified) -> int:
-    """The index of the record that holds the server's signed outcome."""
     frames = (record for record in one.records if record.kind in ("received", "sent"))
     return next(record.index for record in frames if peek(record.content).step == tag_of(Outcome))
 

@@ -5,26 +5,89 @@ senders signed; where all of these were purged, nothing is computed again. What 
 published sum is a fact of the protection; another party's proves what it was told and what it gave. Whether the keys
 are the members' own no transcript can tell, nor whether a round was opened as it says: for the first a verifier brings
 plan and roster, for the second the transcripts of the rounds before.
+
+A transcript holds copies of both, and its author may lay more of them beside it: these vouch for nothing. So a party
+notes every plan that it runs in its state folder, outside the folders of the sessions, with the number that the file
+system gave to the state folder. A copy of that folder has another number, and so has one that somebody else made in
+this file system: its notes count for nothing. A whole file system that somebody else made (a mounted image or volume)
+has the numbers that its author chose: bring plan and roster to what lies on one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
+from secagg.agreement.plan import Plan, read_plan
+from secagg.agreement.roster import SERVER_INDEX, read_roster
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
-from secagg.session.caveats import Caveat, require
-from secagg.session.rejoin import follow_return
+from secagg.session.outcome import Caveat, require
 from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import follow_return
 from secagg.session.transcripts import Openings, setup_of
+from secagg.system.files import write_synced
 from secagg.transcript import Record, peek, read_transcript
-from secagg.verification.member_verification import MemberVerifier
-from secagg.verification.server_verification import ServerVerifier
-from secagg.verification.trust_anchors import Trust
+from secagg.verification.party_verification import MemberVerifier, ServerVerifier
+
+
+def note_plan(state: Path, plan: Plan) -> None:
+    """Note in a party's state folder that it runs a plan. Raises BadInput when the disk refuses."""
+    file = _note_file(state, plan)
+    try:
+        if not _is_noted(state, plan):
+            write_synced(file, _note(state, plan))
+    except OSError as error:
+        raise BadInput(f"cannot write {file} ({error.strerror})", remedy="free the disk") from None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The SHA-256 of plans and rosters that the verifier brings. Without any plan, state folders' notes are asked."""
+
+    plans: tuple[bytes, ...] = ()
+    rosters: tuple[bytes, ...] = ()
+
+    @classmethod
+    def in_files(cls, plans: Iterable[Path], rosters: Iterable[Path]) -> Trust:
+        """Trust plan and roster files. Raises BadInput for one that cannot be read."""
+        return cls(tuple(read_plan(path).digest for path in plans), tuple(read_roster(path).digest for path in rosters))
+
+    def contradiction(self, setup: RoundSetup) -> str:
+        """Why a session is none of those that the verifier brings, with both digests; empty where it may be."""
+        held = (("plan", setup.plan.digest, self.plans), ("roster", setup.roster.digest, self.rosters))
+        for what, found, brought in held:
+            if brought and found not in brought:
+                others = ", ".join(digest.hex() for digest in brought)
+                return f"its {what} is {found.hex()}, not the one that the verifier brings ({others})"
+        return ""
+
+    def vouches_for_plan(self, setup: RoundSetup, transcript: Path) -> str:
+        """Name of what vouches for the plan, and so for the roster that it names; empty where nothing does."""
+        if setup.plan.digest in self.plans:
+            return "the plan that the verifier brings"
+        state = transcript.resolve().parent.parent
+        return f"the notes of {state}" if not self.plans and _is_noted(state, setup.plan) else ""
+
+
+def _note_file(state: Path, plan: Plan) -> Path:
+    return state / f"plan-{plan.digest.hex()[:16]}.json"
+
+
+def _note(state: Path, plan: Plan) -> bytes:
+    content = {"plan_sha256": plan.digest.hex(), "roster_sha256": plan.roster.hex(), "folder": state.stat().st_ino}
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def _is_noted(state: Path, plan: Plan) -> bool:
+    try:
+        return _note_file(state, plan).read_bytes() == _note(state, plan)
+    except OSError:
+        return False
+
 
 _BRING_PLAN = "bring the agreed plan (--plan)"
 NOBODYS_KEYS = Caveat("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
@@ -108,7 +171,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup, following = setup_of(records, openings.beside(path))
+    setup, following = setup_of(records, openings.follower_for(path))
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
@@ -128,7 +191,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     vouched_by = trust.vouches_for_plan(setup, path)
     doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None and not setup.is_end else ()))
     if not vouched_by:
-        doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
+        doubts = (NOBODYS_PLAN if setup.roster.digest in trust.rosters else NOBODYS_KEYS, *doubts)
     return Verified(
         path,
         setup,
@@ -150,7 +213,7 @@ def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | M
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
         first = RoundSetup.of(setup.plan, setup.roster)
-        follow_return(first if setup.draw is None else first.drawn(setup.draw), shown, verifier.author, 1)
+        follow_return(first if setup.draw is None else first.with_draw(setup.draw), shown, verifier.author, 1)
     except (MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
 

@@ -10,7 +10,7 @@ import pytest
 from secagg.encoding import Normalisation
 from secagg.plan_facts.records import read_records
 from secagg.privacy import discrete_gaussian
-from secagg.session import contribution
+from secagg.session import round_setup as contribution
 from tests.cli.command import Command, Said
 from tests.worlds.federation import SimulatedFederation, run_federation
 

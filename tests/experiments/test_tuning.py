@@ -23,8 +23,8 @@ from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import play_rounds, simulate_dataset
 from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.policy_writing import policy_accepting
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import GaussianCost, TrainingCost, Unit
 from secagg.session import RoundSetup, contribution_of
 

@@ -235,7 +235,7 @@ def expected_results(federation: Processes) -> list[SumResult]:
     records = [read_records(setup.plan, str(federation.folder / name / "records.npz")) for name in federation.names]
     results = []
     while setup is not None:
-        vectors = [contribution_of(setup, each, OperatingSystem()).vector for each in records]
+        vectors = [contribution_of(setup, each, OperatingSystem())[0] for each in records]
         results.append(conclude(setup, tuple(setup.context.clients), sum(vectors[1:], vectors[0])))
         setup = following_setup(setup, results[-1], results[-1].broadcast)
     return results

@@ -72,12 +72,12 @@ def outages_of(generator: np.random.Generator, parties: tuple[str, ...]) -> list
 
 def run_limited(words: list[str], said: Path) -> None:
     """A party's whole process, with the transport's limits in seconds."""
-    from secagg.plan_facts import timing
+    from secagg.plan_facts import facts
     from secagg.session import staging
     from secagg.transport import client, limits, server
 
     staging.SILENT_SECONDS = 1.0
-    timing.LEAST_PATIENCE = PATIENCE
+    facts.LEAST_PATIENCE = PATIENCE
     client.CALL_SECONDS = 3.0
     client.POLL_SECONDS = server.POLL_SECONDS = 2.0
     server.SILENT_SECONDS = 1.0

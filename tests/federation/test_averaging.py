@@ -187,6 +187,6 @@ def test_reference_is_of_all_clients(tmp_path: Path) -> None:
     setup = make_setup(4, method="averaging", parameters=(("rounds", 1),), **EXACT)
     records = some_records(setup, 30)
     parts = {member: records.take(np.flatnonzero(np.arange(30) % 3 == member - 1)) for member in (1, 2, 3, 4)}
-    vector = np.sum([contribution_of(setup, parts[member], OperatingSystem()).vector for member in (1, 2, 3)], axis=0)
+    vector = np.sum([contribution_of(setup, parts[member], OperatingSystem())[0] for member in (1, 2, 3)], axis=0)
     opened = conclude(setup, (1, 2, 3), vector)
     assert pooled_result(setup, parts, opened).artifact_sha256 == pooled_result(setup, parts).artifact_sha256

@@ -15,7 +15,7 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.heads import parse_safetensors
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.records import LocalRecords
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of

@@ -16,14 +16,14 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer
-from secagg.federation import rejoin as returning
+from secagg.federation import client as returning
 from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.draw import Draw
 from secagg.protection.draw.messages import NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.session import RoundSetup
-from secagg.session.rejoin import follow_return, show_return
+from secagg.session.rounds import follow_return, show_return
 from secagg.session.transcripts import setup_of
 from secagg.transcript import (
     FILE_NAME,
@@ -37,8 +37,7 @@ from secagg.transcript import (
 )
 from secagg.transport import Link, client, serve
 from secagg.verification.transcript_series import TranscriptSeries, verify_together, verify_transcript
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left
@@ -497,7 +496,7 @@ def test_no_round_begins_before_the_draw(finished: Finished) -> None:
     with pytest.raises(ProtocolViolation, match="before the cohorts are drawn"):
         world.setup.at(third.opening)
     with pytest.raises(ProtocolViolation, match="tells a draw where there is none"):
-        third.drawn(third.draw)
+        third.with_draw(third.draw)
 
 
 async def test_cohorts_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from secagg.errors import SessionAborted
-from secagg.federation import rejoin as returning
-from secagg.plan_facts.timing import longest_round
+from secagg.federation import client as returning
+from secagg.plan_facts.facts import longest_round
 from secagg.privacy import Unit
 from secagg.transcript import peek
 from secagg.transport import Link

@@ -21,12 +21,11 @@ from secagg.experiments.reference import pooled_result
 from secagg.federation import release_of
 from secagg.heads import parse_safetensors
 from secagg.plan_facts.explanation import explain
-from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup, conclude
-from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, OutcomeContents, check_outcome, unpack_sum
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum

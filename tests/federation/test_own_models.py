@@ -18,8 +18,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.federation import session_folder
 from secagg.networks import read_model
 from secagg.session import conclude
-from secagg.session.outcome import HEAD_FILE
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import HEAD_FILE, OutcomeContents, check_outcome
 from secagg.session.sealed_state import STATE_FILE, recall_state
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode

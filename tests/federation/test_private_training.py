@@ -9,7 +9,7 @@ import pytest
 
 from secagg.agreement.plan import NoiseFrom
 from secagg.ledger import Ledger
-from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.facts import plan_cost
 from secagg.privacy import TrainingCost
 from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.federation import SimulatedFederation, run_federation

@@ -21,14 +21,14 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer, session_folder
-from secagg.federation import rejoin as returning
+from secagg.federation import client as returning
 from secagg.heads import LinearHead
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
 from secagg.session import RoundSetup
 from secagg.session.attachments import opening_file
-from secagg.session.rejoin import follow_return, show_return
+from secagg.session.rounds import follow_return, show_return
 from secagg.session.sealed_state import recall_state
 from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame

@@ -25,14 +25,13 @@ from secagg.experiments.reference import pooled_result
 from secagg.federation import FederationServer
 from secagg.federation.recovery import release_until
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.plan_facts.privacy_cost import plan_cost
+from secagg.plan_facts.facts import plan_cost
 from secagg.privacy import Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.session import RoundSetup, conclude, transcripts
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
-from secagg.session.outcome import HEAD_FILE, pack_sum, unpack_sum
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import HEAD_FILE, OutcomeContents, check_outcome, pack_sum, unpack_sum
 from secagg.session.rounds import following_setup
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg.federation import rejoin as returning
+from secagg.federation import client as returning
 from secagg.federation.recovery import release_until
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import format_epsilon

@@ -19,10 +19,9 @@ from secagg.networks import TrainedModel, parse_artifact, read_model
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, Unit
 from secagg.session import conclude
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of

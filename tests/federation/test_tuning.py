@@ -19,10 +19,9 @@ from secagg.heads import to_safetensors
 from secagg.networks import TunedModel
 from secagg.privacy import Adjacency
 from secagg.session import conclude
-from secagg.session.outcome_check import OutcomeContents, check_outcome
+from secagg.session.outcome import OutcomeContents, check_outcome
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
 from tests.federation.killed import run_killing, verified_result
 from tests.federation.test_rounds import outcome_of

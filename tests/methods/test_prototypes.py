@@ -248,5 +248,5 @@ def test_noise_is_that_of_the_plan():
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)
         tensors = contribute(METHOD, Examples.of(records.integers, records.labels), 3, setup.plan.levels)
-        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.sum.layout.flatten(tensors)
+        noise += contribution_of(setup, records, OperatingSystem())[0] - setup.sum.layout.flatten(tensors)
     check_noise(setup, noise, 5)

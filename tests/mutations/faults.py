@@ -34,8 +34,9 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
-from secagg.session import conclude, contribution, member_transcript, server_session
+from secagg.session import conclude, member_session, server_session
 from secagg.session import receive_signed as hearing
+from secagg.session import round_setup as contribution
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
@@ -223,7 +224,7 @@ def header_unsigned(patch: pytest.MonkeyPatch) -> None:
 
 def any_session(patch: pytest.MonkeyPatch) -> None:
     """Members that take frames of whatever session."""
-    for module in (member_transcript, hearing):
+    for module in (member_session, hearing):
         patch.setattr(
             module,
             "open_frame",

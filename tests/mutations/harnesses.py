@@ -14,7 +14,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import SecaggError, TranscriptInvalid
 from secagg.federation import session_folder
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.session import contribution
+from secagg.session import round_setup as contribution
 from secagg.transcript import FILE_NAME
 from secagg.verification.transcript_series import verify_transcript
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers

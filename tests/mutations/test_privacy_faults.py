@@ -23,7 +23,7 @@ from secagg.privacy.shares import GaussianCost
 from secagg.protection.masking import client_opening, client_upload, derivations, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
-from secagg.session import contribution
+from secagg.session import round_setup as contribution
 from secagg.unsafe_for_tests import TOKEN
 from tests.mutations.faults import untried
 from tests.session.noise_checks import (

@@ -29,7 +29,7 @@ from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_
 from secagg.privacy.sensitivity import BlockwiseSensitivity
 from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.randomness import SeededRandomness
-from secagg.session import contribution
+from secagg.session import round_setup as contribution
 from secagg.unsafe_for_tests import TOKEN
 from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.report import summary_facts

@@ -139,7 +139,7 @@ def noise_of(setup: RoundSetup, sources: Sequence[RandomSource]) -> np.ndarray:
     total = np.zeros(setup.sum.layout.length, dtype=np.int64)
     for number, source in enumerate(sources):
         records = some_records(setup, 5 + number, seed=number)
-        total += contribution_of(setup, records, source).vector - exact(setup, records)
+        total += contribution_of(setup, records, source)[0] - exact(setup, records)
     return total
 
 
@@ -184,7 +184,7 @@ def check_bad_record_is_silent(setup: RoundSetup, folder: Path, value: float, la
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
         records = read_records(setup.plan, str(folder / f"{name}.npz"))
-        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN)).vector)
+        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN))[0])
     assert vectors[0].tobytes() == vectors[1].tobytes()
 
 
@@ -231,8 +231,7 @@ def check_small_sum_is_refused(setup: RoundSetup, leaving: Mapping[int, str]) ->
     """With so many gone that fewer remain than the noise is calibrated for, no sum comes about."""
     _, keys = make_roster(len(setup.roster.clients))
     vectors = {
-        member: contribution_of(setup, some_records(setup), OperatingSystem()).vector
-        for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup), OperatingSystem())[0] for member in setup.context.clients
     }
     try:
         members = run_session(setup, dict(enumerate(keys)), vectors.__getitem__, leaving).members

@@ -142,7 +142,7 @@ async def test_second_party_checks_the_draw_of_an_earlier_life(tmp_path: Path, i
     shown = Commitments(tuple(NonceCommitment.of(context, each, keys[each], nonces[each]) for each in nonces))
     reveals = tuple(NonceReveal.of(context, each, keys[each], nonces[each], shown.digest) for each in nonces)
     draw = Draw(shown, reveals)
-    outcome = outcome_of_draw(tuple(nonces), setup.drawn(draw).seed if is_honest else bytes(32))
+    outcome = outcome_of_draw(tuple(nonces), setup.with_draw(draw).seed if is_honest else bytes(32))
     journal = Journal(tmp_path / FILE_NAME)
     begin_transcript(journal, setup)
     for said in (draw, outcome):

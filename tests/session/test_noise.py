@@ -46,7 +46,7 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     counts = np.bincount(labels, minlength=3)
     sums = np.stack([q[labels == label].sum(axis=0) for label in range(3)])
     flat = [setup.plan.noises[0].multiplier * counts, sums.reshape(-1), (q.T @ q)[np.triu_indices(8)]]
-    vector = contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector
+    vector = contribution_of(setup, records, SeededRandomness(b"share", TOKEN))[0]
     assert (vector - noise).tolist() == np.concatenate(flat).tolist() == exact(setup, records).tolist()
     assert setup.plan.noises[0].multiplier > 1
 
@@ -57,7 +57,7 @@ def test_no_share_where_the_plan_asks_for_none(noise):
     none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalise": Normalisation.UNIT}
     setup = make_setup(noise=noise) if noise else make_setup(**none)
     records = some_records(setup)
-    assert np.array_equal(contribution_of(setup, records, None).vector, exact(setup, records))  # type: ignore[arg-type]
+    assert np.array_equal(contribution_of(setup, records, None)[0], exact(setup, records))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -82,7 +82,7 @@ def test_noise_survives_protection_and_opening():
     """Opened through masks and ring, with one member gone, the noise is four shares' and the rest is the exact sum."""
     setup = make_setup(dimension=WIDE, epsilon=8.0)
     records = {member: some_records(setup, 10, seed=member) for member in setup.context.clients}
-    vectors = {member: contribution_of(setup, own, OperatingSystem()).vector for member, own in records.items()}
+    vectors = {member: contribution_of(setup, own, OperatingSystem())[0] for member, own in records.items()}
     keys = dict(enumerate(make_roster()[1]))
     opened = run_session(setup, keys, vectors.__getitem__, {2: "UploadHeader"})
     assert opened.members == (1, 3, 4, 5)
@@ -131,7 +131,7 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
     assert setup.sum.calibration is not None
     noise = discrete_gaussian(setup.sum.calibration.segments, SeededRandomness(b"share", TOKEN))
-    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector, noise)
+    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share", TOKEN))[0], noise)
 
 
 def test_bad_records_are_refused_without_noise():
@@ -151,7 +151,7 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     other[7] = setup.plan.levels
     one, two = LocalRecords(records.records, marked, records.domains), replace(records, records=other, labels=marked)
     assert np.array_equal(exact(setup, one), exact(setup, two))
-    noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN)).vector for each in (one, two)]
+    noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN))[0] for each in (one, two)]
     assert np.array_equal(*noises)
 
 

@@ -14,8 +14,8 @@ from secagg.encoding import Normalisation
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.noise_plan import NoiseParties
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import format_epsilon
@@ -338,8 +338,7 @@ def test_noise_far_above_the_records_comes_through_the_ring():
     """With one record each at ε = 0.02 the opened sum is the exact sum of the noisy vectors, in whole numbers."""
     setup = make_setup(max_records=1, epsilon=0.02)
     vectors = {
-        member: contribution_of(setup, some_records(setup, 1), OperatingSystem()).vector
-        for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup, 1), OperatingSystem())[0] for member in setup.context.clients
     }
     opened = run_session(setup, dict(enumerate(make_roster()[1])), vectors.__getitem__, {})
     columns = zip(*(vector.tolist() for vector in vectors.values()), strict=True)

@@ -14,8 +14,18 @@ from secagg.encoding import sum_digest
 from secagg.errors import ProtocolViolation
 from secagg.heads import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.protection.messages import Attachment, Outcome, RoundOpening
-from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
-from secagg.session.outcome_check import MOST_LONGER, OutcomeContents, check_outcome, require_lengths, require_shape
+from secagg.session.outcome import (
+    HEAD_FILE,
+    MOST_LONGER,
+    NO_ARTIFACT,
+    OutcomeContents,
+    check_outcome,
+    conclude,
+    pack_sum,
+    require_lengths,
+    require_shape,
+    write_result,
+)
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
 

@@ -13,9 +13,8 @@ from secagg.errors import SessionAborted
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
-from secagg.session.contribution import contribution_of
-from secagg.session.outcome import conclude
-from secagg.session.sum_bounds import FALSE_ALARM_BITS, broken_bounds, noise_tails
+from secagg.session.outcome import FALSE_ALARM_BITS, broken_bounds, conclude, noise_tails
+from secagg.session.round_setup import contribution_of
 from secagg.transcript import peek, read_transcript
 from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session
@@ -41,7 +40,7 @@ def averaging(kind: str) -> RoundSetup:
 def noise_alone(setup: RoundSetup) -> np.ndarray:
     """The noise that honest clients add, drawn for a session."""
     zeros = some_records(setup, 4).take(np.zeros(0, dtype=np.int64))
-    return np.sum([contribution_of(setup, zeros, OperatingSystem(), each).vector for each in CLIENTS], axis=0)
+    return np.sum([contribution_of(setup, zeros, OperatingSystem(), each)[0] for each in CLIENTS], axis=0)
 
 
 def longest(setup: RoundSetup) -> np.ndarray:

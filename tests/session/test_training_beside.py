@@ -14,8 +14,8 @@ import secagg
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput, PlanRefused
 from secagg.plan_facts.explanation import explain, noise_in_records
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.policy_writing import policy_accepting
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, PrivacyClaim, TrainingCost, Unit
 from secagg.privacy.gaussian import mu_of
 from secagg.session import RoundSetup

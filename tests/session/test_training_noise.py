@@ -12,8 +12,8 @@ from secagg.agreement.plan import NoiseFrom, PlannedNoise
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks import program_named
 from secagg.plan_facts.explanation import explain
+from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.policy_writing import policy_accepting
-from secagg.plan_facts.privacy_cost import plan_cost
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
 from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem
@@ -130,7 +130,7 @@ def test_a_member_without_records_sends_noise() -> None:
 
     setup = trained(parameters={"rate": 0.5})
     nobody = some_records(setup, 0)
-    total = contribution_of(setup, nobody, OperatingSystem(), 1).vector
+    total = contribution_of(setup, nobody, OperatingSystem(), 1)[0]
     work = setup.round.work  # type: ignore[attr-defined]
     update = work.encoding.decode(total)
     training = setup.sum.spec.training
@@ -147,7 +147,7 @@ def test_reference_has_the_same_steps_without_noise() -> None:
     exact = replace(setup.plan, epsilon=float("inf"), delta=0.0, adjacency="", noise="", noises=())
     assert exact.training_sigma == 0
     nobody = some_records(setup, 0)
-    assert not contribution_of(RoundSetup.of(exact, setup.roster), nobody, OperatingSystem(), 1).vector.any()
+    assert not contribution_of(RoundSetup.of(exact, setup.roster), nobody, OperatingSystem(), 1)[0].any()
 
 
 def test_a_policy_must_say_that_it_takes_training() -> None:

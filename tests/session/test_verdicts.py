@@ -15,7 +15,7 @@ from secagg.protection.encryption.key_holder import HeldKey
 from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_transcript
-from secagg.verification.trust_anchors import Trust
+from secagg.verification.verification import Trust
 from tests.session.forging import position, rewrite
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 

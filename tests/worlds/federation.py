@@ -28,8 +28,7 @@ from secagg.protection.messages import Attachment, Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
-from secagg.session.outcome import HEAD_FILE, unpack_sum
-from secagg.session.outcome_check import OutcomeContents
+from secagg.session.outcome import HEAD_FILE, OutcomeContents, unpack_sum
 from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster

@@ -162,7 +162,7 @@ class Processes:
         setup = RoundSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
         records = [read_records(setup.plan, str(self.folder / name / "records.npz")) for name in names]
-        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
+        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem())[0] for each in records], axis=0))
 
     def opened(self) -> Integers:
         """The sum that the server opened."""

@@ -18,7 +18,7 @@ from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
-from secagg.session.contribution import local_of
+from secagg.session.round_setup import local_of
 from tests.worlds.rosters import make_roster
 
 DELTA = 1e-5

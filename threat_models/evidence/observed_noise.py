@@ -22,7 +22,7 @@ from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
-from secagg.session import Prepared, RoundSetup
+from secagg.session import RoundSetup
 from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
@@ -70,18 +70,18 @@ class NoiseWatch:
         self._found: dict[tuple[int, str], float] = {}
         self._flaws: list[str] = []
 
-    def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
+    def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
         """Make a member's contribution, by its own code, noise included; and more noise, of parts of nothing."""
         watched = Watched(setup.round)
-        prepared = prepare(replace(setup, known_round=watched), records, member, state)
+        vector, kept = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
         if self._by_clients:
             name = f"{setup.context.names[member]} in sum {setup.number}"
-            self._note(setup, name, prepared.vector - setup.sum.layout.flatten(watched.made[-1]))
+            self._note(setup, name, vector - setup.sum.layout.flatten(watched.made[-1]))
             for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
-                empty = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
-                self._add(setup, empty.vector - setup.sum.layout.flatten(watched.made[-1]))
-        return prepared
+                empty, _ = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
+                self._add(setup, empty - setup.sum.layout.flatten(watched.made[-1]))
+        return vector, kept
 
     def exact_of(self, setup: RoundSetup, member: int) -> Integers:
         """A member's contribution to a session, without noise."""

@@ -162,7 +162,7 @@ def _without_last(federation: SimulatedFederation, setup: RoundSetup) -> Session
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
     *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
-    vectors = {member: prepare(setup, federation.members[member], member, b"").vector for member in members}
+    vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
 

@@ -19,14 +19,12 @@ from secagg.networks import parse_artifact
 from secagg.protection.messages import Outcome
 from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
-from secagg.session.caveats import PURGED, SUM_GONE
-from secagg.session.outcome import HEAD_FILE, unpack_sum
+from secagg.session.outcome import HEAD_FILE, PURGED, SUM_GONE, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
 from secagg.transcript import Record, payload_of, peek
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.trust_anchors import Trust
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import NOTHING_BROUGHT, Trust, Verified
 from secagg.wire import tag_of
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.population_checks import find_doubts

@@ -44,14 +44,14 @@ ENTRIES = (
     PlantedFault(
         "steps without a gap",
         "What discrete noise lacks of Gaussian noise is left out of a training's cost.",
-        "secagg.plan_facts.training_noise:_cost",
+        "secagg.plan_facts.noise_plan:_cost",
         ((STEP_GAP, f"{STEP_GAP} * 0.0"),),
         GAP,
     ),
     PlantedFault(
         "gap of one round's steps",
         "The gap counts the steps of one round alone.",
-        "secagg.plan_facts.training_noise:_cost",
+        "secagg.plan_facts.noise_plan:_cost",
         ((STEP_GAP, "gap = training.steps * gap_of([(sigma, training.size)], 1)"),),
         GAP,
     ),

@@ -39,14 +39,14 @@ ENTRIES = (
     PlantedFault(
         "head of any plan",
         "A head's metadata may name another plan.",
-        "secagg.session.outcome_check:_told_artifact",
+        "secagg.session.outcome:_told_artifact",
         (("metadata != {**metadata_of(setup.plan), **artifact.texts}", '"plan" not in metadata'),),
         (HEADS,),
     ),
     PlantedFault(
         "head with further words",
         "A head's metadata may hold more than the plan says.",
-        "secagg.session.outcome_check:_told_artifact",
+        "secagg.session.outcome:_told_artifact",
         (
             (
                 "metadata != {**metadata_of(setup.plan), **artifact.texts}",
@@ -58,14 +58,14 @@ ENTRIES = (
     PlantedFault(
         "sum of up to four times its length",
         "The opened sum that a server shows may be longer than the plan's.",
-        "secagg.session.outcome_check:require_shape",
+        "secagg.session.outcome:require_shape",
         (("length != setup.context.packed_bytes", "length > 4 * setup.context.packed_bytes"),),
         (LENGTHS,),
     ),
     PlantedFault(
         "sum shorter than the plan's",
         "The opened sum that a server shows may be shorter than the plan's.",
-        "secagg.session.outcome_check:require_shape",
+        "secagg.session.outcome:require_shape",
         (("length != setup.context.packed_bytes", "length > setup.context.packed_bytes"),),
         (LENGTHS,),
     ),

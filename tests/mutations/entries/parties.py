@@ -160,7 +160,7 @@ ENTRIES = (
     PlantedFault(
         "colluders count as honest in groups",
         "Groups of members have one member fewer than hide a member.",
-        "secagg.plan_facts.plan_rules:group_least",
+        "secagg.plan_facts.facts:group_least",
         (("plan.dropouts + 2", "plan.dropouts + 1"),),
         ("experiments/test_tuning.py::test_members_allow_so_many_settings",),
     ),
@@ -205,21 +205,21 @@ ENTRIES = (
     PlantedFault(
         "negative entries raise no doubt",
         "The bound of opened entries looks at positive ones alone.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "int(values.max()) > most"),),
         ("session/test_noise.py::test_limit_of_an_opened_entry_is_the_same_for_both_signs",),
     ),
     PlantedFault(
         "bound of entries by absolute values",
         "The least int64, whose absolute value is negative, is within the bound of opened entries.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("int(values.max()) > most or int(values.min()) < least", "abs(values).max() > most"),),
         ("session/test_noise.py::test_an_entry_that_no_noise_explains_is_doubted",),
     ),
     PlantedFault(
         "counts may be negative",
         "Opened counts may be as far below zero as above it.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("in (Kind.CENSUS, Kind.COUNTS)", "in ()"),),
         ("session/test_sum_bounds.py::test_liar_in_the_counts_is_refused",),
     ),

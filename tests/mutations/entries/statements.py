@@ -86,14 +86,14 @@ ENTRIES = (
     PlantedFault(
         "bounds without the multiplier",
         "An opened count is held against a bound without the block's multiplier.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("block.multiplier * clients *", "clients *"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one round",
         "False alarms of a plan's rounds add up beyond what is stated.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("2 * len(setup.sum.layout.blocks) * setup.rounds", "2 * len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -225,7 +225,7 @@ ENTRIES = (
     PlantedFault(
         "rounds as long as without extensions",
         "A party waits for a round as if no step were extended.",
-        "secagg.plan_facts.timing:longest_round",
+        "secagg.plan_facts.facts:longest_round",
         (("return 2.0 * (", "return 1.0 * ("),),
         (LONGEST,),
     ),
@@ -337,14 +337,14 @@ ENTRIES = (
     PlantedFault(
         "bounds of one record",
         "An opened count is held against one record of each client.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("block.multiplier * clients * setup.sum.capacity.records", "block.multiplier * clients"),),
         (COUNTS,),
     ),
     PlantedFault(
         "bounds of one test of two",
         "False alarms of both tests of a block add up beyond what is stated.",
-        "secagg.session.sum_bounds:broken_bounds",
+        "secagg.session.outcome:broken_bounds",
         (("2 * len(setup.sum.layout.blocks)", "len(setup.sum.layout.blocks)"),),
         (ALARMS,),
     ),
@@ -407,7 +407,7 @@ ENTRIES = (
     PlantedFault(
         "rounds of one step",
         "A party waits for a round as if it had one step.",
-        "secagg.plan_facts.timing:longest_round",
+        "secagg.plan_facts.facts:longest_round",
         (("_MOST_STEPS * plan.step_seconds", "plan.step_seconds"),),
         (LONGEST,),
     ),
