@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from secagg.errors import BadInput
-from secagg.privacy.calibration import Mechanism
-from secagg.privacy.releases import Releases
+from secagg.privacy.calibration import Mechanism, Releases
 from secagg.privacy.sensitivity import Adjacency, Unit
 from secagg.privacy.subsampled import TrainingCost
 

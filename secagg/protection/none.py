@@ -10,9 +10,17 @@ from typing import Any, ClassVar
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, LocalParty, PackedVectors, SessionContext, Transition
+from secagg.protection.interface import (
+    OF_CLIENT,
+    CollectingStep,
+    LocalParty,
+    PackedVectors,
+    Protection,
+    Script,
+    SessionContext,
+    Transition,
+)
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.wire import message
 
 _ABSENT = bytes(32)

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
 from secagg.system.files import open_private, sync_folder
-from secagg.transcript.chain import MAGIC, START, Kind, Record
+from secagg.transcript.frames import MAGIC, START, Kind, Record
 from secagg.wire import MAX_FRAME_BYTES, decode, encode
 
 _LENGTH_BYTES = 4

@@ -28,8 +28,15 @@ from secagg.system.printable import is_printable
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
 from secagg.transport.credentials import read_identity
-from secagg.transport.register import REGISTER_FILE, Register, Removal, read_register
-from secagg.transport.requests import Request, make_request, read_request_file
+from secagg.transport.register import (
+    REGISTER_FILE,
+    Register,
+    Removal,
+    Request,
+    make_request,
+    read_register,
+    read_request_file,
+)
 
 NEXT = "next"
 """The folder, in a member's, of keys that are to follow."""

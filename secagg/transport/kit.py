@@ -44,8 +44,7 @@ from secagg.transport.certificates import (
 )
 from secagg.transport.credentials import read_identity, read_secret
 from secagg.transport.enrolment import NEXT, read_authority, read_members
-from secagg.transport.register import REGISTER_FILE, Register, parse_register, read_register
-from secagg.transport.requests import read_request_file
+from secagg.transport.register import REGISTER_FILE, Register, parse_register, read_register, read_request_file
 from secagg.wire import from_json, to_json
 
 KIT_VERSION = 1
@@ -74,7 +73,7 @@ class Kit:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedKit:
     """The parts of a kit, each checked against the rest: none is of another consortium, plan or member."""
 
     kit: Kit
@@ -112,7 +111,7 @@ def _text(path: Path) -> str:
         raise BadInput(f"cannot read {path} ({why(error)})", remedy="name a text file that you may read") from None
 
 
-def read_kit(path: Path) -> Opened:
+def read_kit(path: Path) -> OpenedKit:
     """Read a kit and check it as a whole. Raises BadInput naming the file.
 
     So for one that is too long or no kit, that the authority in it did not sign, whose certificate is not for the keys
@@ -147,14 +146,14 @@ def _parse(content: Any) -> Kit:
     return Kit(**{name: content[name] for name in names})
 
 
-def _opened(kit: Kit) -> Opened:
+def _opened(kit: Kit) -> OpenedKit:
     check_name(kit.member)
     authority = read_certificate(kit.ca.encode())
     require_issued(authority, authority, "the authority's certificate in the kit")
     register = parse_register(kit.register)
     roster = register.roster()
     _require_member(kit, authority, roster)
-    return Opened(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
+    return OpenedKit(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
 
 
 def _require_member(kit: Kit, authority: x509.Certificate, roster: Roster) -> None:
@@ -218,7 +217,7 @@ class Joined:
     changes: tuple[str, ...]
 
 
-def join(opened: Opened, home: Path) -> Joined:
+def join(opened: OpenedKit, home: Path) -> Joined:
     """Bring a member's folder to what its kit says.
 
     Raises BadInput, before anything is changed, for a kit of another authority than the one known here, with a register
@@ -242,7 +241,7 @@ def join(opened: Opened, home: Path) -> Joined:
     return Joined(plan, limits, opened.register.changes_since(known))
 
 
-def _require_same_authority(tls: Path, opened: Opened) -> None:
+def _require_same_authority(tls: Path, opened: OpenedKit) -> None:
     known = tls / "ca.pem"
     if not known.exists():
         return
@@ -254,7 +253,7 @@ def _require_same_authority(tls: Path, opened: Opened) -> None:
         )
 
 
-def _keys_in_force(tls: Path, opened: Opened) -> list[Path]:
+def _keys_in_force(tls: Path, opened: OpenedKit) -> list[Path]:
     """The files of next/ that the kit's certificate brings into force.
 
     Raises BadInput unless the folder has every key that the register has for the member, under a request of its own.

@@ -66,7 +66,7 @@ def imports_inside(module: Module) -> Iterator[str]:
 def test_nobody_imports_from_inside_a_protection() -> None:
     """Only the registry, and those that attack one protection, know what is in its folder."""
     assert [found for module in installed() for found in imports_inside(module)] == []
-    text = "from secagg.protection.sharing.collection import Collecting"
+    text = "from secagg.protection.sharing.aggregator import Collecting"
     assert list(imports_inside(Module("secagg.session.aggregator", text)))
 
 

@@ -28,10 +28,10 @@ from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.interface import Transition
 from secagg.protection.masking import derivations
-from secagg.protection.masking.client_opening import Endorsed, Uploaded
+from secagg.protection.masking.client import Endorsed, Uploaded
 from secagg.protection.masking.messages import Endorsement
+from secagg.protection.sharing import aggregator
 from secagg.protection.sharing import derivations as sharing
-from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
 from secagg.session import conclude, contribution, member_transcript, server_session
 from secagg.session import receive_signed as hearing
@@ -367,7 +367,7 @@ TRANSPORT = [
     Fault(
         "transport",
         "lists not held against commitments",
-        always(set_agreement, "check_list", None),
+        always(aggregator, "check_list", None),
         probe("two lists"),
         transcript=SILENT["shared"],
     ),

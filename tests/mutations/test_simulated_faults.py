@@ -27,7 +27,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import noise_plan, planning
 from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_client, rounded_gaussian
 from secagg.privacy.sensitivity import BlockwiseSensitivity
-from secagg.protection.sharing.set_agreement import SetAgreed
+from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.randomness import SeededRandomness
 from secagg.session import contribution
 from secagg.unsafe_for_tests import TOKEN

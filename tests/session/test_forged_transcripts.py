@@ -18,7 +18,7 @@ from secagg.protection.sharing.derivations import sign_manifest
 from secagg.protection.sharing.messages import ShareManifest
 from secagg.randomness import OperatingSystem
 from secagg.transcript import EVERYONE, NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
-from secagg.transcript.chain import MAGIC, START, Record, chain
+from secagg.transcript.frames import MAGIC, START, Record, chain
 from secagg.verification.transcript_series import verify_transcript
 from secagg.verification.trust_anchors import Trust
 from secagg.wire import encode

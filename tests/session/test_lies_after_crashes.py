@@ -11,8 +11,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, ServerAway, SessionAborted
 from secagg.protection import LocalParty
-from secagg.protection.draw import Draw
-from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal
+from secagg.protection.draw import Commitments, Draw, NonceCommitment, NonceReveal
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import MemberSession, begin_transcript

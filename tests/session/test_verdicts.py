@@ -12,7 +12,7 @@ import pytest
 from secagg.errors import COUNTS, TranscriptInvalid
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.key_holder import HeldKey
-from secagg.protection.sharing.set_agreement import SetAgreed
+from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_transcript
 from secagg.verification.trust_anchors import Trust

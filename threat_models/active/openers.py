@@ -15,9 +15,8 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.federation import FederationHelper, session_folder
 from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.masks import scaled
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import add, pack
+from secagg.protection.encryption.polynomials import add, pack, scaled
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.context import SharedContext

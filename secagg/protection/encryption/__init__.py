@@ -10,7 +10,7 @@ from secagg.protection.encryption.derivations import EncryptedContext, explain, 
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder
-from secagg.protection.protection import OF_CLIENT, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Protection, Script
 
 PROTECTION = Protection(
     name="encrypted",

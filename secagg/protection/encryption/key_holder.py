@@ -24,9 +24,8 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSum, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import Polynomials, subtract
+from secagg.protection.encryption.polynomials import Polynomials, centre, mask_of, subtract
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.wire import Length, message

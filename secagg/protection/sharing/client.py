@@ -19,10 +19,16 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.aggregator import check_list
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
-from secagg.protection.sharing.derivations import manifest_is_signed, receipt_is_signed
-from secagg.protection.sharing.envelope import seal_share
-from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
+from secagg.protection.sharing.derivations import (
+    KEY,
+    check_pledges,
+    manifest_is_signed,
+    receipt_is_signed,
+    seal_share,
+    session_keys,
+)
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     Pledges,
@@ -31,7 +37,6 @@ from secagg.protection.sharing.messages import (
     ShareManifest,
     ShareReceipt,
 )
-from secagg.protection.sharing.set_agreement import check_list
 from secagg.wire import message
 
 

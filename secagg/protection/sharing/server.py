@@ -15,8 +15,9 @@ from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext
 from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.aggregator import check_lists, intersect
 from secagg.protection.sharing.context import SharedContext, fewest
-from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, check_pledges, session_keys
+from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, check_pledges, session_keys
 from secagg.protection.sharing.messages import (
     AggregatorPledge,
     SessionKeys,
@@ -25,7 +26,6 @@ from secagg.protection.sharing.messages import (
     SumPledges,
     SumShare,
 )
-from secagg.protection.sharing.set_agreement import check_lists, intersect
 
 
 class _Gathering(CollectingStep):

@@ -8,7 +8,7 @@ import pytest
 
 from secagg.encoding import Ring
 from secagg.protection.encryption import derivations as bind
-from secagg.protection.encryption.masks import mask_of, scaled
+from secagg.protection.encryption.polynomials import mask_of, scaled
 from tests.protection.encryption.sessions import context_for
 from tests.vectors.files import load, named
 

@@ -10,8 +10,8 @@ import numpy as np
 from secagg.crypto.signatures import SigningKey
 from secagg.protection import LocalParty
 from secagg.protection.interface import Transition
+from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import SharesSent, begin_client, deliveries
-from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.server import GatheringKeys
 from secagg.randomness import SeededRandomness

@@ -8,7 +8,7 @@ import pytest
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.sharing import derivations as bind
-from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
+from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import SessionKeys, SetLists, SetPledges, SumPledges
 from secagg.wire import decode, encode
 from tests.protection.sharing.proofs import is_proof

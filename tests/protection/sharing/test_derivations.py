@@ -14,7 +14,7 @@ from secagg.protection import LocalParty
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, deliveries
 from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.derivations import open_share
 from secagg.protection.sharing.messages import AcceptedUploads, SessionKeys
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome
+from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import deliveries
-from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.context import LARGEST_VECTOR, SharedContext, explain, fewest, sealed_bytes
 from secagg.protection.sharing.messages import SetLists
 from secagg.protection.sharing.server import GatheringKeys
