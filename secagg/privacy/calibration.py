@@ -163,7 +163,10 @@ class Calibration:
         if not 1 <= honest <= self.parties:
             raise BadInput(f"{honest} honest noise shares of {self.parties}", remedy="give 1 up to all of them")
         weights = {noise.block.name: noise.multiplier**2 / self._counted(noise, honest) for noise in self.blocks}
-        return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), self._gap())
+        gap = 0.0
+        if self.mechanism is not Mechanism.GAUSSIAN:  # T for the largest number of shares, with which it grows
+            gap = gap_of([(noise.least, noise.block.size) for noise in self.blocks], self.parties)
+        return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), gap)
 
     def mu(self, honest: int) -> float:
         """Return μ of `cost(honest)`."""
@@ -176,12 +179,6 @@ class Calibration:
         else:
             on, off = variance_of(noise.sigma, honest), variance_of(noise.least, honest)
         return (min(on, 2 * off) if noise.block.triangle else on) * (1 - 2.0**-50)
-
-    def _gap(self) -> float:
-        """T for the largest number of shares, with which it grows."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return 0.0
-        return gap_of([(noise.least, noise.block.size) for noise in self.blocks], self.parties)
 
 
 def calibrate_mu(

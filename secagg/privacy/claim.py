@@ -170,11 +170,12 @@ def _sampled(cost: TrainingCost) -> str:
 
 
 def _promised(claim: Claim, times: str) -> str:
-    """What whoever sees it learns, in words and numbers."""
+    """State what those who see it learn, in words and numbers."""
     tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
+    factor = f" = {math.ceil(math.exp(claim.epsilon) * 10) / 10:.1f}" if claim.epsilon <= 10 else ""
     return (
         f"{tells} {NEIGHBOURS[claim.unit, claim.adjacency]}: this changes the chance of any "
-        f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{_power(claim.epsilon)}, but for a chance of "
+        f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{factor}, but for a chance of "
         f"{claim.delta:g}{times} (epsilon {format_epsilon(claim.epsilon)}, {claim.adjacency}, {claim.unit} level)"
     )
 
@@ -204,13 +205,8 @@ def refuse_small_delta(delta: float) -> None:
         )
 
 
-def _power(epsilon: float) -> str:
-    """e^ε as a number, rounded up, where it is one that people can read."""
-    return f" = {math.ceil(math.exp(epsilon) * 10) / 10:.1f}" if epsilon <= 10 else ""
-
-
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """What to say of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
+    """Warn of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"

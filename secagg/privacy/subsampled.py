@@ -471,10 +471,7 @@ class TrainingCost:
         return GaussianCost((self.steps.steps * self.steps.mu**2 + self.squared_mu) * UP)
 
 
-@functools.lru_cache(maxsize=256)
-def _epsilon_of(parts: tuple[Steps, ...], delta: float) -> float:
-    """All parties of a session in one process ask for the same."""
-    return epsilon_of_steps(parts, delta)
+_epsilon_of = functools.lru_cache(maxsize=256)(epsilon_of_steps)  # all parties of one process ask for the same
 
 
 def multiplier_for(

@@ -114,13 +114,11 @@ def _shallow(parse: Callable[..., Any], text: str | bytes, **options: Callable[.
     for _ in range(DEEPEST + 1):
         if any(isinstance(each, int) and abs(each) >= 1 << 64 for each in level):
             raise ValueError("an integer has more than 64 bits")
-        level = [inner for each in level for inner in _inside(each)]
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
     if level:
         raise ValueError(f"nested more than {DEEPEST} deep")
     return value
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []

@@ -217,13 +217,8 @@ def _next_part(part: rpc.ReadPart, digest: bytes, start: int, length: int) -> by
 def _words_of(error: grpc.aio.AioRpcError) -> str:
     """The peer's words about a call that failed, or our words for what gRPC reports itself."""
     if OWN_WORDS in tuple(error.trailing_metadata() or ()):
-        return _on_one_line(error.details() or error.code().name)
+        return escaped(" ".join((error.details() or error.code().name).split()))[:300]  # fit for one line of a log
     return _FAILURES.get(error.code(), f"the call failed ({error.code().name})")
-
-
-def _on_one_line(text: str) -> str:
-    """The other side's words, fit for a log and an error."""
-    return escaped(" ".join(text.split()))[:300]
 
 
 async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIterator[rpc.UploadPart]:
@@ -238,7 +233,6 @@ async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIter
 _TIMEOUT = 5.0
 _CLOSES = 5
 """So many connections in a row that close without a word are a refusal."""
-_log = logging.getLogger("secagg.link")
 
 
 def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> bytes:

@@ -65,11 +65,8 @@ class Kit:
 
     def to_json(self, authority: Authority) -> str:
         """The text of its file, signed."""
-        content = self._content()
+        content = {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
         return json.dumps({**content, "signature": authority.sign(_LABEL, _canonical(content)).hex()}, indent=1) + "\n"
-
-    def _content(self) -> dict[str, Any]:
-        return {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def read_kit(path: Path) -> OpenedKit:
     that the register has for its member, whose plan is for another roster, or that names addresses of strangers.
     """
     try:
-        return _opened(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
+        return _check_kit(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
     except OSError as error:
         raise BadInput(
             f"cannot read the kit {path} ({error.strerror})", remedy="name the .kit file that the authority has sent"
@@ -146,7 +143,7 @@ def _parse(content: Any) -> Kit:
     return Kit(**{name: content[name] for name in names})
 
 
-def _opened(kit: Kit) -> OpenedKit:
+def _check_kit(kit: Kit) -> OpenedKit:
     check_name(kit.member)
     authority = read_certificate(kit.ca.encode())
     require_issued(authority, authority, "the authority's certificate in the kit")
@@ -234,7 +231,7 @@ def join(opened: OpenedKit, home: Path) -> Joined:
     files = {"ca.pem": opened.kit.ca, "cert.pem": opened.kit.cert, "roster.json": to_json(opened.roster)}
     for name, text in (files | {REGISTER_FILE: opened.register.to_json()}).items():
         write_synced(tls / name, text.encode())
-    if moves or _is_empty(tls / NEXT):
+    if moves or ((tls / NEXT).is_dir() and not any((tls / NEXT).iterdir())):
         shutil.rmtree(tls / NEXT, ignore_errors=True)
     plan = _place(home / PLAN_FILE, opened.kit.plan)
     limits = _place(home / LIMITS_FILE, opened.kit.limits)
@@ -291,10 +288,6 @@ def _pin(path: Path) -> bytes:
             f"{path} is no TLS key of a member", remedy="bring it back from a backup, or enrol again with pki request"
         )
     return spki_sha256(key)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _place(path: Path, text: str) -> Path | None:

@@ -209,7 +209,7 @@ class Register:
         return tuple(self._removed.values())
 
     def request_of(self, name: str) -> Request | None:
-        """The request that a member's keys of now come from; None for who is no member."""
+        """The request that a member's present keys come from; None for a name that is not a member's."""
         return self._current.get(name)
 
     def roster(self) -> Roster:
@@ -286,9 +286,9 @@ class Register:
         """The entries beyond an `earlier` register's, in words; none where there is none."""
         if earlier is None:
             return ()
-        return tuple(self._said(entry) for entry in self._entries[len(earlier.entries) :])
+        return tuple(self._describe(entry) for entry in self._entries[len(earlier.entries) :])
 
-    def _said(self, entry: Entry) -> str:
+    def _describe(self, entry: Entry) -> str:
         if isinstance(entry, Removal):
             return f"{entry.name} was removed{entry.reason and f': {entry.reason}'}"
         name = entry.member.name

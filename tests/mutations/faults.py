@@ -148,7 +148,7 @@ def rounded_down(patch: pytest.MonkeyPatch) -> None:
     def rounded(most: float, delta: float) -> float:
         return mu_of(math.floor(10 * most + 1) / 10 - 1e-6, delta)
 
-    patch.setattr("secagg.privacy.releases.mu_of", rounded)
+    patch.setattr("secagg.privacy.calibration.mu_of", rounded)
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def check_pledges(
     Raises ProtocolViolation (`culprit`: who shows them), Equivocated for an aggregator that signed another one.
     """
     if tuple(pledge.aggregator for pledge in shown) != of:
-        raise ProtocolViolation(culprit, f"does not show one {step!r} pledge of {_names(context, of)}")
+        raise ProtocolViolation(culprit, f"does not show one {step!r} pledge of {', '.join(map(context.name_of, of))}")
     contents = {pledge.aggregator: pledge for pledge in known}
     for pledge in shown:
         if pledge.step != step or not pledge_is_signed(context, pledge):
@@ -172,10 +172,6 @@ def check_pledges(
         own = contents.get(pledge.aggregator, pledge)
         if own.content != pledge.content:
             raise Equivocated(context.index_of(pledge.aggregator), PledgeConflict(own, pledge))
-
-
-def _names(context: SharedContext, numbers: tuple[int, ...]) -> str:
-    return ", ".join(context.name_of(number) for number in numbers)
 
 
 def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> dict[int, bytes]:
