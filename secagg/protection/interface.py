@@ -102,7 +102,6 @@ class WaitingState(Protocol):
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
         """Take the awaited message. Raises ProtocolViolation (culprit: the server) for one that breaks the protocol."""
-        ...
 
 
 @runtime_checkable
@@ -111,7 +110,6 @@ class ReadyState(Protocol):
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
         """Protect the vector; the next state can no longer reveal it."""
-        ...
 
 
 @runtime_checkable
@@ -123,11 +121,9 @@ class ReceiptState(Protocol):
 
     def check_receipt(self, context: Any, receipt: Any) -> None:
         """Raise ProtocolViolation unless this is a receipt for this upload."""
-        ...
 
     def broken_by(self, context: Any, receipts: Any, evidence: Any) -> tuple[str, ...]:
         """Names of those whose receipt and evidence contradict each other. Raises ProtocolViolation for a forgery."""
-        ...
 
 
 @runtime_checkable
@@ -140,7 +136,6 @@ class WorkingState(Protocol):
         self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
         """Do it. `kept` gives what is kept of a client's upload; `noise` draws this party's own, if it adds any."""
-        ...
 
 
 @runtime_checkable
@@ -149,11 +144,9 @@ class CollectingState(WorkingState, Protocol):
 
     def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
         """Take one client's part; the same again changes nothing. Raises ProtocolViolation (the client)."""
-        ...
 
     def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
         """The receipt for what was taken from a client; the same each time."""
-        ...
 
 
 @runtime_checkable
@@ -169,28 +162,23 @@ class ServerState(Protocol):
     @property
     def expected(self) -> frozenset[int]:
         """The parties that may answer."""
-        ...
 
     def accept(self, member: int, incoming: Any) -> None:
         """Take one client's message. Raises ProtocolViolation; the same message twice changes nothing."""
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether nothing more can usefully arrive."""
-        ...
 
     @property
     def is_short(self) -> bool:
         """Whether too few have answered: closing the step now would end the session."""
-        ...
 
     def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Mapping[int, Any]]:
         """End the step: what follows, and the message for each receiver. Raises SessionAborted when too few answered.
 
         May raise ProtocolViolation or Equivocated when the messages together prove that someone lied.
         """
-        ...
 
 
 @runtime_checkable
@@ -200,11 +188,9 @@ class VectorState(ServerState, Protocol):
     @property
     def vector_bytes(self) -> int:
         """The number of bytes that each of them announces."""
-        ...
 
     def inspect(self, member: int, vector: bytes) -> None:
         """Look at bytes that are what their sender announced. Raises ProtocolViolation for what cannot be used."""
-        ...
 
 
 @runtime_checkable
@@ -219,23 +205,18 @@ class SumToDeclare(Protocol):
     @property
     def vectors(self) -> tuple[int, ...]:
         """The parties whose vectors to add."""
-        ...
 
     def add(self, member: int, vector: bytes) -> None:
         """Add one; memory is that of one sum."""
-        ...
 
     def request(self, identity: SigningKey) -> Any:
         """The message that shows the complete sum, signed by the server."""
-        ...
 
     def is_sum(self, request: Any) -> bool:
         """Whether a request shows the complete sum of what was added, as `request` would."""
-        ...
 
     def requested(self, request: Any) -> tuple[ServerState, Mapping[int, Any]]:
         """The next step after a request by anybody, and the message for each receiver."""
-        ...
 
 
 @runtime_checkable
@@ -245,16 +226,13 @@ class SumToOpen(Protocol):
     @property
     def members(self) -> tuple[int, ...]:
         """The clients whose vectors are in the sum."""
-        ...
 
     @property
     def vectors(self) -> tuple[int, ...]:
         """The parties whose uploaded ring vectors add up to `total`: the members, or those who opened for them."""
-        ...
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """The signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
-        ...
 
 
 class CollectingStep(ABC):

@@ -112,7 +112,6 @@ class ServerStep(Protocol):
     @property
     def moments(self) -> tuple[str, ...]:
         """Names of the moments of every state that it has moved."""
-        ...
 
     def apply(self, state: State, mean_update: Floats) -> State:
         """The next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
@@ -120,7 +119,6 @@ class ServerStep(Protocol):
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
         """
-        ...
 
 
 @dataclass(frozen=True)
