@@ -68,7 +68,7 @@ class SumFacts:
         if self.calibration is None:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
-        return self.calibration.opened(survivors if by_clients else self.calibration.parties)
+        return self.calibration.opened_noise(survivors if by_clients else self.calibration.parties)
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ class PlanFacts:
     @property
     def openers(self) -> tuple[str, ...]:
         """Names of those who open a sum together: of several, none alone learns anything."""
-        seconds = [self.roster.name(index) for index in self.kinds[0].context.seconds]
-        return tuple(seconds) if len(seconds) > 1 else (self.roster.name(SERVER_INDEX), *seconds)
+        helpers = [self.roster.name(index) for index in self.kinds[0].context.helpers]
+        return tuple(helpers) if len(helpers) > 1 else (self.roster.name(SERVER_INDEX), *helpers)
 
     @property
     def sum_claim(self) -> PrivacyClaim | None:

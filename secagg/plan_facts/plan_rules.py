@@ -94,21 +94,21 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
     Raises BadInput when the roster lacks the parties that the protection needs.
     """
     protection = protection_named(plan.protection)
-    seconds = roster.with_role(protection.second_role)
+    helpers = roster.with_role(protection.helper_role)
     return protection.context(
         SessionContext(
             round_digest=plan.digest,
             session_id=plan.session,
             roster=plan.roster,
             identities=identities_of(roster, clients),
-            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
+            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *helpers)},
             ring=Ring(LARGEST_RING),
             length=0,
             colluders=plan.colluders,
             dropouts=plan.dropouts,
             min_clients_in_sum=plan.min_clients_in_sum,
             server=roster.identity(SERVER_INDEX),
-            seconds={index: roster.identity(index) for index in seconds},
+            helpers={index: roster.identity(index) for index in helpers},
             security=plan.security,
         )
     )

@@ -109,7 +109,7 @@ class Choices:
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
-        f"({_protections_where(lambda each: each.fewest_seconds > 1)}). member: every step of a client's own training.",
+        f"({_protections_where(lambda each: each.fewest_helpers > 1)}). member: every step of a client's own training.",
     )
     shares: str | None = option(
         None, "Shares of the privacy budget (μ²) that the first sum's blocks take: moments, equal, or BLOCK=SHARE,…."

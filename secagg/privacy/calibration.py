@@ -142,7 +142,7 @@ class Calibration:
         """(σ of one share, number of entries) over the whole flat vector, in layout order: what the sampler takes."""
         return tuple(segment for noise in self.blocks for segment in noise.segments)
 
-    def opened(self, noisers: int) -> dict[str, OpenedNoise]:
+    def opened_noise(self, noisers: int) -> dict[str, OpenedNoise]:
         """Return the noise on each block when `noisers` parties added theirs, honest or not: this is for the head."""
         return {
             noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
@@ -334,7 +334,7 @@ class Releases:
 
     def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
         """Return what the sums and the training cost; `honest` as in `cost`. No other party is in a member's noise."""
-        return self.cost(honest) if self.training is None else self.training.beside(self.cost(honest))
+        return self.cost(honest) if self.training is None else self.training.with_releases(self.cost(honest))
 
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
         """Return ε of the whole, rounded up."""

@@ -213,7 +213,7 @@ def weak_delta(delta: float, units: int, name: str) -> str:
 
 
 def format_epsilon(epsilon: float) -> str:
-    """Return ε with at most four decimals, rounded up, never down; "inf" where there is no bound."""
+    """Return ε with at most four decimals, rounded up; "inf" without a bound."""
     if math.isinf(epsilon):
         return "inf"
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}".rstrip("0").rstrip(".")

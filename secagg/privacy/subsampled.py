@@ -435,7 +435,7 @@ class TrainingCost:
             found = min(found, delta_of_steps(self._parts(), inner))
         return min(1.0, math.exp(self.gap) * found * UP)
 
-    def beside(self, releases: GaussianCost) -> TrainingCost:
+    def with_releases(self, releases: GaussianCost) -> TrainingCost:
         """Return the cost of this and of further releases about the same records, rounded up."""
         gap = (self.gap + releases.gap) * UP
         return TrainingCost(self.steps, (self.squared_mu + releases.squared_mu) * UP, gap)

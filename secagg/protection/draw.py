@@ -273,7 +273,7 @@ class DrawChecked:
 
 
 def wait(context: SessionContext, me: LocalParty) -> Transition:
-    """A second party says nothing in a draw."""
+    """A helper says nothing in a draw."""
     return Transition(DrawAwaited())
 
 
@@ -325,7 +325,7 @@ class AwaitingReveals(CollectingStep):
             raise SessionAborted(f"{names} committed to a nonce and did not reveal it: {VOID}")
         draw = Draw(self._commitments, tuple(self.messages[member] for member in self.members))
         drawn = Drawn(draw, check_draw(self._context, draw))
-        return drawn, dict.fromkeys((*self.members, *self._context.seconds), draw)
+        return drawn, dict.fromkeys((*self.members, *self._context.helpers), draw)
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ DRAW = Protection(
     client=Script(
         commit, (NonceCommitted, NonceRevealed, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"
     ),
-    second=Script(wait, (DrawAwaited, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"),
+    helper=Script(wait, (DrawAwaited, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"),
     begin_server=AwaitingCommitments,
     proves=FOLLOWS,
     reveals=Return,  # no message of a draw: nothing is ever opened

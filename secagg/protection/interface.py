@@ -31,7 +31,7 @@ class SessionContext:
     and of the draw's seed too where clients are sampled. `session_id` (32 bytes) is the plan's `session` in the first
     round and derived from it in later ones; `roster` is the roster's digest.
     `identities` maps each client's index (1…n) to its Ed25519 public key, `names` every party's index to its name.
-    `server` is the server's public key, `seconds` maps the index of every second party (aggregators, or the key holder:
+    `server` is the server's public key, `helpers` maps the index of every helper (aggregators, or the key holder:
     n + 1, …) to its own; both are empty where a protection has no use for them. `largest` is the plan's capacity: the
     largest absolute value of an entry of the sum, noise included; `security` the bits that encryption must have.
     """
@@ -47,7 +47,7 @@ class SessionContext:
     dropouts: int
     min_clients_in_sum: int
     server: bytes = b""
-    seconds: Mapping[int, bytes] = field(default_factory=dict)
+    helpers: Mapping[int, bytes] = field(default_factory=dict)
     largest: int = 0
     security: int = 128
 
@@ -114,7 +114,7 @@ class ReadyState(Protocol):
 
 @runtime_checkable
 class ReceiptState(Protocol):
-    """The step of a client that holds receipts of second parties. `evidence` shows what they did with its upload."""
+    """The step of a client that holds receipts of helpers. `evidence` shows what they did with its upload."""
 
     receipt: ClassVar[type]
     evidence: ClassVar[type]
@@ -128,7 +128,7 @@ class ReceiptState(Protocol):
 
 @runtime_checkable
 class WorkingState(Protocol):
-    """A step of a second party whose own work leads on from here, once the server has said what `opened_by` names."""
+    """A step of a helper whose own work leads on from here, once the server has said what `opened_by` names."""
 
     opened_by: ClassVar[type | None]
 
@@ -140,7 +140,7 @@ class WorkingState(Protocol):
 
 @runtime_checkable
 class CollectingState(WorkingState, Protocol):
-    """The step of a second party that takes uploads, until its work ends it."""
+    """The step of a helper that takes uploads, until its work ends it."""
 
     def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
         """Take one client's part; the same again changes nothing. Raises ProtocolViolation (the client)."""
@@ -312,9 +312,9 @@ class Script:
 
 @dataclass(frozen=True)
 class Handover:
-    """The way clients hand parts of their uploads to second parties, past the server, against signed receipts.
+    """The way clients hand parts of their uploads to helpers, past the server, against signed receipts.
 
-    Once a second party has said `closed_by` to the server, it takes no further uploads.
+    Once a helper has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
     whether `sender` signed this receipt for the client `receiver`; both take (context, message, sender, receiver).
     `kept` returns None for an upload that its sender did not sign for these parties.
@@ -367,11 +367,11 @@ class Protection:
     """Further rows about a plan: (heading, text)."""
 
     # The helpers, where it has any, and the bytes that they get.
-    second_role: str = ""
+    helper_role: str = ""
     """The role of its helpers in the roster; empty without any."""
-    fewest_seconds: int = 0
+    fewest_helpers: int = 0
     """How many helpers it needs at least."""
-    second: Script | None = None
+    helper: Script | None = None
     """A helper's part."""
     deliveries: Callable[[Any], tuple[Delivery, ...]] = lambda context: (
         Delivery(SERVER_INDEX, 0, context.upload_bytes),
@@ -397,9 +397,9 @@ class Protection:
     """A client's work grows with the number of clients."""
 
     @property
-    def second_roles(self) -> dict[str, str]:
-        """Name → role of the fewest second parties, for simulations and demos."""
-        return {f"{self.second_role}-{place}": self.second_role for place in range(1, self.fewest_seconds + 1)}
+    def helper_roles(self) -> dict[str, str]:
+        """Name → role of the fewest helpers, for simulations and demos."""
+        return {f"{self.helper_role}-{place}": self.helper_role for place in range(1, self.fewest_helpers + 1)}
 
     @property
     def leaving(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from secagg.wire import tag_of
 class MemberTranscript:
     """One session's journal, and what follows from all that it holds: after a restart the same as before.
 
-    `heard` is the server's last frame, `receipts` are the second parties that have signed for their part of an upload,
+    `heard` is the server's last frame, `receipts` are the helpers that have signed for their part of an upload,
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
     """
 

@@ -45,7 +45,7 @@ def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
 
 
 def data_limit() -> int:
-    """Most bytes that one source of data may take. Raises BadInput for a SECAGG_MAX_BYTES that is no number."""
+    """Most bytes that one source of data may take. Raises BadInput unless SECAGG_MAX_BYTES is a number."""
     text = os.environ.get(VARIABLE, str(DATA_BYTES))
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 60):
         raise BadInput(f"{VARIABLE} is {text!r}", remedy="give a number of bytes, or unset it")

@@ -167,7 +167,7 @@ def _check_consortium(name: object) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether the authority's key is under a passphrase. Raises BadInput where there is no key."""
+    """Whether the authority's key is under a passphrase. Raises BadInput without a key."""
     try:
         return read_limited(folder / "ca.key", DOCUMENT_BYTES).startswith(b"-----BEGIN ENCRYPTED")
     except OSError as error:

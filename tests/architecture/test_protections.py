@@ -132,7 +132,7 @@ def test_one_more_protection_is_planned_and_explained(fourth: str) -> None:
     assert list(shown) == [*(name for name in PROTECTIONS if name != "veiled"), "veiled"]
     same = [replace(shown[name], protection="", seconds=0.0) for name in ("veiled", fourth)]
     assert same[0] == same[1]
-    if PROTECTIONS[fourth].second_role:
+    if PROTECTIONS[fourth].helper_role:
         return
     plan = make_plan(data, roster, replace(choices, protection="veiled"), OperatingSystem())
     setup = RoundSetup.of(plan, roster)

@@ -166,7 +166,7 @@ def first_alone(patch: pytest.MonkeyPatch) -> None:
     honest = SetAgreed.work
 
     def wrong(self: Any, context: Any, me: Any, kept: Any, noise: Any) -> Any:
-        return honest(self, context, me, kept, noise if me.member == min(context.seconds) else None)
+        return honest(self, context, me, kept, noise if me.member == min(context.helpers) else None)
 
     patch.setattr(SetAgreed, "work", wrong)
 

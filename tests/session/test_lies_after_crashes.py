@@ -92,7 +92,7 @@ async def test_truth_is_taken_in_the_next_life(tmp_path: Path, protection: str) 
     """A client and a second party that were killed there end with the server's outcome where it is right."""
     world = make_session(tmp_path, clients=4, protection=protection, dropouts=1, colluders=0)
     federation = SessionRun(world)
-    parties = {CLIENT, *world.setup.context.seconds}
+    parties = {CLIENT, *world.setup.context.helpers}
     for party in parties:
         federation.fuses[party] = AfterOutcome(world.transcript(party))
     ending = await federation.run()

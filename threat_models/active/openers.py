@@ -85,7 +85,7 @@ class Forgetful(FederationHelper):
         receipt = await super().upload(member, frame, parts)
         work, first = self._uploads[peek(frame).round_digest], self.setup.context.clients[0]
         collecting: Any = work._collecting  # noqa: SLF001 (it is its own memory)
-        if collecting is not None and self.me.member == next(iter(self.setup.context.seconds)):
+        if collecting is not None and self.me.member == next(iter(self.setup.context.helpers)):
             kept = tuple(each for each in collecting.manifests if each.client != first)
             work._collecting = replace(collecting, manifests=kept)  # noqa: SLF001
         return receipt

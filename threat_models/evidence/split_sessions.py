@@ -86,7 +86,7 @@ class Scene:
             dropouts=0,
             min_clients_in_sum=2,
             server=identity.public,
-            seconds={parameters.summands + 1: identity.public},
+            helpers={parameters.summands + 1: identity.public},
             largest=(1 << (bits - 1)) - 1,
             security=security,
         )

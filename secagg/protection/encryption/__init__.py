@@ -28,9 +28,9 @@ PROTECTION = Protection(
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not uploaded is left out; without the key holder there is no sum",
     context=EncryptedContext.of,
-    second_role="key-holder",
-    fewest_seconds=1,
-    second=Script(
+    helper_role="key-holder",
+    fewest_helpers=1,
+    helper=Script(
         begin_holder,
         HOLDER_STATES,
         OpenedSum,

@@ -42,7 +42,7 @@ class BfvKey:
 
 
 def check_machine() -> None:
-    """Raise BadInput, with what to install, where there is no BFV: before a session, not in the middle of one."""
+    """Raise BadInput, with what to install, where BFV is missing: before a session, not in the middle of one."""
     _seal()
 
 

@@ -37,7 +37,7 @@ def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
     Raises BadInput for an identity that the plan does not name as key holder.
     """
     context = EncryptedContext.of(context)
-    if context.seconds.get(me.member) != me.identity.public:
+    if context.helpers.get(me.member) != me.identity.public:
         raise BadInput("this identity is not the plan's key holder")
     key, sealing = bfv.generate(context.parameters), AgreementKey.generate(me.randomness)
     unsigned = PublishedKey(context.parameters.digest(), key.public, sealing.public, bytes(64))

@@ -37,7 +37,7 @@ class AwaitingHolder(CollectingStep):
     def __init__(self, context: SessionContext) -> None:
         self._context = EncryptedContext.of(context)
         _ = self._context.fewest  # BadInput where the plan's numbers do not go together
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def check(self, member: int, incoming: PublishedKey) -> None:
         """Take the key. Raises ProtocolViolation (culprit: the key holder) for one that is none of this session."""
@@ -81,7 +81,7 @@ class AwaitingCiphertexts(CollectingStep):
         return self._context.upload_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation (culprit: the member) for bytes that are no ciphertexts of these parameters."""
+        """Raise ProtocolViolation (culprit: the member) unless the bytes are ciphertexts of these parameters."""
         _ciphertexts(self._context, member, vector)
 
     def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
@@ -158,7 +158,7 @@ class AwaitingOpening(CollectingStep):
         self._context = context
         self._declaration = bind.message_digest(declaration)
         self._members = declaration.members
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def check(self, member: int, incoming: OpenedSum) -> None:
         """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""

@@ -283,8 +283,8 @@ def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare,
     honest = (
         is_canonical(seed_share)
         and is_canonical(key_share)
-        and bind.same(bind.share_hash("seed", seed_share, dealer, holder, binding), envelope.seed_hash)
-        and bind.same(bind.share_hash("key", key_share, dealer, holder, binding), envelope.key_hash)
+        and bind.is_equal(bind.share_hash("seed", seed_share, dealer, holder, binding), envelope.seed_hash)
+        and bind.is_equal(bind.share_hash("key", key_share, dealer, holder, binding), envelope.key_hash)
     )
     return HeldShare(dealer, seed_share, key_share) if honest else None
 

@@ -102,11 +102,11 @@ class OpenedShares:
             raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
         for dealer, share in seeds.items():
             computed = bind.share_hash("seed", share, dealer, holder, self._binding)
-            if not bind.same(computed, self._dealt.seed(dealer, holder)):
+            if not bind.is_equal(computed, self._dealt.seed(dealer, holder)):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s seed")
         for dealer, share in keys.items():
             computed = bind.share_hash("key", share, dealer, holder, self._binding)
-            if not bind.same(computed, self._dealt.key(dealer, holder)):
+            if not bind.is_equal(computed, self._dealt.key(dealer, holder)):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
@@ -131,7 +131,7 @@ class OpenedShares:
         return tuple(masks)
 
     def _self_mask(self, dealer: int, seed: bytes) -> Iterator[Mask]:
-        if not bind.same(bind.seed_commitment(seed, dealer, self._context), self._entries[dealer].seed_commitment):
+        if not bind.is_equal(bind.seed_commitment(seed, dealer, self._context), self._entries[dealer].seed_commitment):
             raise ProtocolViolation(dealer, "dealt shares of another seed than it committed to")
         yield Mask(bind.self_mask_key(seed, dealer, self._binding), -1)
 

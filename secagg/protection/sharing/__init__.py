@@ -23,9 +23,9 @@ PROTECTION = Protection(
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
     context=SharedContext.of,
-    second_role="aggregator",
-    fewest_seconds=FEWEST_AGGREGATORS,
-    second=Script(
+    helper_role="aggregator",
+    fewest_helpers=FEWEST_AGGREGATORS,
+    helper=Script(
         begin_aggregator,
         AGGREGATOR_STATES,
         SumShare,

@@ -131,7 +131,7 @@ class SumCommitted:
         return bind.sign_pledge(context, me.identity, number, SUM, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SumPledges) -> Transition:
-        """Once everyone has committed, the sum share may be shown. Raises what `check_pledges` raises."""
+        """Reveal the sum share once everyone has committed. Raises what `check_pledges` raises."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
@@ -142,7 +142,7 @@ class SumCommitted:
 @message("SumRevealed")
 @dataclass(frozen=True)
 class SumRevealed:
-    """The sum share is shown; the outcome is awaited."""
+    """The aggregator has revealed its sum share; the outcome is awaited."""
 
     awaits: ClassVar[type] = Outcome
     members: Members
@@ -174,7 +174,7 @@ class SetCommitted:
         return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
-        """Once everyone has committed, the list may be shown. Raises what `check_pledges` raises."""
+        """Reveal the list once everyone has committed. Raises what `check_pledges` raises."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
@@ -185,7 +185,7 @@ class SetCommitted:
 @message("SetRevealed")
 @dataclass(frozen=True)
 class SetRevealed:
-    """The list is shown; the others' lists are awaited. That list is bound by this aggregator's own pledge."""
+    """The aggregator has revealed its list, bound by its own pledge; the others' lists are awaited."""
 
     awaits: ClassVar[type] = SetLists
     secret: Secret = field(repr=False)

@@ -41,7 +41,7 @@ from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """Nothing is said before the aggregators. Raises BadInput when `me` is none of the clients."""
+    """Wait for the aggregators to begin. Raises BadInput when `me` is none of the clients."""
     if context.identities.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of client {me.member}")
     return Transition(AwaitingSessionKeys())
@@ -51,7 +51,7 @@ def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
     """Which part of an upload goes to which aggregator, each with the manifest."""
     sizes = [sealed_bytes(context, number) for number in context.numbers]
     starts = accumulate(sizes, initial=0)
-    return tuple(Delivery(*part) for part in zip(context.seconds, starts, sizes, strict=False))
+    return tuple(Delivery(*part) for part in zip(context.helpers, starts, sizes, strict=False))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def share_digest(context: SharedContext, manifest: ShareManifest, sender: int, r
 def is_receipt(context: SharedContext, receipt: ShareReceipt, sender: int, receiver: int) -> bool:
     """Whether the aggregator `sender` signed this receipt for the client `receiver`."""
     return (
-        sender in context.seconds
+        sender in context.helpers
         and receipt.aggregator == context.number_of(sender)
         and receipt.client == receiver
         and receipt_is_signed(context, receipt)

@@ -35,14 +35,14 @@ class _Gathering(CollectingStep):
 
     def __init__(self, context: SharedContext) -> None:
         self._context = context
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def _all(self) -> tuple[Any, ...]:
         """The messages in order. Raises SessionAborted that names who is missing."""
         found = self.messages
-        if absent := [self._context.names[index] for index in self._context.seconds if index not in found]:
+        if absent := [self._context.names[index] for index in self._context.helpers if index not in found]:
             raise SessionAborted(f"{', '.join(absent)} did not {self.lacking}")
-        return tuple(found[index] for index in self._context.seconds)
+        return tuple(found[index] for index in self._context.helpers)
 
 
 class _GatheringPledges(_Gathering):
@@ -92,7 +92,7 @@ class GatheringKeys(_GatheringPledges):
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Show everybody the session keys: clients may upload, and the aggregators' time for that begins."""
         keys = SessionKeys(self._pledges())
-        return GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.seconds), keys)
+        return GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.helpers), keys)
 
 
 class GatheringSets(_GatheringPledges):
@@ -106,7 +106,7 @@ class GatheringSets(_GatheringPledges):
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Show every aggregator the commitments."""
         pledges = self._pledges()
-        return GatheringLists(self._context, pledges), dict.fromkeys(self._context.seconds, SetPledges(pledges))
+        return GatheringLists(self._context, pledges), dict.fromkeys(self._context.helpers, SetPledges(pledges))
 
 
 class GatheringLists(_Gathering):
@@ -132,7 +132,7 @@ class GatheringLists(_Gathering):
         manifests, _ = intersect(context, lists)
         members = tuple(manifest.client for manifest in manifests)
         following = GatheringSums(context, members, bind.set_digest(context, manifests))
-        return following, dict.fromkeys((*context.seconds, *context.clients), SetLists(lists))
+        return following, dict.fromkeys((*context.helpers, *context.clients), SetLists(lists))
 
 
 class GatheringSums(_GatheringPledges):
@@ -151,7 +151,7 @@ class GatheringSums(_GatheringPledges):
         """Show every aggregator the commitments."""
         pledges = self._pledges()
         following = GatheringShares(self._context, self._members, self._agreed, pledges)
-        return following, dict.fromkeys(self._context.seconds, SumPledges(pledges))
+        return following, dict.fromkeys(self._context.helpers, SumPledges(pledges))
 
 
 class GatheringShares(_Gathering, PackedVectors):
@@ -189,7 +189,7 @@ class GatheringShares(_Gathering, PackedVectors):
     def close(self) -> tuple[SharedSum, Mapping[int, Any]]:
         """All sum shares are in."""
         self._all()
-        return SharedSum(self._members, tuple(self._context.seconds)), {}
+        return SharedSum(self._members, tuple(self._context.helpers)), {}
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def context_for(
         dropouts=1,
         min_clients_in_sum=min_clients_in_sum,
         server=SERVER.public,
-        seconds={clients + 1: HOLDER.public},
+        helpers={clients + 1: HOLDER.public},
         largest=largest,
     )
 

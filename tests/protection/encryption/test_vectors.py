@@ -23,7 +23,7 @@ def context_of(case):
     largest = 2 ** (case["parameters"]["plain_bits"] - 2) - 1
     seconds = {len(identities) + 1: bytes(32)}
     return replace(
-        context_for(), **given, identities=identities, seconds=seconds, largest=largest, ring=Ring(64), length=6
+        context_for(), **given, identities=identities, helpers=seconds, largest=largest, ring=Ring(64), length=6
     )
 
 

@@ -19,15 +19,15 @@ GATHERED: dict[str, tuple[str, str, Callable[[Shared], set[int]]]] = {
     "SessionKeys": (
         "",
         "publish a session key",
-        lambda session: {*session.context.clients, *session.context.seconds},
+        lambda session: {*session.context.clients, *session.context.helpers},
     ),
-    "SetPledges": ("reveal set", "commit to what it accepted", lambda session: set(session.context.seconds)),
+    "SetPledges": ("reveal set", "commit to what it accepted", lambda session: set(session.context.helpers)),
     "SetLists": (
         "agree",
         "reveal what it accepted",
-        lambda session: {*session.context.clients, *session.context.seconds},
+        lambda session: {*session.context.clients, *session.context.helpers},
     ),
-    "SumPledges": ("reveal sum", "commit to its sum share", lambda session: set(session.context.seconds)),
+    "SumPledges": ("reveal sum", "commit to its sum share", lambda session: set(session.context.helpers)),
     "SumShare": ("open", "reveal its sum share", lambda session: set()),
 }
 PLEDGED = {"SessionKeys": (KEY, SessionKeys), "SetPledges": (ACCEPTED, SetPledges), "SumPledges": (SUM, SumPledges)}
