@@ -235,6 +235,18 @@ class SumToOpen(Protocol):
         """The signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
 
 
+@dataclass(frozen=True)
+class VectorSum:
+    """A sum without masks: the `vectors` of these parties add up to the sum of the `members`' vectors."""
+
+    members: tuple[int, ...]
+    vectors: tuple[int, ...]
+
+    def open(self, context: SessionContext, total: Residues) -> Integers:
+        """The signed integers of the sum."""
+        return context.ring.decode(total)
+
+
 class CollectingStep(ABC):
     """A step of the server that takes one message of each that it expects; complete when all have answered.
 

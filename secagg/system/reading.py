@@ -11,12 +11,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, MalformedMessage
 
 VARIABLE = "SECAGG_MAX_BYTES"
 DATA_BYTES = 2 << 30
@@ -42,6 +43,19 @@ def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
     said, known = ("it looks like UTF-16: ", "UTF-16") if utf16 else ("", "WINDOWS-1252")
     suffix = ".toml" if path.suffix == ".toml" else ".csv"
     return f"{said}save the {what} as UTF-8, or: iconv -f {known} -t UTF-8 {path} > utf8{suffix}"
+
+
+@contextmanager
+def naming(path: Path, what: str, kind: str, *, missing: str, damaged: str) -> Iterator[None]:
+    """Raise BadInput naming the file for one that cannot be read, that is not of its `kind`, or that is refused."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"cannot read the {what} {path} ({error.strerror})", remedy=missing) from None
+    except (ValueError, MalformedMessage) as error:
+        raise BadInput(f"{path} is no {kind} ({error})", remedy=damaged) from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def data_limit() -> int:

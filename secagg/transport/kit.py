@@ -30,9 +30,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.policy import parse_limits
 from secagg.agreement.roster import Roster, check_name
-from secagg.errors import BadInput, MalformedMessage, why
+from secagg.errors import BadInput, why
 from secagg.system.files import write_synced
-from secagg.system.reading import DOCUMENT_BYTES, each_field_once, parse_json, read_document, read_limited
+from secagg.system.reading import DOCUMENT_BYTES, each_field_once, naming, parse_json, read_document, read_limited
 from secagg.transport.certificates import (
     Authority,
     certificate_names,
@@ -114,16 +114,9 @@ def read_kit(path: Path) -> OpenedKit:
     So for one that is too long or no kit, that the authority in it did not sign, whose certificate is not for the keys
     that the register has for its member, whose plan is for another roster, or that names addresses of strangers.
     """
-    try:
+    missing = "name the .kit file that the authority has sent"
+    with naming(path, "kit", "start kit", missing=missing, damaged="have it sent again"):
         return _check_kit(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read the kit {path} ({error.strerror})", remedy="name the .kit file that the authority has sent"
-        ) from None
-    except (ValueError, MalformedMessage) as error:
-        raise BadInput(f"{path} is no start kit ({error})", remedy="have it sent again") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def _parse(content: Any) -> Kit:

@@ -26,7 +26,7 @@ from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
 from secagg.system.printable import is_printable
-from secagg.system.reading import each_field_once, parse_json, read_document
+from secagg.system.reading import each_field_once, naming, parse_json, read_document
 from secagg.transport.certificates import read_request, spki_sha256
 
 REQUEST_VERSION = 2
@@ -121,16 +121,9 @@ def _checked(texts: Mapping[str, str]) -> Request:
 
 def read_request_file(path: Path) -> Request:
     """Read a member's request. Raises BadInput naming the file."""
-    try:
+    missing = "name a member's request.json (pki request)"
+    with naming(path, "request", "enrolment request", missing=missing, damaged=_FRESH):
         return parse_request(parse_json(read_document(path), object_pairs_hook=each_field_once))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read the request {path} ({error.strerror})", remedy="name a member's request.json (pki request)"
-        ) from None
-    except ValueError as error:
-        raise BadInput(f"{path} is no enrolment request ({error})", remedy=_FRESH) from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def _bytes(text: str, *lengths: int) -> bytes:
@@ -338,18 +331,9 @@ def parse_register(text: str) -> Register:
 
 def read_register(path: Path) -> Register:
     """Read a register. Raises BadInput naming the file."""
-    try:
+    again = "copy it again from the authority's issued/"
+    with naming(path, "register", "register", missing=again, damaged=again):
         return parse_register(read_document(path))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read the register {path} ({error.strerror})", remedy="copy it again from the authority's issued/"
-        ) from None
-    except ValueError as error:
-        raise BadInput(
-            f"{path} is no register ({error})", remedy="copy it again from the authority's issued/"
-        ) from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def read_current_roster(path: Path) -> Roster:

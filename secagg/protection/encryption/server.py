@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,14 +16,13 @@ import numpy as np
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
-from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
-from secagg.protection.interface import CollectingStep, SessionContext
+from secagg.protection.interface import CollectingStep, SessionContext, VectorSum
 
 _UNSIGNED = bytes(64)
 
@@ -184,23 +183,11 @@ class AwaitingOpening(CollectingStep):
         if not context.holds(integers):
             raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
 
-    def close(self) -> tuple[OpenedCiphertexts, Mapping[int, Any]]:
-        """The opened sum is the key holder's."""
+    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
+        """The key holder's vector is the sum of the members' already."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} did not open the sum")
-        return OpenedCiphertexts(self._members, (self._context.holder_index,)), {}
-
-
-@dataclass(frozen=True)
-class OpenedCiphertexts:
-    """The key holder's vector is the sum of the members' already."""
-
-    members: tuple[int, ...]
-    vectors: tuple[int, ...]
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
-        return context.ring.decode(total)
+        return VectorSum(self._members, (self._context.holder_index,)), {}
 
 
 def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polynomials:

@@ -1,6 +1,6 @@
 """The server of the shared protection: it relays what the aggregators sign, and opens the sum. It never holds a share.
 
-    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → SharedSum
+    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → VectorSum
 
 It checks everything that it relays, so that what one aggregator does wrong is laid at that one's door.
 """
@@ -8,12 +8,10 @@ It checks everything that it relays, so that what one aggregator does wrong is l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext
+from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext, VectorSum
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregator import check_lists, intersect
 from secagg.protection.sharing.context import SharedContext, fewest
@@ -186,19 +184,7 @@ class GatheringShares(_Gathering, PackedVectors):
         if commitment != self._pledges[number - 1].content:
             raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
 
-    def close(self) -> tuple[SharedSum, Mapping[int, Any]]:
-        """All sum shares are in."""
+    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
+        """All sum shares are in: they add up to the members' vectors, and to what noise they hold."""
         self._all()
-        return SharedSum(self._members, tuple(self._context.helpers)), {}
-
-
-@dataclass(frozen=True)
-class SharedSum:
-    """The aggregators' sum shares add up to the sum of the members' vectors, and to what noise they hold."""
-
-    members: tuple[int, ...]
-    vectors: tuple[int, ...]
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
-        return context.ring.decode(total)
+        return VectorSum(self._members, tuple(self._context.helpers)), {}
