@@ -347,14 +347,12 @@ class Releases:
         """
         if self.training is not None or any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
             raise BadInput(f"the sensitivities are not for {unit} and {adjacency}")
-        pairs = zip(self.parts, sensitivities, strict=True)
-        return Releases(tuple((_renoise(calibration, other), times) for (calibration, times), other in pairs))
-
-
-def _renoise(calibration: Calibration, sensitivity: Sensitivity) -> Calibration:
-    blocks = {block.name: block for block in sensitivity.blocks}
-    noises = tuple(replace(noise, block=blocks[noise.block.name]) for noise in calibration.blocks)
-    return replace(calibration, sensitivity=sensitivity, blocks=noises)
+        parts = []
+        for (calibration, times), other in zip(self.parts, sensitivities, strict=True):
+            blocks = {block.name: block for block in other.blocks}
+            noises = tuple(replace(noise, block=blocks[noise.block.name]) for noise in calibration.blocks)
+            parts.append((replace(calibration, sensitivity=other, blocks=noises), times))
+        return Releases(tuple(parts))
 
 
 def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
