@@ -131,7 +131,7 @@ def _shallow(parse: Callable[..., Any], text: str | bytes, **options: Callable[.
         level = [
             inner
             for each in level
-            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            for inner in (list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else [])
         ]
     if level:
         raise ValueError(f"nested more than {DEEPEST} deep")
