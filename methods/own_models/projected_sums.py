@@ -23,8 +23,8 @@ that the earlier ones gave.
 
 *Steps.* Given the history a step's gradient of a record is a function of that record alone (no batch statistic, no
 number of records), cut to an integer vector no longer than the clip. The record is drawn with probability q: the pair
-of a sampled Gaussian dominates, in either direction (`secagg.privacy.losses`). A record whose class has no prototype,
-which the history says, is left out of every step: as if it were absent.
+of a sampled Gaussian dominates, in either direction (`secagg.privacy.subsampled`). A record whose class has no
+prototype, which the history says, is left out of every step: as if it were absent.
 
 *Sums.* Given the history W_i is fixed. The record adds 1 to one count and z, ‖z‖₂ ≤ R_z, to one class's sum, and
 changes no other record's z: add/remove moves the release by 1/v_N + R_z²/v_Z at most in μ². A class gate reads the

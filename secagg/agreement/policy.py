@@ -296,7 +296,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
 
 
 def limits_text() -> str:
-    """A file of limits as a consortium may hand them out: every key that is no fact of one plan, at its default."""
+    """A file of limits as a consortium may hand them out: every key but those about one plan, at its default."""
     lines = [
         "# What members of this consortium accept at the most: a starting point for each one's own policy.",
         "[accept]",

@@ -1,4 +1,4 @@
-"""`secagg aggregator`: a second party of a protection whose sum is shared."""
+"""`secagg aggregator`: a helper of a protection whose sum is shared."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    seconds = protection_named(choices.protection).second_roles
+    seconds = protection_named(choices.protection).helper_roles
     roster = _enrol(out, members, seconds)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())

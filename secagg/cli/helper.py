@@ -32,7 +32,7 @@ def take_part(
     keep_to_owner()
     credentials = credentials_for(role, tls, speaker.say)
     setup = RoundSetup.of(read_plan(plan), credentials.roster)
-    if credentials.index not in setup.context.seconds:
+    if credentials.index not in setup.context.helpers:
         raise BadInput(
             f"the plan's protection is {setup.plan.protection}, which has no {role}",
             remedy="leave this party out, or make a plan that needs it (plan new --protection)",

@@ -10,7 +10,7 @@ import typer
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.transport.kit import Joined, Opened, join, read_kit
+from secagg.transport.kit import Joined, OpenedKit, join, read_kit
 
 _FOLDERS = "--state {home}/state --tls {home}/tls"
 _COMMANDS = {
@@ -52,7 +52,7 @@ def join_by_kit(
     speaker.result(content, two_columns("Joined", rows), *_next(opened, joined, home))
 
 
-def _next(opened: Opened, joined: Joined, home: Path) -> list[str]:
+def _next(opened: OpenedKit, joined: Joined, home: Path) -> list[str]:
     """Return the commands that a member types next."""
     if joined.plan is None:
         return []

@@ -1,4 +1,4 @@
-"""`secagg key-holder`: the second party of a protection that encrypts."""
+"""`secagg key-holder`: the helper of a protection that encrypts."""
 
 from __future__ import annotations
 

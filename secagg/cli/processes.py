@@ -58,7 +58,7 @@ async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, A
         protection, options = protection_named(stage.plan.protection), list(server)
         listen = ["--listen", "127.0.0.1:0"] if protection.handover is not None else []
         for name in stage.seconds:
-            await play.start(name, [protection.second_role, *listen, *server])
+            await play.start(name, [protection.helper_role, *listen, *server])
             if listen:
                 options += ["--aggregator", f"{name}={await play.address(name)}"]
         if protection.speaks_once and not stage.plan.cohort:

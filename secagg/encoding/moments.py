@@ -117,7 +117,9 @@ def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], gri
     complaints = []
     for block in blocks:
         if block.kind in (Kind.CENSUS, Kind.COUNTS):
-            complaints += _negative(block.kind, values[block.name])
+            form = "{} is held by {} clients" if block.kind is Kind.CENSUS else "{} has {} records"
+            entries = values[block.name]
+            complaints += [form.format(_cell(place), entries[tuple(place)]) for place in np.argwhere(entries < 0)]
     counts, sums, triangle = (
         _only(blocks, values, kind) for kind in (Kind.COUNTS, Kind.CLASS_SUMS, Kind.SECOND_MOMENT)
     )
@@ -132,12 +134,6 @@ def _only(blocks: Sequence[Block], values: Mapping[str, Integers], kind: Kind) -
     """The block of a kind; None where there is none, or where of several it is not known which belongs to which."""
     found = [values[block.name] for block in blocks if block.kind is kind]
     return found[0] if len(found) == 1 else None
-
-
-def _negative(kind: Kind, entries: Integers) -> list[str]:
-    """The cells that fewer than no clients hold, or that have fewer than no records."""
-    form = "{} is held by {} clients" if kind is Kind.CENSUS else "{} has {} records"
-    return [form.format(_cell(place), entries[tuple(place)]) for place in np.argwhere(entries < 0)]
 
 
 def _cell(place: Integers) -> str:

@@ -52,7 +52,7 @@ class Choice:
 
 
 def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
-    """The plan that `choices` make under every protection; second parties that the roster lacks are supposed."""
+    """The plan that `choices` make under every protection; helpers that the roster lacks are supposed."""
     return [_choice(each, data, roster, replace(choices, protection=each.name)) for each in PROTECTIONS.values()]
 
 
@@ -69,9 +69,9 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
 
 
 def _with_seconds(roster: Roster, protection: Protection) -> Roster:
-    """The roster with as many second parties as the protection needs, where it has fewer."""
-    role = protection.second_role
-    lacking = protection.fewest_seconds - len(roster.with_role(role))
+    """The roster with as many helpers as the protection needs, where it has fewer."""
+    role = protection.helper_role
+    lacking = protection.fewest_helpers - len(roster.with_role(role))
     keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
     added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
     return Roster.of(roster.consortium, (*roster.members, *added))

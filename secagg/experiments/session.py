@@ -34,7 +34,7 @@ MOST_HELD = 64 << 20
 class SessionCost:
     """The cost of a session: CPU seconds per client, summed over its steps, and the bytes that it sent.
 
-    `server_seconds` are elapsed ones of the server and of all second parties, by what was collected or said.
+    `server_seconds` are elapsed ones of the server and of all helpers, by what was collected or said.
     """
 
     client_cpu: dict[int, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class SessionCost:
 
     @contextmanager
     def server(self, step: str) -> Iterator[None]:
-        """Count the elapsed time of a block for the server or second parties."""
+        """Count the elapsed time of a block for the server or helpers."""
         begun = time.perf_counter()
         yield
         self.add(SessionCost(server_seconds={step: time.perf_counter() - begun}))
@@ -77,7 +77,7 @@ class SessionResult:
 class InMemorySession:
     """Carries every party through one session: at once (`run`), or step by step.
 
-    `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in
+    `parties` are the clients, the helpers and, where it signs, the server, by roster index. A client in
     `dropouts` vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the
     sum adds. The `outbox` holds parties' messages on the way to the server, the `inbox` those on the way to parties;
     `uploads` are the bytes that they announce.
@@ -124,7 +124,7 @@ class InMemorySession:
         """Every party takes its first step."""
         self.server = self.protection.begin_server(self.context)
         for index, me in self.parties.items():
-            script = self.protection.client if self._is_client(index) else self.protection.second
+            script = self.protection.client if self._is_client(index) else self.protection.helper
             if index != SERVER_INDEX and script is not None:
                 self._act(index, partial(script.begin, self.context, me))
 
@@ -168,7 +168,7 @@ class InMemorySession:
     def answer(self, *without: int) -> None:
         """Deliver the server's messages to the parties that wait for them.
 
-        Clients come before second parties, which close what they collect as soon as it is their turn.
+        Clients come before helpers, which close what they collect as soon as it is their turn.
         """
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
@@ -201,7 +201,7 @@ class InMemorySession:
         for index in self.server.vectors:
             total += ring.unpack(self.uploads[index], length)
         opened: Integers = self.server.open(self.context, total)
-        return opened if self.noise is None or self.context.seconds else opened + self.noise()
+        return opened if self.noise is None or self.context.helpers else opened + self.noise()
 
     def _is_client(self, index: int) -> bool:
         return index in self.context.identities
@@ -216,7 +216,7 @@ class InMemorySession:
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
         """Take a party's step, on its own account, and send its message.
 
-        A client protects its vector as soon as it can, if it is not about to leave; a second party does work that waits
+        A client protects its vector as soon as it can, if it is not about to leave; a helper does work that waits
         for no message.
         """
         with self.measured.client(index) if self._is_client(index) else self.measured.server(f"second party {index}"):
@@ -234,7 +234,7 @@ class InMemorySession:
             self._work(index)
 
     def _work(self, index: int) -> None:
-        """A second party does its own work."""
+        """A helper does its own work."""
         state, me = self.states[index], self.parties[index]
         parts = {part.receiver: part for part in self.protection.deliveries(self.context)}
         self._act(
@@ -242,7 +242,7 @@ class InMemorySession:
         )
 
     def _send(self, index: int, message: Any) -> None:
-        """A message lies ready for the server, or each second party gets it with its part of the upload."""
+        """A message lies ready for the server, or each helper gets it with its part of the upload."""
         parts = self.protection.deliveries(self.context)
         is_upload = self._is_client(index) and isinstance(message, self.protection.client.announcement)
         if not is_upload or parts[0].receiver == SERVER_INDEX:
@@ -251,7 +251,7 @@ class InMemorySession:
             self.leave(index)
 
     def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
-        """A second party takes a client's part and gives its receipt; False where the client vanishes then."""
+        """A helper takes a client's part and gives its receipt; False where the client vanishes then."""
         me, data = self.parties[part.receiver], encode(message)
         self._charge(member, len(data) + part.size)
         with self.measured.server(tag_of(type(message))):
@@ -282,7 +282,7 @@ def run_session(
     context, source = setup.context, OperatingSystem()
     parties = {
         index: LocalParty(index, identities[index], source)
-        for index in (SERVER_INDEX, *context.clients, *context.seconds)
+        for index in (SERVER_INDEX, *context.clients, *context.helpers)
     }
     opening = opening_noise_of(setup, noise or source)
     return InMemorySession(context, setup.protection, parties, vector_of, dropouts, opening).run()

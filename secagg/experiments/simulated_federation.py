@@ -103,7 +103,7 @@ def _set_up(
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
     protection = protection_named(settings.protection)
-    names += protection.second_roles.items()
+    names += protection.helper_roles.items()
     source = settings.randomness.source("identities")
     keys = {index: SigningKey.generate(source) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])

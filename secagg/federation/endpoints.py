@@ -110,7 +110,7 @@ class Server:
         admit_files(plugins)
         self._credentials = credentials_for("server", Path(tls), said)
         setup = RoundSetup.of(read_plan(Path(plan)), self._credentials.roster)
-        if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
+        if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.helpers) < 2:
             problem = "with this protection the server would open the exact sum"
             raise BadInput(problem, remedy="let the clients add noise")
         self._listen, self._said = listen, said

@@ -199,7 +199,11 @@ class Ledger:
     def begin_upload(self, round_digest: bytes) -> None:
         """Write that a vector of the round with this digest may have left; again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
-            self._add_upload(connection, round_digest)
+            heads = self._uploads(connection)
+            if round_digest not in heads:
+                number, previous = len(heads) + 1, next(reversed(heads.values()), START)
+                row = (number, _upload_head(previous, number, round_digest), round_digest)
+                connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def has_uploaded(self, round_digest: bytes) -> bool:
         """Whether a vector of the round may have left: another one would be another release."""
@@ -227,13 +231,6 @@ class Ledger:
             raise self._broken(len(heads) + 1, "uploads")
         return heads
 
-    def _add_upload(self, connection: sqlite3.Connection, round_digest: bytes) -> None:
-        heads = self._uploads(connection)
-        if round_digest not in heads:
-            number, previous = len(heads) + 1, next(reversed(heads.values()), START)
-            row = (number, _upload_head(previous, number, round_digest), round_digest)
-            connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
-
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
         costs: dict[int, list[tuple[Any, ...]]] = {}
         for number, *cost in connection.execute("SELECT * FROM costs ORDER BY rowid"):
@@ -243,7 +240,11 @@ class Ledger:
         for number, head, *row in connection.execute("SELECT * FROM releases ORDER BY number"):
             previous = entries[-1].head if entries else START
             own = costs.pop(number, [])
-            self._refuse_unknown(number, own)
+            if unknown := [kind for _, _, kind, _ in own if kind not in COSTS]:
+                raise BadInput(
+                    f"row {number} of the ledger {self._path} has a cost of the kind {unknown[0]!r}, unknown here",
+                    remedy="use the program that wrote it",
+                )
             release = _release(row, own)
             if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
@@ -257,13 +258,6 @@ class Ledger:
             return datetime.datetime.fromisoformat(times[number]) if number in times else None
         except (ValueError, TypeError):
             raise self._broken(number, "times") from None
-
-    def _refuse_unknown(self, number: int, costs: Sequence[tuple[Any, ...]]) -> None:
-        if unknown := [kind for _, _, kind, _ in costs if kind not in COSTS]:
-            raise BadInput(
-                f"row {number} of the ledger {self._path} has a cost of the kind {unknown[0]!r}, unknown here",
-                remedy="use the program that wrote it",
-            )
 
     def _broken(self, number: int, table: str = "") -> BadInput:
         row = f"row {number} of the {table} in" if table else f"row {number} of"

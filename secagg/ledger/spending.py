@@ -193,7 +193,8 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     if known and known != [release] and known != [settled_by(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
-        _refuse_training(release, budget)
+        if any(isinstance(spent.cost, TrainingCost) for spent in release.spent) and not budget.training:
+            raise PlanRefused((f"training: the plan trains on records of {data_set(release.data_name)}",))
         together.append(release)
     others = [each for each in together if each.session != release.session]
     for pair in dict.fromkeys((each.unit, each.adjacency) for each in (release, *others)):
@@ -276,11 +277,6 @@ def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
     if not fits(smallest):
         return 0.0
     return GaussianCost(max(smallest, largest(fits))).epsilon(budget.delta)
-
-
-def _refuse_training(release: Release, budget: Budget) -> None:
-    if any(isinstance(spent.cost, TrainingCost) for spent in release.spent) and not budget.training:
-        raise PlanRefused((f"training: the plan trains on records of {data_set(release.data_name)}",))
 
 
 def _exact_before(others: Sequence[Release]) -> str:

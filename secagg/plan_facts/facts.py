@@ -60,7 +60,7 @@ class SumFacts:
         if self.calibration is None:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
-        return self.calibration.opened(survivors if by_clients else self.calibration.parties)
+        return self.calibration.opened_noise(survivors if by_clients else self.calibration.parties)
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class PlanFacts:
     @property
     def openers(self) -> tuple[str, ...]:
         """Names of those who open a sum together: of several, none alone learns anything."""
-        seconds = [self.roster.name(index) for index in self.kinds[0].context.seconds]
-        return tuple(seconds) if len(seconds) > 1 else (self.roster.name(SERVER_INDEX), *seconds)
+        helpers = [self.roster.name(index) for index in self.kinds[0].context.helpers]
+        return tuple(helpers) if len(helpers) > 1 else (self.roster.name(SERVER_INDEX), *helpers)
 
     @property
     def sum_claim(self) -> PrivacyClaim | None:
@@ -368,21 +368,21 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
     Raises BadInput when the roster lacks the parties that the protection needs.
     """
     protection = protection_named(plan.protection)
-    seconds = roster.with_role(protection.second_role)
+    helpers = roster.with_role(protection.helper_role)
     return protection.context(
         SessionContext(
             round_digest=plan.digest,
             session_id=plan.session,
             roster=plan.roster,
             identities=identities_of(roster, clients),
-            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
+            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *helpers)},
             ring=Ring(LARGEST_RING),
             length=0,
             colluders=plan.colluders,
             dropouts=plan.dropouts,
             min_clients_in_sum=plan.min_clients_in_sum,
             server=roster.identity(SERVER_INDEX),
-            seconds={index: roster.identity(index) for index in seconds},
+            helpers={index: roster.identity(index) for index in helpers},
             security=plan.security,
         )
     )

@@ -74,7 +74,7 @@ class NoiseParties:
                 remedy="let the clients add noise, or choose another protection",
             )
         if mechanism is Mechanism.GAUSSIAN:
-            return cls(mechanism, len(roster.with_role(protection.second_role)) or 1, 1)
+            return cls(mechanism, len(roster.with_role(protection.helper_role)) or 1, 1)
         if survivors <= plan.colluders and protection.hides_vectors:
             raise BadInput(
                 f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",

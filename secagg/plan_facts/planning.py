@@ -109,7 +109,7 @@ class Choices:
     noise: NoiseFrom = option(
         NoiseFrom.CLIENT,
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
-        f"({', '.join(name for name, each in PROTECTIONS.items() if each.fewest_seconds > 1)}). "
+        f"({', '.join(name for name, each in PROTECTIONS.items() if each.fewest_helpers > 1)}). "
         "member: every step of a client's own training.",
     )
     shares: str | None = option(

@@ -22,7 +22,7 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
     for a person to concede.
     """
     protection = protection_named(plan.protection)
-    by_openers = plan.noise == NoiseFrom.AGGREGATOR and protection.fewest_seconds > 1
+    by_openers = plan.noise == NoiseFrom.AGGREGATOR and protection.fewest_helpers > 1
     return Policy(
         data_name=data_name,
         roster=plan.roster.hex(),

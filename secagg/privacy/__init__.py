@@ -6,12 +6,16 @@ from secagg.privacy.calibration import (
     Calibration,
     Mechanism,
     OpenedNoise,
+    Part,
+    Releases,
     calibrate_mu,
+    calibrate_releases,
+    of_client,
+    of_record,
     read_shares,
 )
 from secagg.privacy.claim import Claim, PrivacyClaim, TrainingClaim
 from secagg.privacy.rdp import RdpCurve
-from secagg.privacy.releases import Part, Releases, calibrate_releases, of_client, of_record
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
 from secagg.privacy.sensitivity import (
     Adjacency,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from secagg.errors import BadInput
-from secagg.privacy.calibration import Mechanism
-from secagg.privacy.releases import Releases
+from secagg.privacy.calibration import Mechanism, Releases
 from secagg.privacy.sensitivity import Adjacency, Unit
 from secagg.privacy.subsampled import TrainingCost
 
@@ -171,11 +170,12 @@ def _sampled(cost: TrainingCost) -> str:
 
 
 def _promised(claim: Claim, times: str) -> str:
-    """What whoever sees it learns, in words and numbers."""
+    """State what those who see it learn, in words and numbers."""
     tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
+    factor = f" = {math.ceil(math.exp(claim.epsilon) * 10) / 10:.1f}" if claim.epsilon <= 10 else ""
     return (
         f"{tells} {NEIGHBOURS[claim.unit, claim.adjacency]}: this changes the chance of any "
-        f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{_power(claim.epsilon)}, but for a chance of "
+        f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{factor}, but for a chance of "
         f"{claim.delta:g}{times} (epsilon {format_epsilon(claim.epsilon)}, {claim.adjacency}, {claim.unit} level)"
     )
 
@@ -205,20 +205,15 @@ def refuse_small_delta(delta: float) -> None:
         )
 
 
-def _power(epsilon: float) -> str:
-    """e^ε as a number, rounded up, where it is one that people can read."""
-    return f" = {math.ceil(math.exp(epsilon) * 10) / 10:.1f}" if epsilon <= 10 else ""
-
-
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """What to say of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
+    """Warn of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"
 
 
 def format_epsilon(epsilon: float) -> str:
-    """Return ε with at most four decimals, rounded up, never down; "inf" where there is no bound."""
+    """Return ε with at most four decimals, rounded up; "inf" without a bound."""
     if math.isinf(epsilon):
         return "inf"
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}".rstrip("0").rstrip(".")

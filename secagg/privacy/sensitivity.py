@@ -70,21 +70,17 @@ class Sensitivity(Protocol):
     @property
     def unit(self) -> Unit:
         """The unit whose contribution is hidden."""
-        ...
 
     @property
     def adjacency(self) -> Adjacency:
         """Which two data sets are neighbours."""
-        ...
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
         """The blocks in layout order, each with the length of one unit's contribution."""
-        ...
 
     def squared(self, weights: Mapping[str, float]) -> float:
         """Return sup Σ_b w_b·‖Δ_b‖² over neighbouring data sets; `weights` names every block, each > 0."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from secagg.errors import BadInput
 from secagg.protection import encryption, masking, none, sharing
-from secagg.protection.interface import Delivery, LocalParty, SessionContext, SumToDeclare, SumToOpen
-from secagg.protection.protection import Handover, Protection, Script
+from secagg.protection.interface import (
+    Delivery,
+    Handover,
+    LocalParty,
+    Protection,
+    Script,
+    SessionContext,
+    SumToDeclare,
+    SumToOpen,
+)
 
 __all__ = [
     "PROTECTIONS",

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.encoding import Integers, Residues
+from secagg.encoding import Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, LocalParty, PackedVectors, SessionContext, Transition
+from secagg.protection.interface import (
+    OF_CLIENT,
+    CollectingStep,
+    LocalParty,
+    PackedVectors,
+    Protection,
+    Script,
+    SessionContext,
+    Transition,
+    VectorSum,
+)
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.wire import message
 
 _ABSENT = bytes(32)
@@ -74,28 +83,12 @@ class AwaitingPlainUploads(PackedVectors, CollectingStep):
         if incoming.length != self._context.packed_bytes:
             raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
 
-    def close(self) -> tuple[PlainSum, Mapping[int, Any]]:
+    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
         """Fix the set of summed clients."""
         members = self.members
         if len(members) < self.enough:
             raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
-        return PlainSum(members), {}
-
-
-@dataclass(frozen=True)
-class PlainSum:
-    """The sum carries no masks."""
-
-    members: tuple[int, ...]
-
-    @property
-    def vectors(self) -> tuple[int, ...]:
-        """The members' own."""
-        return self.members
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
-        return context.ring.decode(total)
+        return VectorSum(members, members), {}
 
 
 PROTECTION = Protection(

@@ -79,7 +79,7 @@ class Contributor(Protocol):
 class MemberSession:
     """Drives one party through one session; safe to run again after a crash at any point.
 
-    `progress` takes lines for the operator. `contributor` gives a client's vector, `work` does what a second party does
+    `progress` takes lines for the operator. `contributor` gives a client's vector, `work` does what a helper does
     on its own. `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only
     when it comes back.
     """
@@ -131,7 +131,7 @@ class MemberSession:
         return self._transcript.has_announced or any(self._transcript.announces(peek(frame)) for frame in frames)
 
     async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
-        """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
+        """Carry the session to its outcome; `others` are the connections to helpers that take uploads.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
         without one (for ever), NotNow when it may go on later.
@@ -384,15 +384,15 @@ def _script(setup: RoundSetup, me: LocalParty) -> Script:
     protection = setup.protocol
     if me.member in setup.context.identities:
         return protection.client
-    if me.member in setup.context.seconds and protection.second is not None:
-        return protection.second
+    if me.member in setup.context.helpers and protection.helper is not None:
+        return protection.helper
     raise SessionAborted(f"member {me.member} has no part in a {setup.plan.protection} sum")
 
 
 class MemberTranscript:
     """One session's journal, and what follows from all that it holds: after a restart the same as before.
 
-    `heard` is the server's last frame, `receipts` are the second parties that have signed for their part of an upload,
+    `heard` is the server's last frame, `receipts` are the helpers that have signed for their part of an upload,
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
     """
 

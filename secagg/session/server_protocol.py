@@ -55,14 +55,14 @@ class ServerProtocol:
     def seconds_to_wait(self) -> int:
         """Seconds that the present step may take, from the plan.
 
-        Where clients speak once, they come back for the outcome in their own time. Second parties may themselves wait
+        Where clients speak once, they come back for the outcome in their own time. Helpers may themselves wait
         as long for the clients before they answer.
         """
         plan, setup = self._setup.plan, self._setup
         if self._step is None:
             return plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
         joining = setup.join_seconds if self._step.is_joining else plan.step_seconds
-        return joining + (plan.step_seconds if self._step.expected & set(setup.context.seconds) else 0)
+        return joining + (plan.step_seconds if self._step.expected & set(setup.context.helpers) else 0)
 
     @property
     def is_joining(self) -> bool:
@@ -172,7 +172,7 @@ class ServerProtocol:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
-            gone = (index for index in self._setup.context.seconds if index in self._reasons)
+            gone = (index for index in self._setup.context.helpers if index in self._reasons)
             helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
             released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
             self._step, self.failure = None, "; ".join((reason, *helpers, *released))
@@ -202,10 +202,10 @@ class ServerProtocol:
         self._owe(messages)
 
     def conclude(self, outcome: Outcome) -> None:
-        """The sum is opened: the outcome is due to everyone in it, and to the second parties."""
+        """The sum is opened: the outcome is due to everyone in it, and to the helpers."""
         self.outcome = outcome
         self._acknowledgement = acknowledgement_of(self._setup, outcome)
-        self._owe(dict.fromkeys((*outcome.members, *self._setup.context.seconds), outcome))
+        self._owe(dict.fromkeys((*outcome.members, *self._setup.context.helpers), outcome))
 
     def _owe(self, messages: Mapping[int, Any]) -> None:
         """Messages of one class are due, and those to whom they are due may ask for them."""

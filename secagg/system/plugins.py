@@ -1,4 +1,4 @@
-"""Code of others: methods, attacks and data formats, in a file of one's own or installed under an entry point.
+"""Plug-ins: methods, attacks and data formats that others wrote, in a file or installed under an entry point.
 
 A plug-in is named `FILE.py:NAME`, or by the name of an entry point of the group for its kind. What all members agree on
 is `NAME@SHA-256`: such a name finds its code among the files that this process was given (`admit`) and among what is
@@ -201,7 +201,7 @@ class _SourceFinder:
 
 
 class _Uncached(SourceFileLoader):
-    """Compiles the source. Anybody's code can lie in __pycache__, for sources that it was not made of (PEP 552)."""
+    """Compiles the source. Foreign code can lie in __pycache__, for sources that it was not made of (PEP 552)."""
 
     def path_stats(self, path: str) -> dict[str, int]:
         """Raises OSError: where nothing is known of a source, nothing cached is read or written."""

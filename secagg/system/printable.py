@@ -1,4 +1,4 @@
-"""Text of others on screens and in logs: what cannot be shown, or would not be seen, never gets there as it is.
+"""Foreign text on screens and in logs: characters that cannot be seen are escaped first.
 
 Control characters move a terminal's cursor, format characters turn the direction of writing (U+202E) or hide
 (U+200B): either can forge what a person reads before consenting.
@@ -41,7 +41,7 @@ def as_cell(text: str) -> str:
 
 
 def first_unprintable(text: str) -> str | None:
-    """The first character that cannot be shown, as Unicode calls it ("U+001B"); None when there is none."""
+    """The first unprintable character by its Unicode number ("U+001B"); None without any."""
     if is_printable(text):
         return None
     return next(f"U+{ord(each):04X}" for each in text if not is_printable(each))

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, MalformedMessage
 
 VARIABLE = "SECAGG_MAX_BYTES"
 DATA_BYTES = 2 << 30
@@ -44,8 +45,21 @@ def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
     return f"{said}save the {what} as UTF-8, or: iconv -f {known} -t UTF-8 {path} > utf8{suffix}"
 
 
+@contextmanager
+def naming(path: Path, what: str, kind: str, *, missing: str, damaged: str) -> Iterator[None]:
+    """Raise BadInput naming the file for one that cannot be read, that is not of its `kind`, or that is refused."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"cannot read the {what} {path} ({error.strerror})", remedy=missing) from None
+    except (ValueError, MalformedMessage) as error:
+        raise BadInput(f"{path} is no {kind} ({error})", remedy=damaged) from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
 def data_limit() -> int:
-    """Most bytes that one source of data may take. Raises BadInput for a SECAGG_MAX_BYTES that is no number."""
+    """Most bytes that one source of data may take. Raises BadInput unless SECAGG_MAX_BYTES is a number."""
     text = os.environ.get(VARIABLE, str(DATA_BYTES))
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 60):
         raise BadInput(f"{VARIABLE} is {text!r}", remedy="give a number of bytes, or unset it")
@@ -114,13 +128,11 @@ def _shallow(parse: Callable[..., Any], text: str | bytes, **options: Callable[.
     for _ in range(DEEPEST + 1):
         if any(isinstance(each, int) and abs(each) >= 1 << 64 for each in level):
             raise ValueError("an integer has more than 64 bits")
-        level = [inner for each in level for inner in _inside(each)]
+        level = [
+            inner
+            for each in level
+            for inner in (list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else [])
+        ]
     if level:
         raise ValueError(f"nested more than {DEEPEST} deep")
     return value
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []

@@ -75,7 +75,7 @@ class _Interrupted(BaseException):
 
 
 async def compute_aside(work: Callable[[], T]) -> T:
-    """Do long work in a thread, so that the event loop goes on; whoever is cancelled meanwhile ends the work too.
+    """Do long work in a thread, so that the event loop goes on; cancelling the caller ends the work too.
 
     It then ends at its next step of Python: an interrupted process does not have to wait for all of it, as with
     `asyncio.to_thread` alone.

@@ -1,10 +1,12 @@
 """A party's transcript: signed frames, received and sent, in a hash chain, written as they happen, verified offline."""
 
-from secagg.transcript.chain import START, Record, chain
 from secagg.transcript.frames import (
     EVERYONE,
     NOT_SEEN,
+    START,
     FrameBody,
+    Record,
+    chain,
     make_body,
     open_frame,
     payload_of,

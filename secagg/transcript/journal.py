@@ -16,7 +16,7 @@ from typing import BinaryIO
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
 from secagg.system.files import open_private, sync_folder
-from secagg.transcript.chain import MAGIC, START, Kind, Record
+from secagg.transcript.frames import MAGIC, START, Kind, Record
 from secagg.wire import MAX_FRAME_BYTES, decode, encode
 
 _LENGTH_BYTES = 4
@@ -74,7 +74,11 @@ class Journal:
             self._sync()
         except OSError as error:
             with contextlib.suppress(OSError):
-                self._forget_after(end)
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                self._file = _lock(self.path)
+                self._file.truncate(end)
+                self._file.seek(end)
             raise BadInput(
                 f"cannot write the transcript {self.path} ({error.strerror})", remedy="free the disk and start again"
             ) from None
@@ -97,13 +101,6 @@ class Journal:
     def _sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-
-    def _forget_after(self, end: int) -> None:
-        with contextlib.suppress(OSError):
-            self._file.close()
-        self._file = _lock(self.path)
-        self._file.truncate(end)
-        self._file.seek(end)
 
 
 def read_transcript(path: Path, *, torn_tail_allowed: bool = False) -> list[Record]:

@@ -5,9 +5,8 @@ import os
 # Before gRPC is imported: anyone can cause lines of its own, and they name nobody.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from secagg.transport.client import Link
+from secagg.transport.client import Link, greet
 from secagg.transport.credentials import Credentials, read_credentials
-from secagg.transport.greeting import greet
 from secagg.transport.server import Coordinator, serve
 
 __all__ = ["Coordinator", "Credentials", "Link", "greet", "read_credentials", "serve"]

@@ -28,8 +28,15 @@ from secagg.system.printable import is_printable
 from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
 from secagg.transport.credentials import read_identity
-from secagg.transport.register import REGISTER_FILE, Register, Removal, read_register
-from secagg.transport.requests import Request, make_request, read_request_file
+from secagg.transport.register import (
+    REGISTER_FILE,
+    Register,
+    Removal,
+    Request,
+    make_request,
+    read_register,
+    read_request_file,
+)
 
 NEXT = "next"
 """The folder, in a member's, of keys that are to follow."""
@@ -160,7 +167,7 @@ def _check_consortium(name: object) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether the authority's key is under a passphrase. Raises BadInput where there is no key."""
+    """Whether the authority's key is under a passphrase. Raises BadInput without a key."""
     try:
         return read_limited(folder / "ca.key", DOCUMENT_BYTES).startswith(b"-----BEGIN ENCRYPTED")
     except OSError as error:

@@ -30,9 +30,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.policy import parse_limits
 from secagg.agreement.roster import Roster, check_name
-from secagg.errors import BadInput, MalformedMessage, why
+from secagg.errors import BadInput, why
 from secagg.system.files import write_synced
-from secagg.system.reading import DOCUMENT_BYTES, each_field_once, parse_json, read_document, read_limited
+from secagg.system.reading import DOCUMENT_BYTES, each_field_once, naming, parse_json, read_document, read_limited
 from secagg.transport.certificates import (
     Authority,
     certificate_names,
@@ -44,8 +44,7 @@ from secagg.transport.certificates import (
 )
 from secagg.transport.credentials import read_identity, read_secret
 from secagg.transport.enrolment import NEXT, read_authority, read_members
-from secagg.transport.register import REGISTER_FILE, Register, parse_register, read_register
-from secagg.transport.requests import read_request_file
+from secagg.transport.register import REGISTER_FILE, Register, parse_register, read_register, read_request_file
 from secagg.wire import from_json, to_json
 
 KIT_VERSION = 1
@@ -66,15 +65,12 @@ class Kit:
 
     def to_json(self, authority: Authority) -> str:
         """The text of its file, signed."""
-        content = self._content()
+        content = {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
         return json.dumps({**content, "signature": authority.sign(_LABEL, _canonical(content)).hex()}, indent=1) + "\n"
-
-    def _content(self) -> dict[str, Any]:
-        return {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedKit:
     """The parts of a kit, each checked against the rest: none is of another consortium, plan or member."""
 
     kit: Kit
@@ -112,22 +108,15 @@ def _text(path: Path) -> str:
         raise BadInput(f"cannot read {path} ({why(error)})", remedy="name a text file that you may read") from None
 
 
-def read_kit(path: Path) -> Opened:
+def read_kit(path: Path) -> OpenedKit:
     """Read a kit and check it as a whole. Raises BadInput naming the file.
 
     So for one that is too long or no kit, that the authority in it did not sign, whose certificate is not for the keys
     that the register has for its member, whose plan is for another roster, or that names addresses of strangers.
     """
-    try:
-        return _opened(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read the kit {path} ({error.strerror})", remedy="name the .kit file that the authority has sent"
-        ) from None
-    except (ValueError, MalformedMessage) as error:
-        raise BadInput(f"{path} is no start kit ({error})", remedy="have it sent again") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+    missing = "name the .kit file that the authority has sent"
+    with naming(path, "kit", "start kit", missing=missing, damaged="have it sent again"):
+        return _check_kit(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
 
 
 def _parse(content: Any) -> Kit:
@@ -147,14 +136,14 @@ def _parse(content: Any) -> Kit:
     return Kit(**{name: content[name] for name in names})
 
 
-def _opened(kit: Kit) -> Opened:
+def _check_kit(kit: Kit) -> OpenedKit:
     check_name(kit.member)
     authority = read_certificate(kit.ca.encode())
     require_issued(authority, authority, "the authority's certificate in the kit")
     register = parse_register(kit.register)
     roster = register.roster()
     _require_member(kit, authority, roster)
-    return Opened(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
+    return OpenedKit(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
 
 
 def _require_member(kit: Kit, authority: x509.Certificate, roster: Roster) -> None:
@@ -218,7 +207,7 @@ class Joined:
     changes: tuple[str, ...]
 
 
-def join(opened: Opened, home: Path) -> Joined:
+def join(opened: OpenedKit, home: Path) -> Joined:
     """Bring a member's folder to what its kit says.
 
     Raises BadInput, before anything is changed, for a kit of another authority than the one known here, with a register
@@ -235,14 +224,14 @@ def join(opened: Opened, home: Path) -> Joined:
     files = {"ca.pem": opened.kit.ca, "cert.pem": opened.kit.cert, "roster.json": to_json(opened.roster)}
     for name, text in (files | {REGISTER_FILE: opened.register.to_json()}).items():
         write_synced(tls / name, text.encode())
-    if moves or _is_empty(tls / NEXT):
+    if moves or ((tls / NEXT).is_dir() and not any((tls / NEXT).iterdir())):
         shutil.rmtree(tls / NEXT, ignore_errors=True)
     plan = _place(home / PLAN_FILE, opened.kit.plan)
     limits = _place(home / LIMITS_FILE, opened.kit.limits)
     return Joined(plan, limits, opened.register.changes_since(known))
 
 
-def _require_same_authority(tls: Path, opened: Opened) -> None:
+def _require_same_authority(tls: Path, opened: OpenedKit) -> None:
     known = tls / "ca.pem"
     if not known.exists():
         return
@@ -254,7 +243,7 @@ def _require_same_authority(tls: Path, opened: Opened) -> None:
         )
 
 
-def _keys_in_force(tls: Path, opened: Opened) -> list[Path]:
+def _keys_in_force(tls: Path, opened: OpenedKit) -> list[Path]:
     """The files of next/ that the kit's certificate brings into force.
 
     Raises BadInput unless the folder has every key that the register has for the member, under a request of its own.
@@ -292,10 +281,6 @@ def _pin(path: Path) -> bytes:
             f"{path} is no TLS key of a member", remedy="bring it back from a backup, or enrol again with pki request"
         )
     return spki_sha256(key)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _place(path: Path, text: str) -> Path | None:

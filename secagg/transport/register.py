@@ -4,21 +4,139 @@ The roster follows from it. Entries are only ever added, each checked against th
 be held against another: who holds an older one takes a newer one only if it begins with all of the older one's entries
 (the consistency of append-only logs, RFC 6962, section 2.1.2, here by comparing them). No key changes without the
 signature of the identity before it, and no name, identity or TLS key that was removed or replaced comes back.
+
+A member's request to be certified: its name, role, identity and TLS key, signed; the first one, or one that follows.
+
+The TLS key's own request is PKCS #10 (RFC 2986), whose signature proves that the member has the key; the identity signs
+that and everything else. A request for other keys *follows* the one before it, names it by digest, and is also signed
+by the identity that was there until then: the key update of RFC 4210 (section 5.3.5: a request protected by the key
+that it replaces; section 4.4: the new key signed with the old). As it names the one before, no old one counts again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from secagg.agreement.roster import MAX_INDEX, Member, Roster, check_name, read_roster
+from secagg.crypto.labels import digest
+from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
 from secagg.system.printable import is_printable
-from secagg.system.reading import each_field_once, parse_json, read_document
-from secagg.transport.requests import Request, parse_request
+from secagg.system.reading import each_field_once, naming, parse_json, read_document
+from secagg.transport.certificates import read_request, spki_sha256
+
+REQUEST_VERSION = 2
+_FRESH = "ask for a fresh one (pki request)"
+_FIELDS = {
+    *("version", "name", "role", "identity", "certificate_request", "follows"),
+    *("identity_signature", "previous_signature"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request whose signatures hold, as far as it can be checked alone. `certificate_request` is PEM.
+
+    `follows` is the digest of the request that it takes the place of, and `previous_signature` by the identity in that
+    one; both are empty in a member's first. Who reads a register checks these (`secagg.transport.register`).
+    """
+
+    member: Member
+    certificate_request: bytes
+    follows: bytes
+    identity_signature: bytes
+    previous_signature: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """The digest that the next request names, 32 bytes: everything in it but the signatures."""
+        return digest("enrolment request", *_parts(self.member, self.certificate_request, self.follows))
+
+    def follows_on(self, old: Request) -> bool:
+        """Whether this takes the place of `old`: it names it, and its identity has signed this."""
+        parts = _parts(self.member, self.certificate_request, self.follows)
+        is_same = (self.member.name, self.member.role) == (old.member.name, old.member.role)
+        named = is_same and self.follows == old.digest
+        return named and is_signed(old.member.identity, self.previous_signature, "key change", *parts)
+
+    def content(self) -> dict[str, Any]:
+        """The fields of its file, all of them texts but the version."""
+        return {
+            "version": REQUEST_VERSION,
+            "name": self.member.name,
+            "role": self.member.role,
+            "identity": self.member.identity.hex(),
+            "certificate_request": self.certificate_request.decode(),
+            "follows": self.follows.hex(),
+            "identity_signature": self.identity_signature.hex(),
+            "previous_signature": self.previous_signature.hex(),
+        }
+
+
+def make_request(
+    name: str,
+    role: str,
+    identity: SigningKey,
+    certificate_request: bytes,
+    previous: tuple[Request, SigningKey] | None = None,
+) -> Request:
+    """Sign a request; one for other keys by the identity of the `previous` one too. Raises BadInput."""
+    pin = spki_sha256(read_request(certificate_request, name))
+    member = Member(name, role, identity.public, pin)
+    follows = previous[0].digest if previous else b""
+    parts = _parts(member, certificate_request, follows)
+    by_previous = previous[1].sign("key change", *parts) if previous else b""
+    return Request(member, certificate_request, follows, identity.sign("enrolment", *parts), by_previous)
+
+
+def parse_request(content: Any) -> Request:
+    """The request of parsed JSON. Raises ValueError (BadInput, where a person can do something) for what is none."""
+    if not isinstance(content, dict) or set(content) != _FIELDS:
+        raise ValueError("fields missing or unknown")
+    if type(content["version"]) is not int or content["version"] != REQUEST_VERSION:
+        raise ValueError(f"it is not of version {REQUEST_VERSION}")
+    texts = {name: value for name, value in content.items() if name != "version"}
+    if not all(isinstance(value, str) for value in texts.values()):
+        raise ValueError("a field is no text")
+    return _checked(texts)
+
+
+def _checked(texts: Mapping[str, str]) -> Request:
+    name, request = texts["name"], texts["certificate_request"].encode()
+    check_name(name)
+    pin = spki_sha256(read_request(request, name))
+    member = Member(name, texts["role"], _bytes(texts["identity"], 32), pin)
+    follows = _bytes(texts["follows"], 0, 32)
+    signature, previous = _bytes(texts["identity_signature"], 64), _bytes(texts["previous_signature"], 0, 64)
+    if bool(follows) != bool(previous):
+        raise ValueError("it follows another one without its signature, or none with one")
+    if not is_signed(member.identity, signature, "enrolment", *_parts(member, request, follows)):
+        raise BadInput(f"the request of {name} is not signed by the identity that it names", remedy=_FRESH)
+    return Request(member, request, follows, signature, previous)
+
+
+def read_request_file(path: Path) -> Request:
+    """Read a member's request. Raises BadInput naming the file."""
+    missing = "name a member's request.json (pki request)"
+    with naming(path, "request", "enrolment request", missing=missing, damaged=_FRESH):
+        return parse_request(parse_json(read_document(path), object_pairs_hook=each_field_once))
+
+
+def _bytes(text: str, *lengths: int) -> bytes:
+    """Of canonical hexadecimal: one text for the same bytes."""
+    value = bytes.fromhex(text)
+    if value.hex() != text or len(value) not in lengths:
+        raise ValueError("a field is not hexadecimal of its length")
+    return value
+
+
+def _parts(member: Member, request: bytes, follows: bytes) -> tuple[bytes, ...]:
+    return (member.name.encode(), member.role.encode(), member.identity, request, follows)
+
 
 REGISTER_VERSION = 1
 REGISTER_FILE = "register.json"
@@ -84,7 +202,7 @@ class Register:
         return tuple(self._removed.values())
 
     def request_of(self, name: str) -> Request | None:
-        """The request that a member's keys of now come from; None for who is no member."""
+        """The request that a member's present keys come from; None for a name that is not a member's."""
         return self._current.get(name)
 
     def roster(self) -> Roster:
@@ -161,9 +279,9 @@ class Register:
         """The entries beyond an `earlier` register's, in words; none where there is none."""
         if earlier is None:
             return ()
-        return tuple(self._said(entry) for entry in self._entries[len(earlier.entries) :])
+        return tuple(self._describe(entry) for entry in self._entries[len(earlier.entries) :])
 
-    def _said(self, entry: Entry) -> str:
+    def _describe(self, entry: Entry) -> str:
         if isinstance(entry, Removal):
             return f"{entry.name} was removed{entry.reason and f': {entry.reason}'}"
         name = entry.member.name
@@ -213,18 +331,9 @@ def parse_register(text: str) -> Register:
 
 def read_register(path: Path) -> Register:
     """Read a register. Raises BadInput naming the file."""
-    try:
+    again = "copy it again from the authority's issued/"
+    with naming(path, "register", "register", missing=again, damaged=again):
         return parse_register(read_document(path))
-    except OSError as error:
-        raise BadInput(
-            f"cannot read the register {path} ({error.strerror})", remedy="copy it again from the authority's issued/"
-        ) from None
-    except ValueError as error:
-        raise BadInput(
-            f"{path} is no register ({error})", remedy="copy it again from the authority's issued/"
-        ) from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def read_current_roster(path: Path) -> Roster:

@@ -46,19 +46,15 @@ class Coordinator(Protocol):
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Take a frame; return the frame that answers it, or nothing."""
-        ...
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a frame that announces bytes, and the bytes; return the frame that answers it, or nothing."""
-        ...
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """The frame of that step for that member; None when it is not there after `patience` seconds."""
-        ...
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """The file with this digest, which a session has named to that member."""
-        ...
 
 
 class Endpoint:
@@ -130,12 +126,12 @@ class Endpoint:
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
         """An attachment that a session has named, in parts, from the byte on that the caller asks for."""
         member = await self._caller(context)
-        request, path = await self._guard(member, context, self._named(member, request_iterator))
+        request, path = await self._guard(member, context, self._find_file(member, request_iterator))
         async with self._slots[member]:
             for part in _parts_of(path, request):
                 yield part
 
-    async def _named(self, member: int, requests: AsyncIterator[rpc.ReadRequest]) -> tuple[rpc.ReadRequest, Path]:
+    async def _find_file(self, member: int, requests: AsyncIterator[rpc.ReadRequest]) -> tuple[rpc.ReadRequest, Path]:
         request = await _only(requests, SILENT_SECONDS)
         path = await self._coordinator.read(member, request.round_digest, request.digest)
         if request.start >= path.stat().st_size:
@@ -143,7 +139,7 @@ class Endpoint:
         return request, path
 
     async def _caller(self, context: Any) -> int:
-        """The roster index of the member that calls; whoever is none is refused."""
+        """The roster index of the member that calls; anybody else is refused."""
         try:
             return self._member_behind(context.auth_context())
         except BadInput as error:

@@ -104,7 +104,7 @@ class MemberVerifier:
     def _script(self) -> Script:
         protection = self._setup.protocol
         is_client = self.author is None or self.author in self._setup.context.identities
-        return protection.client if is_client or protection.second is None else protection.second
+        return protection.client if is_client or protection.helper is None else protection.helper
 
     def _check_own(self, record: Record) -> None:
         """The digests of the policy that was followed, and of the ledger's row, to which what it sent next commits."""
@@ -170,7 +170,7 @@ class MemberVerifier:
             self.outcome = outcome
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
-        """A second party keeps the very bytes that the client signed."""
+        """A helper keeps the very bytes that the client signed."""
         context, me = self._setup.context, self.author
         if me is None or me not in self._setup.protocol.receivers(context):
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")

@@ -252,5 +252,5 @@ def _verifier(setup: RoundSetup, records: Sequence[Record], folder: Path) -> Ser
         return MemberVerifier(setup, None, folder) if sender == SERVER_INDEX else ServerVerifier(setup, folder)
     if sender == SERVER_INDEX:
         return ServerVerifier(setup, folder)
-    require(sender in {*setup.context.identities, *setup.context.seconds}, first, "its author has no part in the plan")
+    require(sender in {*setup.context.identities, *setup.context.helpers}, first, "its author has no part in the plan")
     return MemberVerifier(setup, sender, folder)

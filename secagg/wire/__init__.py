@@ -1,7 +1,19 @@
 """Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
 
-from secagg.wire.bounds import MAX_FRAME_BYTES, Choice, Items, Length, Range, Text, require_in_range
-from secagg.wire.codec import decode, encode, message, read_choices, tag_of
+from secagg.wire.codec import (
+    MAX_FRAME_BYTES,
+    Choice,
+    Items,
+    Length,
+    Range,
+    Text,
+    decode,
+    encode,
+    message,
+    read_choices,
+    require_in_range,
+    tag_of,
+)
 from secagg.wire.text import from_json, plain, plain_fields, read_json, to_json
 
 __all__ = [

@@ -66,7 +66,9 @@ def from_json(cls: type[T], text: str) -> T:
     except ValueError as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     if isinstance(content, dict):
-        _refuse_other_kind(cls, content)
+        kind = class_with(set(content))  # a plan given as a roster is told from a roster of another version
+        if kind is not None and set(content) != {field.name for field in fields_of(cls)}:
+            raise MalformedMessage(cls.__name__, f"a file of another kind: {kind.__name__}")
         refuse_other_version(cls, content.get(VERSION))
     return decode(cls, encode(_build(cls, content)))
 
@@ -87,13 +89,6 @@ def read_json(cls: type[T], path: Path, what: str, again: str) -> T:
         ) from None
     except (MalformedMessage, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is no {what}: {error}") from None
-
-
-def _refuse_other_kind(cls: type, content: dict[str, Any]) -> None:
-    """Tell a plan given as a roster from a roster of another version: its fields are those of a plan."""
-    kind = class_with(set(content))
-    if kind is not None and set(content) != {field.name for field in fields_of(cls)}:
-        raise MalformedMessage(cls.__name__, f"a file of another kind: {kind.__name__}")
 
 
 def _build(cls: type, content: Any) -> Any:

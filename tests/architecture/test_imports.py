@@ -151,7 +151,7 @@ def test_packages_keep_the_rule(rule):
         (out_of_order, "secagg.cli", "from . import demo"),
         (out_of_order, "secagg.leftovers", ""),
         (crossing_protections, "secagg.protection.masking.client", "from secagg.protection import sharing"),
-        (crossing_protections, "secagg.protection.none", "import secagg.protection.masking.graph"),
+        (crossing_protections, "secagg.protection.none", "import secagg.protection.masking.quorum"),
         (generated_outside_wire, "secagg.transport.server", "from secagg.wire.generated import plan_pb2"),
         (auditor_overreach, "threat_models.views", "from secagg.session import client"),
         (auditor_overreach, "threat_models.attacks.reconstruction.inversion", "import secagg.protection.masking"),

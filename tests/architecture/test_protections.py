@@ -66,7 +66,7 @@ def imports_inside(module: Module) -> Iterator[str]:
 def test_nobody_imports_from_inside_a_protection() -> None:
     """Only the registry, and those that attack one protection, know what is in its folder."""
     assert [found for module in installed() for found in imports_inside(module)] == []
-    text = "from secagg.protection.sharing.collection import Collecting"
+    text = "from secagg.protection.sharing.aggregator import Collecting"
     assert list(imports_inside(Module("secagg.session.aggregator", text)))
 
 
@@ -132,7 +132,7 @@ def test_one_more_protection_is_planned_and_explained(fourth: str) -> None:
     assert list(shown) == [*(name for name in PROTECTIONS if name != "veiled"), "veiled"]
     same = [replace(shown[name], protection="", seconds=0.0) for name in ("veiled", fourth)]
     assert same[0] == same[1]
-    if PROTECTIONS[fourth].second_role:
+    if PROTECTIONS[fourth].helper_role:
         return
     plan = make_plan(data, roster, replace(choices, protection="veiled"), OperatingSystem())
     setup = RoundSetup.of(plan, roster)

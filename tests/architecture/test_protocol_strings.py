@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 from secagg.crypto.labels import labelled
-from secagg.transcript.chain import MAGIC, Kind
+from secagg.transcript.frames import MAGIC, Kind
 from tests.architecture.hashed_strings import Strings, asked_by_name, names, tags
 from tests.architecture.source import installed, modules
 

@@ -134,7 +134,7 @@ async def _serve(folder: Path, members: Members) -> dict[str, Usage]:
         await server.start("server", "--listen", _ANY_PORT)
         for party in seconds:
             listens = () if members.setup.protection.encrypts else ("--listen", _ANY_PORT)
-            await party.start(members.setup.protection.second_role, "--server", server.address, *listens)
+            await party.start(members.setup.protection.helper_role, "--server", server.address, *listens)
         addresses = (
             {}
             if members.setup.protection.encrypts

@@ -45,11 +45,11 @@ def test_a_client_may_leave_at_every_step(name: str, step: str) -> None:
 
 def test_further_protection_is_its_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is registered with three second parties is simulated with three, and its clients leave at its steps."""
-    three = replace(PROTECTIONS["shared"], fewest_seconds=3, steps=PROTECTIONS["shared"].steps[1:])
+    three = replace(PROTECTIONS["shared"], fewest_helpers=3, steps=PROTECTIONS["shared"].steps[1:])
     monkeypatch.setitem(PROTECTIONS, "three", three)
     records = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
     run = secagg.simulate(*records, protection="three", clients=6, dropouts=2)
-    assert len(run.federated.setup.context.seconds) == 3
+    assert len(run.federated.setup.context.helpers) == 3
     assert len(run.federated.result.members) == 4
     plain = secagg.simulate(*records, protection="none", clients=6, dropouts=2)
     assert run.federated.result.aggregate_sha256 == plain.federated.result.aggregate_sha256

@@ -214,7 +214,7 @@ def judge(supervised: Supervised, protection: str, report: Report) -> None:
     """How the session ended, and what is wrong with that: a wrong sum, a member lost, an unclean end, a transcript."""
     federation, codes, gone = supervised.federation, supervised.codes, supervised.gone
     present = [name for name in NAMES if name not in gone]
-    needed = {SERVER, *SECONDS.get(protection_named(protection).second_role, ())}
+    needed = {SERVER, *SECONDS.get(protection_named(protection).helper_role, ())}
     members = _members(federation)
     if members is not None:
         if not np.array_equal(federation.opened(), federation.expected(members)):

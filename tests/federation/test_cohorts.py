@@ -19,8 +19,7 @@ from secagg.federation import FederationServer
 from secagg.federation import client as returning
 from secagg.plan_facts.facts import witnesses_of
 from secagg.privacy import Adjacency, Unit
-from secagg.protection.draw import Draw
-from secagg.protection.draw.messages import NonceReveal
+from secagg.protection.draw import Draw, NonceReveal
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.session import RoundSetup
 from secagg.session.rounds import follow_return, show_return

@@ -19,7 +19,7 @@ async def test_member_without_the_library_is_refused_before_joining(
 ) -> None:
     """Without TenSEAL client and key holder of an encrypted plan learn what to install, and begin no session."""
     world = SimulatedFederation.of(tmp_path, refine=0, protection="encrypted")
-    (holder,) = world.setup.context.seconds
+    (holder,) = world.setup.context.helpers
     for name in ["tenseal", *(each for each in sys.modules if each.startswith("tenseal."))]:
         monkeypatch.setitem(sys.modules, name, None)
     run = FederationRun(world)  # there is no server: whoever asked it anything would fail otherwise

@@ -32,7 +32,7 @@ def check_transcripts(world: SimulatedFederation, played: Ending, *without: int)
     """Every party's transcript of every session verifies and tells the server's aggregate."""
     for stage in played.stages:
         found = verify_transcript(world.transcripts(0, (stage,))[0])
-        for member in {*EVERYONE, *stage.context.seconds} - set(without):
+        for member in {*EVERYONE, *stage.context.helpers} - set(without):
             own = verify_transcript(world.transcripts(member, (stage,))[0])
             assert own["aggregate_sha256"] == found["aggregate_sha256"]
 

@@ -29,10 +29,10 @@ from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.interface import Transition
 from secagg.protection.masking import derivations
-from secagg.protection.masking.client_opening import Endorsed, Uploaded
+from secagg.protection.masking.client import Endorsed, Uploaded
 from secagg.protection.masking.messages import Endorsement
+from secagg.protection.sharing import aggregator
 from secagg.protection.sharing import derivations as sharing
-from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
 from secagg.session import conclude, member_session, server_session
 from secagg.session import receive_signed as hearing
@@ -150,7 +150,7 @@ def rounded_down(patch: pytest.MonkeyPatch) -> None:
     def rounded(most: float, delta: float) -> float:
         return mu_of(math.floor(10 * most + 1) / 10 - 1e-6, delta)
 
-    patch.setattr("secagg.privacy.releases.mu_of", rounded)
+    patch.setattr("secagg.privacy.calibration.mu_of", rounded)
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ TRANSPORT = [
     Fault(
         "transport",
         "lists not held against commitments",
-        always(set_agreement, "check_list", None),
+        always(aggregator, "check_list", None),
         probe("two lists"),
         transcript=SILENT["shared"],
     ),

@@ -20,7 +20,7 @@ from secagg.plan_facts import planning
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
-from secagg.protection.masking import client_opening, client_upload, derivations, server
+from secagg.protection.masking import client, derivations, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.session import round_setup as contribution
@@ -180,7 +180,7 @@ def test_thresholds_without_the_calibrated_minimum(monkeypatch):
         return replace(found, survivors=found.signatures)
 
     monkeypatch.setattr(derivations, "thresholds_of", forgetful)
-    for module in (client_opening, client_upload, server):
+    for module in (client, server):
         monkeypatch.setattr(module, "thresholds_of", forgetful, raising=False)
     assert reported(check_small_sum_is_refused, setup, {2: "UploadHeader"}).endswith("the sum of 5 was opened")
     assert reported(check_small_set_is_not_signed, setup).endswith("signed for 5 survivors")

@@ -27,7 +27,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import noise_plan, planning
 from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_client, rounded_gaussian
 from secagg.privacy.sensitivity import BlockwiseSensitivity
-from secagg.protection.sharing.set_agreement import SetAgreed
+from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.randomness import SeededRandomness
 from secagg.session import round_setup as contribution
 from secagg.unsafe_for_tests import TOKEN
@@ -166,7 +166,7 @@ def first_alone(patch: pytest.MonkeyPatch) -> None:
     honest = SetAgreed.work
 
     def wrong(self: Any, context: Any, me: Any, kept: Any, noise: Any) -> Any:
-        return honest(self, context, me, kept, noise if me.member == min(context.seconds) else None)
+        return honest(self, context, me, kept, noise if me.member == min(context.helpers) else None)
 
     patch.setattr(SetAgreed, "work", wrong)
 

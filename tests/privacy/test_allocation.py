@@ -145,7 +145,7 @@ def test_fewer_survivors_break_the_promise():
 def test_collusion_costs_noise():
     """Calibrating for half of ten clients doubles the variance of the whole sum."""
     all_honest, half = calibrated(SHARES, 10, 10), calibrated(SHARES, 10, 5)
-    ratio = half.opened(10)["class_sums"].sigma / all_honest.opened(10)["class_sums"].sigma
+    ratio = half.opened_noise(10)["class_sums"].sigma / all_honest.opened_noise(10)["class_sums"].sigma
     assert ratio == pytest.approx(math.sqrt(2), rel=1e-4)
 
 
@@ -198,7 +198,7 @@ def test_counts_are_multiplied_until_their_share_is_large_enough():
     assert counts.multiplier > 1
     assert counts.sigma >= 3 > counts.sigma * (counts.multiplier - 1) / counts.multiplier - 1 / 1024
     assert [block.multiplier for block in noise.blocks[1:]] == [1, 1]
-    assert noise.opened(1000)["counts"].of_record.sigma == pytest.approx(
+    assert noise.opened_noise(1000)["counts"].of_record.sigma == pytest.approx(
         1 / (mu_of(1.0, DELTA) * math.sqrt(0.02)), rel=1e-3
     )
 
@@ -256,7 +256,7 @@ def test_more_noisers_change_nothing_when_each_adds_all():
     assert one.blocks == three.blocks
     assert three.cost().gap == 0
     assert spent(three, honest=1) == spent(three, honest=3) == spent(one)
-    assert three.opened(3)["class_sums"].sigma == pytest.approx(math.sqrt(3) * one.blocks[1].sigma)
+    assert three.opened_noise(3)["class_sums"].sigma == pytest.approx(math.sqrt(3) * one.blocks[1].sigma)
 
 
 PLAIN = BlockSensitivity("plain", 10.0, 3)

@@ -13,10 +13,10 @@ from scipy.special import logsumexp, ndtr
 
 from secagg.errors import BadInput
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost, multiplier_for
-from secagg.privacy import losses as accounting
+from secagg.privacy import subsampled as accounting
 from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.privacy.losses import SLACK, Law, Steps, delta_of_steps, epsilon_of_steps
 from secagg.privacy.rdp import ORDERS
+from secagg.privacy.subsampled import SLACK, Law, Steps, delta_of_steps, epsilon_of_steps
 from tests.privacy import exact_loss
 
 DELTA = 1e-5

@@ -14,17 +14,17 @@ from secagg.wire import decode, encode
 from tests.protection.rehearsal import SENT, Rehearsal, context_for
 from tests.worlds.rosters import identity
 
-ALONE = tuple(name for name, protection in PROTECTIONS.items() if not protection.second_role)
+ALONE = tuple(name for name, protection in PROTECTIONS.items() if not protection.helper_role)
 TOGETHER = tuple(name for name in PROTECTIONS if name not in ALONE)
 
 
 def together(name: str, clients: int = 5, **facts: Any) -> SessionContext:
     """The context of a session with the second parties that the protection needs."""
     session = replace(context_for(clients, **facts), largest=1000, server=identity(0).public)
-    places = range(clients + 1, clients + 1 + protection_named(name).fewest_seconds)
+    places = range(clients + 1, clients + 1 + protection_named(name).fewest_helpers)
     seconds = {index: identity(index).public for index in places}
     names = {0: "server", **session.names, **{index: f"second-{index}" for index in seconds}}
-    return protection_named(name).context(replace(session, seconds=seconds, names=names))
+    return protection_named(name).context(replace(session, helpers=seconds, names=names))
 
 
 def test_unknown_protections_are_refused() -> None:
@@ -110,11 +110,11 @@ def test_a_sum_of_several_parties_needs_them(name: str) -> None:
     """A protection with second parties hides vectors from each, and makes no context where one of them is missing."""
     protection = protection_named(name)
     assert protection.hides_vectors
-    assert protection.second is not None
+    assert protection.helper is not None
     context = together(name)
-    for seconds in ({}, dict(list(context.seconds.items())[:-1])):
-        with pytest.raises(BadInput, match=protection.second_role.replace("-", " ")):
-            protection.context(replace(context_for(5), seconds=seconds))
+    for seconds in ({}, dict(list(context.helpers.items())[:-1])):
+        with pytest.raises(BadInput, match=protection.helper_role.replace("-", " ")):
+            protection.context(replace(context_for(5), helpers=seconds))
 
 
 @pytest.mark.parametrize("name", TOGETHER)

@@ -7,7 +7,7 @@ import pytest
 
 from secagg.errors import TranscriptInvalid
 from secagg.transcript import Journal, peek, read_transcript, sign_frame
-from secagg.transcript.chain import Kind
+from secagg.transcript.frames import Kind
 from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SimulatedSession
 

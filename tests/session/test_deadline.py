@@ -228,6 +228,6 @@ async def test_restarted_aggregator_does_not_collect_anew(tmp_path: Path) -> Non
     federation = KilledWhenAllAreThere(world)
     async with asyncio.timeout(20.0):
         ending = await federation.run(absent=(2,))
-    assert all(map(federation.is_expired, world.setup.context.seconds))
+    assert all(map(federation.is_expired, world.setup.context.helpers))
     assert isinstance(ending.server, Outcome)
     assert ending.server.members == (1, 3, 4)

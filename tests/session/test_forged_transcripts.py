@@ -18,7 +18,7 @@ from secagg.protection.sharing.derivations import sign_manifest
 from secagg.protection.sharing.messages import ShareManifest
 from secagg.randomness import OperatingSystem
 from secagg.transcript import EVERYONE, NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
-from secagg.transcript.chain import MAGIC, START, Record, chain
+from secagg.transcript.frames import MAGIC, START, Record, chain
 from secagg.verification.transcript_series import verify_transcript
 from secagg.verification.verification import Trust
 from secagg.wire import encode
@@ -98,7 +98,7 @@ def test_own_frame_as_if_it_had_been_received(sessions: dict[str, SimulatedSessi
 def test_upload_for_a_party_that_takes_none(sessions: dict[str, SimulatedSession], protection: str) -> None:
     """A client, or a key holder, that shows a share which another client uploaded to it is refused."""
     world = sessions[protection]
-    for member in {CLIENT, *world.setup.context.seconds} - ({FIRST, SECOND} if protection == "shared" else set()):
+    for member in {CLIENT, *world.setup.context.helpers} - ({FIRST, SECOND} if protection == "shared" else set()):
         entries = entries_of(world, member)
         manifest = ShareManifest(1, (bytes(32), bytes(32)), bytes(64))
         said = verdict_of(world, member, [*entries, ("received", frame(world, 1, member, manifest))])

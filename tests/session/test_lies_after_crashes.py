@@ -11,8 +11,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import LeftBehind, ServerAway, SessionAborted
 from secagg.protection import LocalParty
-from secagg.protection.draw import Draw
-from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal
+from secagg.protection.draw import Commitments, Draw, NonceCommitment, NonceReveal
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import MemberSession, begin_transcript
@@ -93,7 +92,7 @@ async def test_truth_is_taken_in_the_next_life(tmp_path: Path, protection: str) 
     """A client and a second party that were killed there end with the server's outcome where it is right."""
     world = make_session(tmp_path, clients=4, protection=protection, dropouts=1, colluders=0)
     federation = SessionRun(world)
-    parties = {CLIENT, *world.setup.context.seconds}
+    parties = {CLIENT, *world.setup.context.helpers}
     for party in parties:
         federation.fuses[party] = AfterOutcome(world.transcript(party))
     ending = await federation.run()

@@ -12,7 +12,7 @@ from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as sharing
-from secagg.protection.sharing.collection import Collecting
+from secagg.protection.sharing.aggregator import Collecting
 from secagg.protection.sharing.messages import SetPledges, SumPledges
 from secagg.session import AggregatorWork, ServerSession
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.protection.masking.client_opening import Opened
+from secagg.protection.masking.client import Opened
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import sealed_state
 from secagg.session.sealed_state import KEY_FILE, STATE_FILE, Memory, erase_state, keep_state, recall_state

@@ -126,7 +126,7 @@ async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
     world = make_session(tmp_path, clients=4, protection="shared", dropouts=1)
     check_sum(world, await SessionRun(world).run(absent=(2,)), (1, 3, 4))
     federation = SessionRun(world)
-    for member in (SERVER, *world.setup.context.seconds):
+    for member in (SERVER, *world.setup.context.helpers):
         await federation.hosts[member].live()
     with pytest.raises(SessionAborted, match="client-2 answered too late"):
         await federation.client(2)
@@ -142,7 +142,7 @@ async def test_nothing_secret_stays_when_the_session_is_over(tmp_path: Path, pro
     await SessionRun(world).run()
     for member in (1, 2, 3):
         assert {path.name for path in world.home(member).iterdir()} == {"transcript.log", HEAD_FILE}
-    for member in world.setup.context.seconds:
+    for member in world.setup.context.helpers:
         assert {path.name for path in world.home(member).iterdir()} <= {
             "transcript.log",
             "uploads",

@@ -52,10 +52,10 @@ def test_everyones_transcript_verifies(finished: dict[str, SimulatedSession], pr
     """All parties' transcripts verify, say whose they are, and tell one aggregate; everybody countersigned."""
     world = finished[protection]
     found = verify_transcript(world.transcript(SERVER))
-    names = [world.setup.roster.name(member) for member in (1, 2, 3, *world.setup.context.seconds)]
+    names = [world.setup.roster.name(member) for member in (1, 2, 3, *world.setup.context.helpers)]
     assert sorted(found["countersigned_by"]) == sorted(names)
     assert found["members"] == names[:3]
-    for member in (1, 2, 3, *world.setup.context.seconds):
+    for member in (1, 2, 3, *world.setup.context.helpers):
         own = verify_transcript(world.transcript(member))
         assert own["role"] == world.setup.roster.role(member)
         assert own["aggregate_sha256"] == found["aggregate_sha256"]

@@ -9,8 +9,7 @@ import pytest
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.protection import LocalParty
-from secagg.protection.masking.client_opening import Opened
-from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
+from secagg.protection.masking.client import Advertised, Dealt, Opened, advertise
 from secagg.randomness import OperatingSystem
 from secagg.session import MemberSession
 from secagg.session.sealed_state import Memory

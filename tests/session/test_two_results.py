@@ -106,7 +106,7 @@ def test_honest_transcripts_do_not_contradict_each_other(
 ) -> None:
     """The transcripts of all parties of one session verify together, one of them given twice."""
     world = sessions[protection]
-    parties = (SERVER, *world.setup.context.identities, *world.setup.context.seconds, ME)
+    parties = (SERVER, *world.setup.context.identities, *world.setup.context.helpers, ME)
     found = verify_together([world.transcript(party) for party in parties], NOTHING_BROUGHT)
     assert all(isinstance(each, Verified) for each in found)
 

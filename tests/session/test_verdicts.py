@@ -12,7 +12,7 @@ import pytest
 from secagg.errors import COUNTS, TranscriptInvalid
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.key_holder import HeldKey
-from secagg.protection.sharing.set_agreement import SetAgreed
+from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_transcript
 from secagg.verification.verification import Trust
@@ -42,7 +42,7 @@ def test_every_party_proves_what_its_protection_allows(sessions: dict[str, Simul
     """With plan and roster brought every transcript verifies and says, for its role, on whose word the rest stands."""
     world, facts = sessions[protection], PROTECTIONS[protection]
     expected = {SERVER: facts.proves, CLIENT: facts.client.proves}
-    expected |= {second: facts.second.proves for second in world.setup.context.seconds if facts.second}
+    expected |= {second: facts.helper.proves for second in world.setup.context.helpers if facts.helper}
     for member, sentence in expected.items():
         found = verify_transcript(world.transcript(member), brought(world))
         assert (found["verdict"], found["proves"]) == ("verifies", sentence)
@@ -55,7 +55,7 @@ def test_every_party_proves_what_its_protection_allows(sessions: dict[str, Simul
 def test_without_plan_and_roster_nothing_is_vouched_for(sessions: dict[str, SimulatedSession], protection: str) -> None:
     """Alone a transcript is consistent, and proves anything only if the keys in it are the members' own."""
     world = sessions[protection]
-    for member in (SERVER, CLIENT, *world.setup.context.seconds):
+    for member in (SERVER, CLIENT, *world.setup.context.helpers):
         found = verify_transcript(world.transcript(member))
         assert (found["verdict"], found["vouched_by"]) == (ALONE, None)
         assert found["proves"].startswith("if these keys are the members' own: ")
@@ -206,7 +206,7 @@ async def check_not_vouched_for_by_arithmetic(world: SimulatedSession) -> None:
     ending = await SessionRun(world).run()
     assert ending.total is not None
     assert (ending.total != world.total((1, 2, 3))).any()
-    for member in (SERVER, CLIENT, *world.setup.context.seconds):
+    for member in (SERVER, CLIENT, *world.setup.context.helpers):
         found = verify_transcript(world.transcript(member), brought(world))
         assert "word" in found["proves"]
         assert "is the sum of the accepted uploads" not in found["proves"]

@@ -16,7 +16,7 @@ from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Abort, Acknowledgement, Outcome
 from secagg.randomness import OperatingSystem
 from secagg.transcript import NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
-from secagg.transcript.chain import Kind
+from secagg.transcript.frames import Kind
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import decode, encode
 from tests.session.forging import Entry, invalid, position, rewrite, step_of

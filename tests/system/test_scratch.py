@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from secagg.experiments.provenance import SOURCES
-from secagg.system.engines.scratch import OWNER, owned_folder, remove_leftovers
+from secagg.system.engines.processes import OWNER, owned_folder, remove_leftovers
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from secagg.system.engines.scratch import owned_folder
+from secagg.system.engines.processes import owned_folder
 with owned_folder(Path(sys.argv[1])) as folder:
     (folder / "records.npy").write_text("private")
     print(folder, flush=True)
@@ -104,8 +104,8 @@ def test_folder_taken_before_it_was_locked(tmp_path: Path, monkeypatch: pytest.M
             shutil.rmtree(folder)
         lock(file, how)
 
-    monkeypatch.setattr("secagg.system.engines.scratch.tempfile.mkdtemp", made)
-    monkeypatch.setattr("secagg.system.engines.scratch.fcntl.flock", locked)
+    monkeypatch.setattr("secagg.system.engines.processes.tempfile.mkdtemp", made)
+    monkeypatch.setattr("secagg.system.engines.processes.fcntl.flock", locked)
     with owned_folder(tmp_path) as folder:
         assert folder.is_dir()
         assert remove_leftovers(tmp_path) == 0

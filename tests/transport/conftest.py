@@ -43,5 +43,5 @@ async def address(consortium: Path, coordinator: Remembering) -> AsyncIterator[s
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
     monkeypatch.setattr("secagg.transport.client.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("secagg.transport.greeting.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("secagg.transport.client.RETRY_SECONDS", 0.01)
     assert limits.RETRY_SECONDS > 0

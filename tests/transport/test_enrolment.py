@@ -16,7 +16,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.transport.certificates import new_key, signing_request
 from secagg.transport.enrolment import create_authority, create_request, issue
-from secagg.transport.requests import make_request
+from secagg.transport.register import make_request
 
 P256_PREFIX = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 SECRETS = {"key.pem", "identity.key", "ca.key"}

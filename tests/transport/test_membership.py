@@ -23,8 +23,15 @@ from secagg.transport.enrolment import (
     read_members,
     remove,
 )
-from secagg.transport.register import Register, Removal, parse_register, read_register
-from secagg.transport.requests import Request, make_request, read_request_file
+from secagg.transport.register import (
+    Register,
+    Removal,
+    Request,
+    make_request,
+    parse_register,
+    read_register,
+    read_request_file,
+)
 from tests.transport.consortium import certify
 from tests.worlds.rosters import SERVER, enrol
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from secagg.encoding.updates import longest, round_randomly, truncate
-from secagg.encoding.updates.rounding import PART
+from secagg.encoding.updates.encoding import PART
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from secagg.agreement.plan import Plan
 from secagg.errors import BadInput, MalformedMessage, SecaggError
-from secagg.protection.masking.client_upload import Advertised
+from secagg.protection.masking.client import Advertised
 from secagg.protection.masking.messages import Directory, Endorsement, KeyAdvertisement, Quorum
 from secagg.protection.messages import MAX_ATTACHED, Abort, Attachment, Receipt, UploadHeader
 from secagg.wire import Items, Length, Range, decode, encode, from_json, message

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from secagg.transcript import Journal
-from secagg.transcript.chain import Kind
+from secagg.transcript.frames import Kind
 
 
 class Crash(BaseException):

@@ -113,7 +113,7 @@ class FederationRun:
 
     async def run(self) -> Ending:
         """Everyone from beginning to end."""
-        members, seconds = self.world.setup.roster.clients, tuple(self.world.setup.context.seconds)
+        members, seconds = self.world.setup.roster.clients, tuple(self.world.setup.context.helpers)
         self.hosts = {SERVER_INDEX: Host(SERVER_INDEX, self._begin_server)}
         self.hosts |= {member: Host(member, partial(self._begin_second, member)) for member in seconds}
         parties = [*(host.live() for host in self.hosts.values()), *map(self._client, members)]

@@ -207,7 +207,7 @@ def make_processes(
     **choices: Any,
 ) -> Processes:
     """The folders of a federation of these clients, with keys, plan, policies and data."""
-    role = protection_named(protection).second_role
+    role = protection_named(protection).helper_role
     roster = enrol(folder, *names, seconds=dict.fromkeys(SECONDS.get(role, ()), role))
     data = data or PublicData("features", (dimension,), ("no", "yes"), None, None)
     fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}

@@ -35,8 +35,8 @@ def roles_of(clients: int, protection: str = "masked", seconds: int | None = Non
     """
     roles = {SERVER: "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
     chosen = protection_named(protection)
-    if seconds is None or chosen.second_role != "aggregator":
-        return roles | chosen.second_roles
+    if seconds is None or chosen.helper_role != "aggregator":
+        return roles | chosen.helper_roles
     return roles | {f"aggregator-{number}": "aggregator" for number in range(1, seconds + 1)}
 
 

@@ -138,7 +138,7 @@ class SessionRun:
         """
         setup, self._leaves = self.world.setup, leaving or {}
         clients = [member for member in setup.roster.clients if member not in absent]
-        seconds = [member for member in setup.context.seconds if member not in absent]
+        seconds = [member for member in setup.context.helpers if member not in absent]
         for member in set(self.hosts) & set(absent):
             self.hosts[member].is_gone = True
         parties: list[Coroutine[Any, Any, Any]] = [self.serve(), *map(self.second, seconds)]
@@ -156,7 +156,7 @@ class SessionRun:
 
     async def run_only_until(self, member: int) -> Outcome:
         """Everyone takes part until this client's session has ended; the others are then given up."""
-        parties = [self.serve(), *map(self.second, self.world.setup.context.seconds)]
+        parties = [self.serve(), *map(self.second, self.world.setup.context.helpers)]
         parties += [self.client(each) for each in self.world.setup.roster.clients if each != member]
         others = [asyncio.ensure_future(ending_of(party)) for party in parties]
         try:

@@ -48,7 +48,7 @@ class Consortium:
     def enrol(cls, folder: Path, protection: str, *, clients: int = 4, **choices: Any) -> Consortium:
         """Certificates, roster and plan; the policy accepts exactly this plan. One client may vanish, one collude."""
         roles = {"server": "server", **{f"client-{number}": "client" for number in range(1, clients + 1)}}
-        roles |= protection_named(protection).second_roles
+        roles |= protection_named(protection).helper_roles
         create_authority(folder / "authority", "probes")
         roster = issue(folder / "authority", [create_request(folder / n / "tls", n, role) for n, role in roles.items()])
         for name in roles:
@@ -100,7 +100,7 @@ class Consortium:
     @property
     def seconds(self) -> tuple[int, ...]:
         """The indices of aggregators or key holder."""
-        return tuple(self.setup.context.seconds)
+        return tuple(self.setup.context.helpers)
 
 
 def plan_for(roster: Roster, **choices: Any) -> Plan:

@@ -15,9 +15,8 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.federation import FederationHelper, session_folder
 from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.masks import scaled
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import add, pack
+from secagg.protection.encryption.polynomials import add, pack, scaled
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.context import SharedContext
@@ -86,7 +85,7 @@ class Forgetful(FederationHelper):
         receipt = await super().upload(member, frame, parts)
         work, first = self._uploads[peek(frame).round_digest], self.setup.context.clients[0]
         collecting: Any = work._collecting  # noqa: SLF001 (it is its own memory)
-        if collecting is not None and self.me.member == next(iter(self.setup.context.seconds)):
+        if collecting is not None and self.me.member == next(iter(self.setup.context.helpers)):
             kept = tuple(each for each in collecting.manifests if each.client != first)
             work._collecting = replace(collecting, manifests=kept)  # noqa: SLF001
         return receipt

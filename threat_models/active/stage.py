@@ -128,11 +128,11 @@ class Cheat:
 
 
 class Everyone(Cheat):
-    """Honest to all; what becomes of the second parties is looked at, too."""
+    """Honest to all; what becomes of the helpers is looked at, too."""
 
     @property
     def targets(self) -> tuple[int, ...]:
-        """Every client and second party."""
+        """Every client and helper."""
         return (*self.consortium.clients, *self.consortium.seconds)
 
 

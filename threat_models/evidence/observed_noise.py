@@ -1,7 +1,7 @@
 """The noise that the parties of a simulated plan really draw, in every block of every sum, a census included.
 
 Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed, so
-that the rest of a member's vector is its noise. Of second parties, whose noise leaves in the sum alone, it is the
+that the rest of a member's vector is its noise. Of helpers, whose noise leaves in the sum alone, it is the
 opened sum less all contributions. Nothing of a calibration is used: σ of each entry is read from the plan.
 """
 
@@ -33,7 +33,7 @@ ENTRIES = 2_000
 MOST_DRAWN = 1_000_000
 """Entries of one kind of sum that are drawn again at most, by clients."""
 MOST_SESSIONS = 8
-"""Sessions of one kind of sum that are run again at most, for the noise of second parties."""
+"""Sessions of one kind of sum that are run again at most, for the noise of helpers."""
 ROUNDED = 1 / 12
 """What rounding adds to the variance of a Gaussian."""
 
@@ -118,7 +118,7 @@ class NoiseWatch:
 
     def _add(self, setup: RoundSetup, noise: Integers) -> Floats:
         """Add noise to what was seen of each place; in units of the plan's σ."""
-        noisers = 1 if self._by_clients else max(1, len(setup.context.seconds))
+        noisers = 1 if self._by_clients else max(1, len(setup.context.helpers))
         extra = 0.0 if self._by_clients else ROUNDED
         kind = setup.facts.kind_of(setup.number)
         sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))

@@ -20,10 +20,9 @@ from secagg.protection.encryption import bfv
 from secagg.protection.encryption.client import begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, sign_key
 from secagg.protection.encryption.key_holder import mask_keys
-from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import PublishedKey
 from secagg.protection.encryption.parameters import HeParameters
-from secagg.protection.encryption.polynomials import Polynomials, add, multiples, pack, subtract
+from secagg.protection.encryption.polynomials import Polynomials, add, centre, mask_of, multiples, pack, subtract
 from secagg.protection.interface import LocalParty
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
@@ -87,7 +86,7 @@ class Scene:
             dropouts=0,
             min_clients_in_sum=2,
             server=identity.public,
-            seconds={parameters.summands + 1: identity.public},
+            helpers={parameters.summands + 1: identity.public},
             largest=(1 << (bits - 1)) - 1,
             security=security,
         )

@@ -2,21 +2,36 @@
 
 Also the other way to integers: gradients of single records, each made integers by itself and added exactly. Random
 rounding would not do there: it bounds the length of what was rounded, not how far one record moves a rounded sum.
+
+The public randomised Hadamard transform, in blocks: it spreads a vector's length evenly over its entries.
+
+In a block of m = 2^k entries y = H·D·x/√m, with D a diagonal of random signs and H the Walsh–Hadamard matrix in natural
+order (H = [[1, 1], [1, −1]] ⊗ … ⊗ [[1, 1], [1, −1]], as `scipy.linalg.hadamard`). H·H = m, so x = D·H·y/√m undoes it
+(Ailon & Chazelle 2009; before secure sums: Kairouz, Liu & Steinke 2021). Forwards it runs in float64; backwards, where
+everybody must get the same bits, in int64.
+
+Real vectors in grid units → integers: at random without bias, within a length that is stated beforehand.
+
+Conditional randomised rounding (Kairouz, Liu & Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
+Learning with Secure Aggregation", arXiv 2102.06387, Algorithm 1 and Proposition 22 on its length), with γ = 1 and
+β = e^(−1/2). What a sensitivity relies on is the comparison of integers made here, never the length of a real vector.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.encoding.updates.rotation import Rotation, blocks_of
-from secagg.encoding.updates.rounding import longest, round_randomly, truncate
-from secagg.errors import BadInput
+from secagg.crypto.labels import labelled
+from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import RandomSource
 
 Floats = NDArray[np.float64]
@@ -184,3 +199,209 @@ def _check_grid(clip: float, levels: int) -> None:
         raise BadInput(f"the grid has {levels} levels", remedy=f"give 1 to {MAX_LEVELS}")
     if not (math.isfinite(clip) and clip > 0 and math.isfinite(levels / clip) and clip / levels > 0):
         raise BadInput(f"the clip is {clip}", remedy="give a finite number above 0")
+
+
+EXACT = 1 << 53
+"""Every integer up to 2⁵³ in absolute value is a float64."""
+TRIES = 20
+"""One try fails with probability ≤ e^(−1/2), so that all of them do with at most 5·10⁻⁵."""
+DIGIT = 1 << 16
+PART = 1 << 14
+"""Entries that are rounded at once: all that this takes stays in a core's cache."""
+_ROOT_SCALE = 1 << 32
+
+
+def longest(length: float, size: int) -> int:
+    """Δ², the largest Σz² of a rounded vector: `length` c ≥ 0 in grid units, `size` d ≥ 1 counts the padding.
+
+    Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding keeps the first; the second, c² + d/4 +
+    √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2). Computed with rationals, √d rounded up by at
+    most 2⁻³²: the same on every machine, and at least c², so that truncation always fits. The bound is safe however it
+    is rounded, for it is what a rounded vector is compared with. Raises CapacityExceeded for Δ² ≥ 2⁵³.
+    """
+    if not (math.isfinite(length) and length >= 0 and size >= 1):
+        raise BadInput(f"nothing is rounded with length {length} and {size} entries")
+    c = Fraction(length)
+    root = Fraction(math.isqrt(size * _ROOT_SCALE**2 - 1) + 1, _ROOT_SCALE)
+    bound = math.floor(min((c + root) ** 2, c * c + Fraction(size, 4) + c + root / 2))
+    if bound >= EXACT:
+        raise CapacityExceeded("the squared length of a rounded vector", bound, EXACT - 1, remedy="lower the levels")
+    return bound
+
+
+def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource) -> Integers:
+    """Round each entry to a neighbouring integer z with E z = x, drawn anew until Σz² ≤ `squared_bound` < 2⁵³.
+
+    After 20 failures toward zero. Never raises for what the vector holds: one that is too long even then, or not
+    finite, becomes zeros. The draw is exactly unbiased; the condition, which is what bounds the length, leaves a bias
+    of length ≤ β/(1 − β)·√d (the paper's Proposition 22), and hardly any where it hardly ever fails.
+    """
+    if not 0 <= squared_bound < EXACT:
+        raise BadInput(f"a squared length of {squared_bound} cannot be compared exactly")
+    with np.errstate(all="ignore"):
+        if not is_within(np.trunc(vector), squared_bound):
+            return np.zeros(len(vector), dtype=np.int64)
+        for _ in range(TRIES):
+            rounded = _to_neighbours(vector, randomness)
+            if is_within(rounded, squared_bound):
+                return rounded.astype(np.int64)
+    return truncate(vector)
+
+
+def truncate(vector: Floats) -> Integers:
+    """Round each entry, |x| < 2⁶³, toward zero: no vector becomes longer."""
+    return np.trunc(vector).astype(np.int64)
+
+
+def is_within(integers: Floats, squared_bound: int) -> bool:
+    """Whether Σz² ≤ `squared_bound` < 2⁵³ for integers z held in float64; decided exactly. NaN is not within.
+
+    In whatever order the sum is taken its partial sums are exact below 2⁵³, and as terms are ≥ 0 a sum that has
+    reached 2⁵³ does not fall below it again.
+    """
+    return bool(np.dot(integers, integers) <= squared_bound)
+
+
+def _to_neighbours(vector: Floats, randomness: RandomSource) -> Floats:
+    """Each entry rounded by a coin of its own, some entries after the others."""
+    rounded = np.empty_like(vector)
+    for start in range(0, len(vector), PART):
+        part = vector[start : start + PART]
+        size = np.abs(part)
+        whole = np.floor(size)
+        size -= whole  # exact: the fraction of a float64 is one
+        whole += _coins(size, randomness)
+        np.copysign(whole, part, out=rounded[start : start + PART])
+    return rounded
+
+
+def _coins(chances: Floats, randomness: RandomSource) -> NDArray[np.bool_]:
+    """Independent coins that are heads with exactly these chances (n,), 0 ≤ p < 1.
+
+    A uniform number in [0, 1) is compared with p digit by digit in base 2¹⁶, two random bytes each, until two digits
+    differ; that leaves one in 65,536 entries for the second round. Every step on p is exact in float64.
+    """
+    scaled = chances * DIGIT
+    digits = scaled.astype(np.uint16)
+    drawn = np.frombuffer(randomness.bytes(2 * len(chances)), dtype="<u2")
+    heads = drawn < digits
+    undecided = np.flatnonzero(drawn == digits)
+    rest = scaled[undecided] - digits[undecided]
+    undecided, rest = undecided[rest > 0], rest[rest > 0]
+    if len(undecided):
+        heads[undecided] = _coins(rest, randomness)
+    return heads
+
+
+Number = TypeVar("Number", np.float64, np.int64)
+
+LARGEST_BLOCK = 1 << 16
+"""Two buffers of a block are 1 MiB: they stay in a core's cache during all levels of the transform."""
+SMALLEST_STEP = 64
+PADDING_PARTS = 50
+SEED_BYTES = 32
+
+
+def blocks_of(size: int) -> tuple[int, ...]:
+    """The blocks of a vector of `size` ≥ 1 entries: powers of two, at most 2¹⁶ each, the largest first.
+
+    The size is rounded up to a multiple of s, the largest power of two ≤ size/50, but at least 64 and at most 2¹⁶
+    (below 64 entries: the next power of two). As many blocks of 2¹⁶ as fit are followed by the binary digits of the
+    rest. So at most 2 % or 63 entries are padding, and no block is smaller than s: the smaller a block, the larger its
+    entries can be (`UpdateEncoding.usual_entry`).
+    """
+    if size < 1:
+        raise BadInput(f"cannot rotate {size} entries")
+    step = max((1 << (size // PADDING_PARTS).bit_length()) >> 1, SMALLEST_STEP)
+    step = min(step, LARGEST_BLOCK, 1 << (size - 1).bit_length())
+    whole, rest = divmod(-(-size // step) * step, LARGEST_BLOCK)
+    digits = (1 << digit for digit in reversed(range(rest.bit_length())))
+    return (LARGEST_BLOCK,) * whole + tuple(digit for digit in digits if rest & digit)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The rotation of `size` entries under a public `seed` of 32 bytes; equal arguments, equal rotation.
+
+    Signs are bits of SHAKE-256 of the labelled seed, lowest bit of a byte first: 1 stands for −1.
+    """
+
+    size: int
+    seed: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != SEED_BYTES:
+            raise BadInput(f"the seed of a rotation has {SEED_BYTES} bytes, not {len(self.seed)}")
+        blocks_of(self.size)
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """The sizes of the blocks, in order (`blocks_of`)."""
+        return blocks_of(self.size)
+
+    @cached_property
+    def padded(self) -> int:
+        """Number of rotated entries: `size` and the zeros after it that fill the last block."""
+        return sum(self.blocks)
+
+    @cached_property
+    def _signs(self) -> NDArray[np.int8]:
+        """±1 for each padded entry."""
+        stream = hashlib.shake_256(labelled("rotation", self.seed)).digest(-(-self.padded // 8))
+        bits = np.unpackbits(np.frombuffer(stream, np.uint8), count=self.padded, bitorder="little")
+        return 1 - 2 * bits.view(np.int8)
+
+    def apply(self, vector: Floats) -> Floats:
+        """Rotate a float64 vector (size,) to (padded,), of the same length up to rounding."""
+        if vector.dtype != np.float64 or vector.shape != (self.size,):
+            raise BadInput(f"the rotation takes {self.size} float64 entries, got {vector.dtype} of {vector.shape}")
+        rotated = np.empty(self.padded)
+        for at in self._places():
+            part = vector[at]
+            signed = np.zeros(at.stop - at.start)
+            np.multiply(part, self._signs[at][: len(part)], out=signed[: len(part)])
+            np.divide(_transform(signed), math.sqrt(len(signed)), out=rotated[at])
+        return rotated
+
+    def undo(self, total: Integers) -> Floats:
+        """Turn int64 (padded,) back to float64 (size,): the exact integer transform, signs, one division by √m.
+
+        The same bits on every machine: all partial sums are integers of absolute value ≤ m·max|total|, which int64
+        holds below 2⁶³; after it come a rounding to float64 and a correctly rounded division by a correctly rounded
+        √m. Raises CapacityExceeded when a block's m·max|total| is 2⁶³ or more.
+        """
+        if total.dtype != np.int64 or total.shape != (self.padded,):
+            raise BadInput(f"the rotation undoes {self.padded} int64 entries, got {total.dtype} of {total.shape}")
+        vector = np.empty(self.size)
+        for at in self._places():
+            block = total[at]
+            largest = len(block) * max(int(block.max()), -int(block.min()))
+            if largest >= 1 << 63:
+                raise CapacityExceeded("undoing a rotation in int64", largest, (1 << 63) - 1, remedy="lower the levels")
+            part = vector[at]
+            np.divide(_transform(block.copy())[: len(part)], math.sqrt(len(block)), out=part)
+            part *= self._signs[at][: len(part)]
+        return vector
+
+    def _places(self) -> Iterator[slice]:
+        """Where each block lies in the padded vector."""
+        start = 0
+        for block in self.blocks:
+            yield slice(start, start + block)
+            start += block
+
+
+def _transform(values: NDArray[Number]) -> NDArray[Number]:
+    """H·values for m = 2^k values, by k levels of additions and subtractions; `values` is overwritten.
+
+    Each level replaces the lowest bit of every index by its transform and moves it to the top; after k levels the
+    bits are in their places again (constant geometry, Pease 1968). Its long strides are fast whatever the level.
+    """
+    half = len(values) // 2
+    spare = np.empty_like(values)
+    for _ in range(half.bit_length()):
+        even, odd = values[0::2], values[1::2]
+        np.add(even, odd, out=spare[:half])
+        np.subtract(even, odd, out=spare[half:])
+        values, spare = spare, values
+    return values

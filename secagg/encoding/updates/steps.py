@@ -29,7 +29,7 @@ MOST_STEPS = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What everybody knows after `step` rounds: `groups` of tensors that updates move, and a server's `moments`.
+    """The public state after `step` rounds: `groups` of tensors that updates move, and a server's `moments`.
 
     All finite float64, copied, read-only and by sorted names. Moments have as many entries as all groups together,
     (size,). Raises BadInput for other types, shapes, values or steps outside 0 … 2³² − 1.
@@ -42,8 +42,8 @@ class State:
     def __post_init__(self) -> None:
         if not 0 <= self.step < MOST_STEPS:
             raise BadInput(f"a state after {self.step} steps", remedy=f"it counts from 0 to {MOST_STEPS - 1}")
-        object.__setattr__(self, "groups", _kept(self.groups))
-        object.__setattr__(self, "moments", _kept(self.moments))
+        object.__setattr__(self, "groups", _freeze(self.groups))
+        object.__setattr__(self, "moments", _freeze(self.moments))
         if any(moment.shape != (self.size,) for moment in self.moments.values()):
             raise BadInput(f"a moment of a state of {self.size} entries has another shape than ({self.size},)")
 
@@ -112,7 +112,6 @@ class ServerStep(Protocol):
     @property
     def moments(self) -> tuple[str, ...]:
         """Names of the moments of every state that it has moved."""
-        ...
 
     def apply(self, state: State, mean_update: Floats) -> State:
         """The next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
@@ -120,7 +119,6 @@ class ServerStep(Protocol):
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Average:
         """As `ServerStep.apply`."""
         _moments(state, mean_update, {})
         with np.errstate(over="ignore"):
-            return _moved(state, self.rate * mean_update, {})
+            return _advance(state, self.rate * mean_update, {})
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class Momentum:
         velocity = _moments(state, mean_update, {"velocity": 0.0})["velocity"]
         with np.errstate(over="ignore"):
             velocity = self.beta * velocity + mean_update
-            return _moved(state, self.rate * velocity, {"velocity": velocity})
+            return _advance(state, self.rate * velocity, {"velocity": velocity})
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ class Adam:
             mean = self.beta1 * moments["mean"] + (1.0 - self.beta1) * mean_update
             square = self.beta2 * moments["square"] + (1.0 - self.beta2) * (mean_update * mean_update)
             change = self.rate * mean / (np.sqrt(square) + self.tau)
-            return _moved(state, change, {"mean": mean, "square": square})
+            return _advance(state, change, {"mean": mean, "square": square})
 
 
 SERVER_STEPS: Mapping[str, type[Average | Momentum | Adam]] = MappingProxyType(
@@ -211,12 +209,12 @@ def _moments(state: State, mean_update: Floats, first: Mapping[str, float]) -> T
     return state.moments
 
 
-def _moved(state: State, change: Floats, moments: Tensors) -> State:
+def _advance(state: State, change: Floats, moments: Tensors) -> State:
     """The state one step on, its entries moved by `change` (size,)."""
     return replace(state.with_flat(state.flat + change), moments=moments, step=state.step + 1)
 
 
-def _kept(tensors: Tensors) -> Tensors:
+def _freeze(tensors: Tensors) -> Tensors:
     """Read-only copies by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
     kept: dict[str, Floats] = {}
     for name, tensor in sorted(tensors.items()):

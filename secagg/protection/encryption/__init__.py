@@ -10,7 +10,7 @@ from secagg.protection.encryption.derivations import EncryptedContext, explain, 
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder
-from secagg.protection.protection import OF_CLIENT, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Protection, Script
 
 PROTECTION = Protection(
     name="encrypted",
@@ -28,9 +28,9 @@ PROTECTION = Protection(
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not uploaded is left out; without the key holder there is no sum",
     context=EncryptedContext.of,
-    second_role="key-holder",
-    fewest_seconds=1,
-    second=Script(
+    helper_role="key-holder",
+    fewest_helpers=1,
+    helper=Script(
         begin_holder,
         HOLDER_STATES,
         OpenedSum,

@@ -42,7 +42,7 @@ class BfvKey:
 
 
 def check_machine() -> None:
-    """Raise BadInput, with what to install, where there is no BFV: before a session, not in the middle of one."""
+    """Raise BadInput, with what to install, where BFV is missing: before a session, not in the middle of one."""
     _seal()
 
 
@@ -161,11 +161,8 @@ def _pair_bytes(parameter_id: list[int], polynomials: Polynomials, *, is_ntt: bo
     """A ciphertext or public key as SEAL 4 lays it out: shape, scale 1, correction factor 1, coefficients."""
     primes, degree = polynomials.shape[-2:]
     shape = struct.pack("<4Q?QQQdQ", *parameter_id, is_ntt, _PAIR, degree, primes, 1.0, 1)
-    return _frame(shape + _array_bytes(polynomials))
-
-
-def _array_bytes(words: Polynomials) -> bytes:
-    return _frame(struct.pack("<Q", words.size) + words.astype("<u8", copy=False).tobytes())
+    coefficients = struct.pack("<Q", polynomials.size) + polynomials.astype("<u8", copy=False).tobytes()
+    return _frame(shape + _frame(coefficients))
 
 
 def _frame(content: bytes) -> bytes:

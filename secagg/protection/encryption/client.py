@@ -36,9 +36,8 @@ from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.masks import mask_of, scaled
 from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
-from secagg.protection.encryption.polynomials import Polynomials, add, pack
+from secagg.protection.encryption.polynomials import Polynomials, add, mask_of, pack, scaled
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Outcome
 from secagg.wire import message

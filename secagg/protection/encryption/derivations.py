@@ -30,16 +30,16 @@ from secagg.wire import encode
 
 @dataclass(frozen=True)
 class EncryptedContext(SessionContext):
-    """The public facts of an encrypted session; `seconds` holds the key holder alone.
+    """The public facts of an encrypted session; `helpers` holds the key holder alone.
 
     Raises BadInput without exactly one key holder and for a sum too long to be shown to it, CapacityExceeded for one
     that no ciphertext has room for.
     """
 
     def __post_init__(self) -> None:
-        if len(self.seconds) != 1:
+        if len(self.helpers) != 1:
             raise BadInput(
-                f"an encrypted sum has one key holder, not {len(self.seconds)}",
+                f"an encrypted sum has one key holder, not {len(self.helpers)}",
                 remedy="add a member with the role key-holder to the roster",
             )
         if self.sum_bytes > LARGEST_SUM:
@@ -59,12 +59,12 @@ class EncryptedContext(SessionContext):
     @property
     def holder_index(self) -> int:
         """The key holder's index in the roster."""
-        return next(iter(self.seconds))
+        return next(iter(self.helpers))
 
     @property
     def holder(self) -> bytes:
         """The key holder's Ed25519 public key."""
-        return self.seconds[self.holder_index]
+        return self.helpers[self.holder_index]
 
     @property
     def holder_name(self) -> str:
@@ -100,7 +100,7 @@ class EncryptedContext(SessionContext):
         return unpack(packed, self.ciphertexts, parameters.primes, parameters.degree, parameters.entry_bytes)
 
     def uploaded(self, vector: bytes) -> Polynomials:
-        """The ciphertexts at the front of an upload. Raises MalformedMessage for bytes that are no upload."""
+        """The ciphertexts at the front of an upload. Raises MalformedMessage for other bytes."""
         return self.summed(vector[:-BLIND_BYTES])
 
     def holds(self, integers: Integers) -> bool:

@@ -24,9 +24,8 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSum, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import Polynomials, subtract
+from secagg.protection.encryption.polynomials import Polynomials, centre, mask_of, subtract
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.wire import Length, message
@@ -38,7 +37,7 @@ def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
     Raises BadInput for an identity that the plan does not name as key holder.
     """
     context = EncryptedContext.of(context)
-    if context.seconds.get(me.member) != me.identity.public:
+    if context.helpers.get(me.member) != me.identity.public:
         raise BadInput("this identity is not the plan's key holder")
     key, sealing = bfv.generate(context.parameters), AgreementKey.generate(me.randomness)
     unsigned = PublishedKey(context.parameters.digest(), key.public, sealing.public, bytes(64))

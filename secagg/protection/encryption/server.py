@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,14 +16,13 @@ import numpy as np
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
-from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
-from secagg.protection.interface import CollectingStep, SessionContext
+from secagg.protection.interface import CollectingStep, SessionContext, VectorSum
 
 _UNSIGNED = bytes(64)
 
@@ -37,7 +36,7 @@ class AwaitingHolder(CollectingStep):
     def __init__(self, context: SessionContext) -> None:
         self._context = EncryptedContext.of(context)
         _ = self._context.fewest  # BadInput where the plan's numbers do not go together
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def check(self, member: int, incoming: PublishedKey) -> None:
         """Take the key. Raises ProtocolViolation (culprit: the key holder) for one that is none of this session."""
@@ -81,7 +80,7 @@ class AwaitingCiphertexts(CollectingStep):
         return self._context.upload_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation (culprit: the member) for bytes that are no ciphertexts of these parameters."""
+        """Raise ProtocolViolation (culprit: the member) unless the bytes are ciphertexts of these parameters."""
         _ciphertexts(self._context, member, vector)
 
     def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
@@ -158,7 +157,7 @@ class AwaitingOpening(CollectingStep):
         self._context = context
         self._declaration = bind.message_digest(declaration)
         self._members = declaration.members
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def check(self, member: int, incoming: OpenedSum) -> None:
         """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""
@@ -184,23 +183,11 @@ class AwaitingOpening(CollectingStep):
         if not context.holds(integers):
             raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
 
-    def close(self) -> tuple[OpenedCiphertexts, Mapping[int, Any]]:
-        """The opened sum is the key holder's."""
+    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
+        """The key holder's vector is the sum of the members' already."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} did not open the sum")
-        return OpenedCiphertexts(self._members, (self._context.holder_index,)), {}
-
-
-@dataclass(frozen=True)
-class OpenedCiphertexts:
-    """The key holder's vector is the sum of the members' already."""
-
-    members: tuple[int, ...]
-    vectors: tuple[int, ...]
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
-        return context.ring.decode(total)
+        return VectorSum(self._members, (self._context.holder_index,)), {}
 
 
 def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polynomials:

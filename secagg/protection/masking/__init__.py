@@ -1,13 +1,12 @@
 """The masked protocol: pairwise and self masks, shares for those who vanish, signatures on who survived."""
 
-from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
-from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
+from secagg.protection.interface import OF_CLIENT, Protection, Script
+from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.masking.server import AwaitingKeys
 from secagg.protection.messages import UploadHeader
-from secagg.protection.protection import OF_CLIENT, Protection, Script
 
 PROTECTION = Protection(
     name="masked",

@@ -53,7 +53,7 @@ def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
     return digest("seed commitment", context.round_digest, number(member), seed)
 
 
-def same(left: bytes, right: bytes) -> bool:
+def is_equal(left: bytes, right: bytes) -> bool:
     """Equality in constant time, for what is derived from a secret."""
     return hmac.compare_digest(left, right)
 

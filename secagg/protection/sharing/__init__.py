@@ -1,8 +1,8 @@
 """The shared protection: additive shares for aggregators that do not all collude; clients speak once."""
 
-from secagg.protection.protection import OF_CLIENT, Handover, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script
+from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
-from secagg.protection.sharing.collection import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.context import SharedContext, explain, fewest
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, SetPledges, ShareManifest, ShareReceipt, SumShare
 from secagg.protection.sharing.server import GatheringKeys
@@ -23,9 +23,9 @@ PROTECTION = Protection(
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
     context=SharedContext.of,
-    second_role="aggregator",
-    fewest_seconds=FEWEST_AGGREGATORS,
-    second=Script(
+    helper_role="aggregator",
+    fewest_helpers=FEWEST_AGGREGATORS,
+    helper=Script(
         begin_aggregator,
         AGGREGATOR_STATES,
         SumShare,

@@ -19,10 +19,16 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.aggregator import check_list
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
-from secagg.protection.sharing.derivations import manifest_is_signed, receipt_is_signed
-from secagg.protection.sharing.envelope import seal_share
-from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
+from secagg.protection.sharing.derivations import (
+    KEY,
+    check_pledges,
+    manifest_is_signed,
+    receipt_is_signed,
+    seal_share,
+    session_keys,
+)
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     Pledges,
@@ -31,12 +37,11 @@ from secagg.protection.sharing.messages import (
     ShareManifest,
     ShareReceipt,
 )
-from secagg.protection.sharing.set_agreement import check_list
 from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """Nothing is said before the aggregators. Raises BadInput when `me` is none of the clients."""
+    """Wait for the aggregators to begin. Raises BadInput when `me` is none of the clients."""
     if context.identities.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of client {me.member}")
     return Transition(AwaitingSessionKeys())
@@ -46,7 +51,7 @@ def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
     """Which part of an upload goes to which aggregator, each with the manifest."""
     sizes = [sealed_bytes(context, number) for number in context.numbers]
     starts = accumulate(sizes, initial=0)
-    return tuple(Delivery(*part) for part in zip(context.seconds, starts, sizes, strict=False))
+    return tuple(Delivery(*part) for part in zip(context.helpers, starts, sizes, strict=False))
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def share_digest(context: SharedContext, manifest: ShareManifest, sender: int, r
 def is_receipt(context: SharedContext, receipt: ShareReceipt, sender: int, receiver: int) -> bool:
     """Whether the aggregator `sender` signed this receipt for the client `receiver`."""
     return (
-        sender in context.seconds
+        sender in context.helpers
         and receipt.aggregator == context.number_of(sender)
         and receipt.client == receiver
         and receipt_is_signed(context, receipt)

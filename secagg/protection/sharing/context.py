@@ -24,7 +24,7 @@ LARGEST_VECTOR = 2**31 - 17
 
 @dataclass(frozen=True)
 class SharedContext(SessionContext):
-    """A session whose second parties are its aggregators: the place of one among them, from 1 on, is its number.
+    """A session whose helpers are its aggregators: the place of one among them, from 1 on, is its number.
 
     The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, whose
     indices follow one another after the clients' (of whom only a cohort may be there), each with a name and with an
@@ -32,17 +32,17 @@ class SharedContext(SessionContext):
     """
 
     def __post_init__(self) -> None:
-        m, n = len(self.seconds), len(self.identities)
+        m, n = len(self.helpers), len(self.identities)
         if not FEWEST_AGGREGATORS <= m <= MAX_AGGREGATORS:
             remedy = "add members with the role aggregator to the roster" if m < FEWEST_AGGREGATORS else ""
             bounds = f"{FEWEST_AGGREGATORS} to {MAX_AGGREGATORS}"
             raise BadInput(f"a shared sum has {bounds} aggregators, not {m}", remedy=remedy)
         first = self.index_of(FIRST)
-        if first <= max(self.identities, default=SERVER_INDEX) or tuple(self.seconds) != tuple(range(first, first + m)):
-            raise BadInput(f"the aggregators' indices {list(self.seconds)} do not follow those of the clients")
-        if not {SERVER_INDEX, *self.seconds} <= set(self.names):
+        if first <= max(self.identities, default=SERVER_INDEX) or tuple(self.helpers) != tuple(range(first, first + m)):
+            raise BadInput(f"the aggregators' indices {list(self.helpers)} do not follow those of the clients")
+        if not {SERVER_INDEX, *self.helpers} <= set(self.names):
             raise BadInput("the server and every aggregator need a name")
-        if len({self.server, *self.seconds.values(), *self.identities.values()}) != 1 + m + n:
+        if len({self.server, *self.helpers.values(), *self.identities.values()}) != 1 + m + n:
             raise BadInput("an aggregator shares its identity key", remedy="give every party a key of its own")
         if self.packed_bytes > LARGEST_VECTOR:
             raise BadInput(f"a vector of {self.packed_bytes} bytes is too long to be sealed in one piece")
@@ -55,7 +55,7 @@ class SharedContext(SessionContext):
     @cached_property
     def aggregators(self) -> Mapping[int, bytes]:
         """Number (1…m) → Ed25519 identity key."""
-        return dict(enumerate(self.seconds.values(), start=1))
+        return dict(enumerate(self.helpers.values(), start=1))
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -64,11 +64,11 @@ class SharedContext(SessionContext):
 
     def index_of(self, number: int) -> int:
         """The roster index of the aggregator with this number, or of nobody for one that is none."""
-        return min(self.seconds) - FIRST + number
+        return min(self.helpers) - FIRST + number
 
     def number_of(self, index: int) -> int:
         """The number of the aggregator with this roster index."""
-        return 1 + tuple(self.seconds).index(index)
+        return 1 + tuple(self.helpers).index(index)
 
     def name_of(self, number: int) -> str:
         """The name of the aggregator with this number, or a description of one that is none."""
@@ -77,7 +77,7 @@ class SharedContext(SessionContext):
     @cached_property
     def binding(self) -> bytes:
         """The binding of every key, hash and signature: round digest, session id, roster and aggregators."""
-        return digest("shared session", self.round_digest, self.session_id, self.roster, *self.seconds.values())
+        return digest("shared session", self.round_digest, self.session_id, self.roster, *self.helpers.values())
 
     @property
     def upload_bytes(self) -> int:
@@ -86,7 +86,7 @@ class SharedContext(SessionContext):
 
     def check_aggregator(self, me: LocalParty) -> None:
         """Raise BadInput unless this machine's key is that of the aggregator whose roster index it has."""
-        if self.seconds.get(me.member) != me.identity.public:
+        if self.helpers.get(me.member) != me.identity.public:
             raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
 
     def check_vector(self, residues: Residues) -> None:

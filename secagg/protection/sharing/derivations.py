@@ -1,6 +1,11 @@
 """Hashes, signatures and keys of the shared protection: share streams, manifests, receipts, pledges.
 
 One function for each labelled string.
+
+One share, sealed to one aggregator's session key.
+
+An ephemeral X25519 key, HKDF-SHA-256 and ChaCha20-Poly1305, put together as in HPKE's base mode (RFC 9180) with the
+labels of this package. A sealed share is the ephemeral public key (32 bytes), then ciphertext and tag.
 """
 
 from __future__ import annotations
@@ -8,11 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from secagg.crypto.agreement import derive
+from secagg.crypto.agreement import KEY_BYTES, AgreementKey, WeakPublicKey, derive, is_usable
 from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.sealing import SealBroken, seal, unseal
 from secagg.crypto.signatures import SigningKey, is_signed
-from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.messages import AcceptedUploads, AggregatorPledge, ShareManifest, ShareReceipt
+from secagg.errors import ProtocolViolation
+from secagg.protection.sharing.context import SharedContext, sealed_bytes
+from secagg.protection.sharing.messages import (
+    AcceptedUploads,
+    AggregatorPledge,
+    PledgeConflict,
+    ShareManifest,
+    ShareReceipt,
+)
+from secagg.randomness import RandomSource
 
 UNSIGNED = bytes(64)
 
@@ -122,3 +136,85 @@ def list_is_signed(context: SharedContext, shown: AcceptedUploads) -> bool:
 def sum_commitment(context: SharedContext, aggregator: int, agreed: bytes, nonce: bytes, packed: bytes) -> bytes:
     """An aggregator's commitment to its sum share (`packed`: its SHA-256) over the agreed set; the nonce hides it."""
     return digest("shared sum", context.binding, number(aggregator), agreed, nonce, packed)
+
+
+KEY, ACCEPTED, SUM = "key", "accepted", "sum"
+
+
+class Equivocated(ProtocolViolation):
+    """An aggregator signed two different pledges for one step; `evidence` convinces anyone. The session is over."""
+
+    def __init__(self, culprit: int, evidence: PledgeConflict) -> None:
+        self.evidence = evidence
+        super().__init__(culprit, f"signed two different {evidence.one.step!r} pledges in one session")
+
+
+def check_pledges(
+    context: SharedContext,
+    step: str,
+    shown: tuple[AggregatorPledge, ...],
+    culprit: int,
+    *,
+    of: tuple[int, ...],
+    known: tuple[AggregatorPledge, ...] = (),
+) -> None:
+    """Check that `shown` is one signed pledge of each aggregator in `of`, and none other than those `known` already.
+
+    Raises ProtocolViolation (`culprit`: who shows them), Equivocated for an aggregator that signed another one.
+    """
+    if tuple(pledge.aggregator for pledge in shown) != of:
+        raise ProtocolViolation(culprit, f"does not show one {step!r} pledge of {', '.join(map(context.name_of, of))}")
+    contents = {pledge.aggregator: pledge for pledge in known}
+    for pledge in shown:
+        if pledge.step != step or not pledge_is_signed(context, pledge):
+            author = context.name_of(pledge.aggregator)
+            raise ProtocolViolation(culprit, f"shows a {step!r} pledge that {author} did not sign")
+        own = contents.get(pledge.aggregator, pledge)
+        if own.content != pledge.content:
+            raise Equivocated(context.index_of(pledge.aggregator), PledgeConflict(own, pledge))
+
+
+def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> dict[int, bytes]:
+    """Each aggregator's X25519 session key, from checked pledges.
+
+    Raises ProtocolViolation (the aggregator) for a key of small order, one not canonical or one that came before.
+    """
+    keys: dict[int, bytes] = {}
+    for pledge in pledges:
+        if not is_usable(pledge.content) or pledge.content in keys.values():
+            raise ProtocolViolation(
+                context.index_of(pledge.aggregator), "its session key is of small order or not its own"
+            )
+        keys[pledge.aggregator] = pledge.content
+    return keys
+
+
+_LABEL = "shared seal"
+
+
+def seal_share(
+    context: SharedContext,
+    session_key: bytes,
+    client: int,
+    aggregator: int,
+    share: bytes,
+    randomness: RandomSource,
+) -> bytes:
+    """Seal `share` to an aggregator's public session key under a fresh key. Raises WeakPublicKey."""
+    ephemeral = AgreementKey.generate(randomness)
+    parts = seal_parts(client, aggregator, ephemeral.public, session_key)
+    key = ephemeral.agree(session_key, context.binding, _LABEL, *parts)
+    return ephemeral.public + seal(key, share, seal_associated(context, client, aggregator))
+
+
+def open_share(context: SharedContext, secret: AgreementKey, client: int, aggregator: int, sealed: bytes) -> bytes:
+    """Undo `seal_share`. Raises SealBroken for another length, a key of small order, or anything that differs."""
+    ephemeral, ciphertext = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
+    if len(sealed) != sealed_bytes(context, aggregator):
+        raise SealBroken("not a sealed share of this session")
+    parts = seal_parts(client, aggregator, ephemeral, secret.public)
+    try:
+        key = secret.agree(ephemeral, context.binding, _LABEL, *parts)
+    except WeakPublicKey:
+        raise SealBroken("the sealed share was made with a key of small order") from None
+    return unseal(key, ciphertext, seal_associated(context, client, aggregator))

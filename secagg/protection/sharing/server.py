@@ -1,6 +1,6 @@
 """The server of the shared protection: it relays what the aggregators sign, and opens the sum. It never holds a share.
 
-    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → SharedSum
+    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → VectorSum
 
 It checks everything that it relays, so that what one aggregator does wrong is laid at that one's door.
 """
@@ -8,15 +8,14 @@ It checks everything that it relays, so that what one aggregator does wrong is l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext
+from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext, VectorSum
 from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.aggregator import check_lists, intersect
 from secagg.protection.sharing.context import SharedContext, fewest
-from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, check_pledges, session_keys
+from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, check_pledges, session_keys
 from secagg.protection.sharing.messages import (
     AggregatorPledge,
     SessionKeys,
@@ -25,7 +24,6 @@ from secagg.protection.sharing.messages import (
     SumPledges,
     SumShare,
 )
-from secagg.protection.sharing.set_agreement import check_lists, intersect
 
 
 class _Gathering(CollectingStep):
@@ -35,14 +33,14 @@ class _Gathering(CollectingStep):
 
     def __init__(self, context: SharedContext) -> None:
         self._context = context
-        super().__init__(context.seconds)
+        super().__init__(context.helpers)
 
     def _all(self) -> tuple[Any, ...]:
         """The messages in order. Raises SessionAborted that names who is missing."""
         found = self.messages
-        if absent := [self._context.names[index] for index in self._context.seconds if index not in found]:
+        if absent := [self._context.names[index] for index in self._context.helpers if index not in found]:
             raise SessionAborted(f"{', '.join(absent)} did not {self.lacking}")
-        return tuple(found[index] for index in self._context.seconds)
+        return tuple(found[index] for index in self._context.helpers)
 
 
 class _GatheringPledges(_Gathering):
@@ -92,7 +90,7 @@ class GatheringKeys(_GatheringPledges):
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Show everybody the session keys: clients may upload, and the aggregators' time for that begins."""
         keys = SessionKeys(self._pledges())
-        return GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.seconds), keys)
+        return GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.helpers), keys)
 
 
 class GatheringSets(_GatheringPledges):
@@ -106,7 +104,7 @@ class GatheringSets(_GatheringPledges):
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Show every aggregator the commitments."""
         pledges = self._pledges()
-        return GatheringLists(self._context, pledges), dict.fromkeys(self._context.seconds, SetPledges(pledges))
+        return GatheringLists(self._context, pledges), dict.fromkeys(self._context.helpers, SetPledges(pledges))
 
 
 class GatheringLists(_Gathering):
@@ -132,7 +130,7 @@ class GatheringLists(_Gathering):
         manifests, _ = intersect(context, lists)
         members = tuple(manifest.client for manifest in manifests)
         following = GatheringSums(context, members, bind.set_digest(context, manifests))
-        return following, dict.fromkeys((*context.seconds, *context.clients), SetLists(lists))
+        return following, dict.fromkeys((*context.helpers, *context.clients), SetLists(lists))
 
 
 class GatheringSums(_GatheringPledges):
@@ -151,7 +149,7 @@ class GatheringSums(_GatheringPledges):
         """Show every aggregator the commitments."""
         pledges = self._pledges()
         following = GatheringShares(self._context, self._members, self._agreed, pledges)
-        return following, dict.fromkeys(self._context.seconds, SumPledges(pledges))
+        return following, dict.fromkeys(self._context.helpers, SumPledges(pledges))
 
 
 class GatheringShares(_Gathering, PackedVectors):
@@ -186,19 +184,7 @@ class GatheringShares(_Gathering, PackedVectors):
         if commitment != self._pledges[number - 1].content:
             raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
 
-    def close(self) -> tuple[SharedSum, Mapping[int, Any]]:
-        """All sum shares are in."""
+    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
+        """All sum shares are in: they add up to the members' vectors, and to what noise they hold."""
         self._all()
-        return SharedSum(self._members, tuple(self._context.seconds)), {}
-
-
-@dataclass(frozen=True)
-class SharedSum:
-    """The aggregators' sum shares add up to the sum of the members' vectors, and to what noise they hold."""
-
-    members: tuple[int, ...]
-    vectors: tuple[int, ...]
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
-        return context.ring.decode(total)
+        return VectorSum(self._members, tuple(self._context.helpers)), {}

@@ -23,7 +23,7 @@ from secagg.system.threads import VARIABLES
 
 @dataclass(frozen=True)
 class RayCluster:
-    """The cluster at `address`; None: one of `workers` processes (None: one per core), started here and ended again."""
+    """The cluster at `address`, or without one a cluster of `workers` processes (None: one per core) for this run."""
 
     workers: int | None
     address: str | None

@@ -28,18 +28,15 @@ class Shelf(Protocol):
     @property
     def folder(self) -> Path | None:
         """A private folder that all processes share, and that goes with the shelf; None where they share no disk."""
-        ...
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Lay an array out under a name."""
-        ...
 
     def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
         """Do every task, and give each with what came of it as soon as it is there, in any order.
 
         Raises BadInput when a process dies; what was given before stays.
         """
-        ...
 
 
 class Engine(Protocol):
@@ -47,4 +44,3 @@ class Engine(Protocol):
 
     def open(self) -> AbstractContextManager[Shelf]:
         """A shelf. Raises BadInput where the engine cannot be had."""
-        ...

@@ -25,14 +25,14 @@ ENTRIES = (
     PlantedFault(
         "draw ends with any seed",
         "A member takes any seed that the server names at the end of a draw.",
-        "secagg.protection.draw.seed:DrawChecked.advance",
+        "secagg.protection.draw:DrawChecked.advance",
         (("incoming.aggregate_sha256 != self.seed", "not incoming.aggregate_sha256"),),
         (DRAWN,),
     ),
     PlantedFault(
         "draw ends with half of the seed",
         "A member compares the second half of a draw's seed alone.",
-        "secagg.protection.draw.seed:DrawChecked.advance",
+        "secagg.protection.draw:DrawChecked.advance",
         (("incoming.aggregate_sha256 != self.seed", "incoming.aggregate_sha256[16:] != self.seed[16:]"),),
         (DRAWN,),
     ),

@@ -11,9 +11,20 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, SessionContext
-from secagg.protection.draw import DRAW, Draw, Drawn, check_draw, quorum_of
-from secagg.protection.draw.messages import Commitments, NonceCommitment, NonceReveal, seed_of
-from secagg.protection.draw.seed import AwaitingCommitments, DrawAwaited, NonceCommitted
+from secagg.protection.draw import (
+    DRAW,
+    AwaitingCommitments,
+    Commitments,
+    Draw,
+    DrawAwaited,
+    Drawn,
+    NonceCommitment,
+    NonceCommitted,
+    NonceReveal,
+    check_draw,
+    quorum_of,
+    seed_of,
+)
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session.rounds import outcome_of_draw

@@ -14,10 +14,9 @@ from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import begin_client
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.key_holder import HeldKey, begin_holder, mask_keys
-from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.parameters import HeParameters
-from secagg.protection.encryption.polynomials import subtract
+from secagg.protection.encryption.polynomials import centre, mask_of, subtract
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening, CiphertextsToAdd
 from secagg.protection.interface import LocalParty, Transition
 from secagg.randomness import SeededRandomness
@@ -61,7 +60,7 @@ def context_for(
         dropouts=1,
         min_clients_in_sum=min_clients_in_sum,
         server=SERVER.public,
-        seconds={clients + 1: HOLDER.public},
+        helpers={clients + 1: HOLDER.public},
         largest=largest,
     )
 

@@ -8,9 +8,8 @@ import tenseal.sealapi as seal
 
 from secagg.errors import MalformedMessage
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption.masks import centre, scaled
 from secagg.protection.encryption.parameters import DATA, DEGREE, for_capacity
-from secagg.protection.encryption.polynomials import add, pack
+from secagg.protection.encryption.polynomials import add, centre, pack, scaled
 from tests.protection.encryption.sessions import phase, secret_polynomial
 
 CAPACITIES = [2**bits - 1 for bits in (19, 27, 35, 41, 43, 55)]

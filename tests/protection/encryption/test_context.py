@@ -18,7 +18,7 @@ from tests.protection.encryption.sessions import HOLDER, context_for, honest
 def test_there_is_exactly_one_key_holder(seconds):
     """Without one, and with two, there is no session, and the refusal says what to do."""
     with pytest.raises(BadInput, match=f"not {len(seconds)}; add a member with the role key-holder"):
-        replace(context_for(), seconds=seconds)
+        replace(context_for(), helpers=seconds)
 
 
 def test_the_facts_of_a_session_are_those_of_the_plan():

@@ -11,10 +11,9 @@ from scipy import stats
 
 from secagg.errors import CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.encryption.client import CiphertextUploaded
-from secagg.protection.encryption.masks import centre, mask_of, scaled
 from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.parameters import DATA, DEGREE, for_capacity
-from secagg.protection.encryption.polynomials import pack
+from secagg.protection.encryption.polynomials import centre, mask_of, pack, scaled
 from secagg.protection.messages import Outcome
 from secagg.wire import encode
 from tests.protection.encryption import sessions

@@ -8,7 +8,7 @@ import pytest
 
 from secagg.encoding import Ring
 from secagg.protection.encryption import derivations as bind
-from secagg.protection.encryption.masks import mask_of, scaled
+from secagg.protection.encryption.polynomials import mask_of, scaled
 from tests.protection.encryption.sessions import context_for
 from tests.vectors.files import load, named
 
@@ -23,7 +23,7 @@ def context_of(case):
     largest = 2 ** (case["parameters"]["plain_bits"] - 2) - 1
     seconds = {len(identities) + 1: bytes(32)}
     return replace(
-        context_for(), **given, identities=identities, seconds=seconds, largest=largest, ring=Ring(64), length=6
+        context_for(), **given, identities=identities, helpers=seconds, largest=largest, ring=Ring(64), length=6
     )
 
 

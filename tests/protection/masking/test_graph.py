@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.protection.masking.graph import NeighbourGraph
-from secagg.protection.masking.quorum import derive_thresholds
+from secagg.protection.masking.quorum import NeighbourGraph, derive_thresholds
 
 COMPLETE = derive_thresholds(7, 0, 0, 1)
 DIGESTS = st.binary(min_size=32, max_size=32)

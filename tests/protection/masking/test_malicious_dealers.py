@@ -11,7 +11,7 @@ from secagg.crypto.sealing import seal
 from secagg.crypto.sharing import PRIME
 from secagg.errors import SessionAborted
 from secagg.protection.masking import derivations as bind
-from secagg.protection.masking.client_upload import Advertised, _deal
+from secagg.protection.masking.client import Advertised, _deal
 from secagg.protection.masking.messages import Dealing
 from tests.protection.masking.tampering import is_refused, refused_as
 from tests.protection.rehearsal import Rehearsal, context_for

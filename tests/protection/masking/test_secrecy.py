@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sharing import SharesInconsistent, combine
 from secagg.protection.masking import derivations as bind
-from secagg.protection.masking.client_upload import Ready
+from secagg.protection.masking.client import Ready
 from tests.protection.rehearsal import Rehearsal, context_for, octets, party
 from tests.vectors.independent import keystream
 

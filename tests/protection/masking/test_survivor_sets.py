@@ -7,7 +7,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import MalformedMessage
 from secagg.protection.masking import derivations as bind
-from secagg.protection.masking.client_opening import Opened
+from secagg.protection.masking.client import Opened
 from secagg.protection.masking.messages import Endorsement, Quorum, Survivors
 from secagg.protection.messages import Outcome
 from tests.protection.masking.tampering import refused_as

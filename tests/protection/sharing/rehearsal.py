@@ -10,8 +10,8 @@ import numpy as np
 from secagg.crypto.signatures import SigningKey
 from secagg.protection import LocalParty
 from secagg.protection.interface import Transition
+from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import SharesSent, begin_client, deliveries
-from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.server import GatheringKeys
 from secagg.randomness import SeededRandomness
@@ -39,7 +39,7 @@ def shared_context(m: int = 2, clients: int = 5, **facts: Any) -> SharedContext:
     session, places = context_for(clients, **facts), range(1, m + 1)
     names = {0: "server", **session.names, **{clients + number: f"a{number}" for number in places}}
     seconds = {clients + number: identity(number).public for number in places}
-    return SharedContext.of(replace(session, names=names, seconds=seconds))
+    return SharedContext.of(replace(session, names=names, helpers=seconds))
 
 
 def through(message: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.sharing import derivations as bind
-from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
+from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import SessionKeys, SetLists, SetPledges, SumPledges
 from secagg.wire import decode, encode
 from tests.protection.sharing.proofs import is_proof
@@ -19,15 +19,15 @@ GATHERED: dict[str, tuple[str, str, Callable[[Shared], set[int]]]] = {
     "SessionKeys": (
         "",
         "publish a session key",
-        lambda session: {*session.context.clients, *session.context.seconds},
+        lambda session: {*session.context.clients, *session.context.helpers},
     ),
-    "SetPledges": ("reveal set", "commit to what it accepted", lambda session: set(session.context.seconds)),
+    "SetPledges": ("reveal set", "commit to what it accepted", lambda session: set(session.context.helpers)),
     "SetLists": (
         "agree",
         "reveal what it accepted",
-        lambda session: {*session.context.clients, *session.context.seconds},
+        lambda session: {*session.context.clients, *session.context.helpers},
     ),
-    "SumPledges": ("reveal sum", "commit to its sum share", lambda session: set(session.context.seconds)),
+    "SumPledges": ("reveal sum", "commit to its sum share", lambda session: set(session.context.helpers)),
     "SumShare": ("open", "reveal its sum share", lambda session: set()),
 }
 PLEDGED = {"SessionKeys": (KEY, SessionKeys), "SetPledges": (ACCEPTED, SetPledges), "SumPledges": (SUM, SumPledges)}

@@ -14,7 +14,7 @@ from secagg.protection import LocalParty
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, deliveries
 from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.derivations import open_share
 from secagg.protection.sharing.messages import AcceptedUploads, SessionKeys
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
@@ -39,7 +39,7 @@ def context_of_the_vector() -> SharedContext:
         0,
         0,
         1,
-        seconds={CLIENT + place: IDENTITIES[place - 1].public for place in (1, 2, 3)},
+        helpers={CLIENT + place: IDENTITIES[place - 1].public for place in (1, 2, 3)},
     )
 
 
@@ -63,7 +63,7 @@ def test_an_upload_is_that_of_the_vector() -> None:
     sealed = [vector[part.start : part.start + part.size] for part in deliveries(context)]
     assert [each.hex() for each in sealed] == VECTOR["sealed_shares"]
     assert sum(part.size for part in deliveries(context)) == len(vector) == context.upload_bytes
-    assert [part.receiver for part in deliveries(context)] == list(context.seconds)
+    assert [part.receiver for part in deliveries(context)] == list(context.helpers)
     assert manifest.digests == tuple(hashlib.sha256(each).digest() for each in sealed)
     assert manifest.signature.hex() == VECTOR["expected"]["manifest_signature"]
     assert pledges[1].signature.hex() == VECTOR["expected"]["key_pledge"]

@@ -12,7 +12,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.client import missing
-from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
+from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     ManifestConflict,

@@ -6,12 +6,18 @@ import pytest
 
 from secagg.protection.interface import ReadyState, ServerState, VectorState, WaitingState, WorkingState
 from secagg.protection.messages import Outcome
-from secagg.protection.sharing.aggregation import SumCommitted, SumRevealed
+from secagg.protection.sharing.aggregator import (
+    AGGREGATOR_STATES,
+    Collecting,
+    SetAgreed,
+    SetCommitted,
+    SetRevealed,
+    SumCommitted,
+    SumRevealed,
+)
 from secagg.protection.sharing.client import CLIENT_STATES
-from secagg.protection.sharing.collection import AGGREGATOR_STATES, Collecting
-from secagg.protection.sharing.equivocation import Equivocated
+from secagg.protection.sharing.derivations import Equivocated
 from secagg.protection.sharing.messages import SetLists, SetPledges, SumPledges
-from secagg.protection.sharing.set_agreement import SetAgreed, SetCommitted, SetRevealed
 from secagg.wire import decode, encode
 from tests.protection.sharing.rehearsal import STEPS, Shared, shared_context
 

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.stream import MaskStream
 from secagg.protection.sharing import derivations as bind
-from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.derivations import open_share
 from tests.protection.rehearsal import octets, party
 from tests.protection.sharing.rehearsal import STEPS, Shared, shared_context
 

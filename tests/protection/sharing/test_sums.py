@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome
+from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import deliveries
-from secagg.protection.sharing.collection import begin_aggregator
 from secagg.protection.sharing.context import LARGEST_VECTOR, SharedContext, explain, fewest, sealed_bytes
 from secagg.protection.sharing.messages import SetLists
 from secagg.protection.sharing.server import GatheringKeys
@@ -44,7 +44,7 @@ def test_the_sum_is_that_of_whole_uploads(sample: tuple[Shared, dict[int, tuple[
     assert all(state.members == members for state in session.states.values())
     assert session.commit_sums().reveal_sums().open() == session.expected(members)
     assert session.server.members == members
-    assert session.server.vectors == tuple(session.context.seconds)
+    assert session.server.vectors == tuple(session.context.helpers)
 
 
 @pytest.mark.parametrize(("m", "bits"), [*((2, bits) for bits in RINGS), (3, 24), (5, 64), (16, 40)])
@@ -175,7 +175,7 @@ def test_impossible_aggregators_are_refused(seconds: dict[int, bytes], problem: 
     """None, one, seventeen, unsorted, gapped or doubled aggregators make no session, nor one that is also another."""
     names = dict.fromkeys(range(30), "somebody")
     with pytest.raises(BadInput, match=problem):
-        SharedContext.of(replace(context_for(), seconds=seconds, names=names, server=bytes(32)))
+        SharedContext.of(replace(context_for(), helpers=seconds, names=names, server=bytes(32)))
 
 
 def test_impossible_plans_are_refused() -> None:

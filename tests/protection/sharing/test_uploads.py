@@ -14,10 +14,9 @@ from secagg.crypto.sealing import seal
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.protection.sharing import derivations as bind
+from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, begin_client
-from secagg.protection.sharing.collection import begin_aggregator
-from secagg.protection.sharing.envelope import seal_share
-from secagg.protection.sharing.equivocation import KEY
+from secagg.protection.sharing.derivations import KEY, seal_share
 from secagg.protection.sharing.messages import SessionKeys, ShareManifest
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

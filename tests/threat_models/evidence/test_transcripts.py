@@ -71,7 +71,7 @@ def test_server_shows_everything_but_what_is_hidden_from_it(finished, protection
 def test_other_roles_show_the_head_and_nothing_of_others(finished, protection):
     """Clients, aggregators and key holders have the head that members are told, their own messages, and no vector."""
     stage = finished[protection]
-    for member in (CLIENT, *stage.setup.context.seconds):
+    for member in (CLIENT, *stage.setup.context.helpers):
         session = read_session(stage.transcript(member))
         assert session.role == stage.setup.roster.role(member)
         assert head_digest(session.head) == head_digest(read_session(stage.transcript(SERVER)).head)

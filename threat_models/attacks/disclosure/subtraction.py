@@ -128,7 +128,7 @@ def _twice(releases: Releases) -> GaussianCost | TrainingCost:
     if training is None:
         return both
     steps = replace(training.steps, steps=2 * training.steps.steps)
-    return TrainingCost(steps, gap=2 * training.gap).beside(both)
+    return TrainingCost(steps, gap=2 * training.gap).with_releases(both)
 
 
 def _combine(one: Noise | None, other: Noise | None) -> Noise | None:

@@ -287,7 +287,7 @@ def _noises(view: View) -> tuple[Noise, ...]:
     found: list[Noise] = []
     parts = view.claim.releases.parts if view.claim is not None else ()
     for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
-        opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
+        opened = calibration.opened_noise(len(view.members) if by_clients else calibration.parties)
         found += [{name: each.of_record for name, each in opened.items()}] * kind.times
     return tuple(found)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
-from secagg.protection.encryption import client, masks
+from secagg.protection.encryption import client, polynomials
 from secagg.protection.encryption.parameters import DATA, DEGREE, SPECIAL, HeParameters, for_capacity
 from tests.threat_models.attacks.audited import rehearsed
 from threat_models.adversary import adversary_named
@@ -76,7 +76,7 @@ def test_an_entry_that_is_reduced_before_it_is_scaled_is_told(monkeypatch):
     """A client that takes its vector modulo t first, which opens to the same sum, is found out by malicious keys."""
 
     def reduced(parameters, integers):
-        return masks.scaled(parameters, integers & ((1 << parameters.plain_bits) - 1))
+        return polynomials.scaled(parameters, integers & ((1 << parameters.plain_bits) - 1))
 
     monkeypatch.setattr(client, "scaled", reduced)
     found = told(Encoding.CLIENT, SMALL, 1, 4)

@@ -5,30 +5,196 @@ reveals of at least t members, all of its list, 2t > n + c: so no plan has two d
 which somebody could choose, and of the t nonces more than c are honest ones. These are uniform, and unknown until the
 list stands; no other can be changed by then. A member that does not reveal, or reveals something else, ends the plan by
 name before anything is computed. To go on without it would let it choose between two draws.
+
+The schedule: k of n members for every round, from one public seed.
+
+Fresh permutations of the members are laid one behind the other and cut into slices of k. The first R·k places hold
+⌊R·k/n⌋ whole permutations and a part of one more, and a permutation holds everybody once: so everybody is drawn
+⌊R·k/n⌋ or ⌈R·k/n⌉ times. A slice spans at most two permutations, as k ≤ n. Where it does, the second one begins with
+members that are not in the slice yet (there are at least n − k + what is missing): nobody is in a slice twice, and the
+order within a permutation changes no number above.
+
+No promise of privacy rests on the draw. It could be known, or chosen by an adversary: what is accounted is the most
+rounds that a member can be in, with all c colluders in every cohort, and nothing is claimed for a member's being drawn
+by chance (amplification by sampling). Balance and nonces keep the work even and training honest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar
 
-from secagg.agreement.roster import SERVER_INDEX
+from secagg.agreement.roster import MAX_CLIENTS, SERVER_INDEX
+from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers, Residues
-from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, Protection, Script, SessionContext
-from secagg.protection.draw.messages import (
-    Commitments,
-    Draw,
-    Nonce,
-    NonceCommitment,
-    NonceReveal,
-    commitment_to,
-    seed_of,
-)
 from secagg.protection.interface import CollectingStep, Transition
-from secagg.protection.messages import Digest, Outcome, Return, UploadHeader
-from secagg.wire import message
+from secagg.protection.messages import Digest, Index, Outcome, Return, Signature, UploadHeader
+from secagg.wire import Items, Length, encode, message
+
+_WORD = 8
+_BLOCK = 512
+"""Words of the stream that are made at a time."""
+
+
+def most_rounds(members: int, size: int, rounds: int) -> int:
+    """Return ⌈rounds·size/members⌉: for so many of the first `rounds` rounds one member is drawn, and for no more."""
+    return -(-rounds * size // members)
+
+
+@lru_cache(maxsize=8)
+def cohorts(seed: bytes, members: int, size: int, rounds: int) -> tuple[tuple[int, ...], ...]:
+    """Return the cohorts of `rounds` rounds: `size` of the members 1…`members` each, in ascending order.
+
+    Raises BadInput for a cohort that so many members cannot make.
+    """
+    if not 1 <= size <= members:
+        raise BadInput(f"a cohort of {size} cannot be drawn from {members} members")
+    words, waiting, drawn = _words(seed), list[int](), list[tuple[int, ...]]()
+    for _ in range(rounds):
+        chosen, waiting = waiting[:size], waiting[size:]
+        if missing := size - len(chosen):
+            fresh, known = _permuted(members, words), set(chosen)
+            first = [each for each in fresh if each not in known][:missing]
+            known = set(first)
+            chosen, waiting = chosen + first, [each for each in fresh if each not in known]
+        drawn.append(tuple(sorted(chosen)))
+    return tuple(drawn)
+
+
+def _permuted(members: int, words: Iterator[int]) -> list[int]:
+    """Fisher and Yates's shuffle (Knuth, The Art of Computer Programming, 3.4.2, algorithm P)."""
+    order = list(range(1, members + 1))
+    for place in range(members - 1, 0, -1):
+        other = _below(place + 1, words)
+        order[place], order[other] = order[other], order[place]
+    return order
+
+
+def _below(bound: int, words: Iterator[int]) -> int:
+    """A uniform number below `bound`: words beyond its largest multiple are passed over."""
+    largest = (1 << 8 * _WORD) // bound * bound
+    return next(word for word in words if word < largest) % bound
+
+
+def _words(seed: bytes) -> Iterator[int]:
+    """The public stream: SHAKE-256 of the labelled seed and a block's number, as little-endian words of 64 bits."""
+    block = 0
+    while True:
+        content = hashlib.shake_256(labelled("cohorts", seed, number(block))).digest(_WORD * _BLOCK)
+        for start in range(0, len(content), _WORD):
+            yield int.from_bytes(content[start : start + _WORD], "little")
+        block += 1
+
+
+Nonce = Annotated[bytes, Length(32)]
+_UNSIGNED = bytes(64)
+
+
+@message("NonceCommitment")
+@dataclass(frozen=True)
+class NonceCommitment:
+    """A member's signed commitment to its nonce."""
+
+    member: Index
+    commitment: Digest
+    signature: Signature
+
+    @classmethod
+    def of(cls, context: SessionContext, member: int, identity: SigningKey, nonce: bytes) -> NonceCommitment:
+        """Commit to a uniform nonce, which its hash therefore hides."""
+        bare = cls(member, commitment_to(context, member, nonce), _UNSIGNED)
+        return replace(bare, signature=identity.sign("nonce commitment", *bare._parts(context)))
+
+    def is_signed(self, context: SessionContext) -> bool:
+        """Whether the member signed it for this plan."""
+        identity = context.identities.get(self.member, b"")
+        return is_signed(identity, self.signature, "nonce commitment", *self._parts(context))
+
+    def _parts(self, context: SessionContext) -> tuple[bytes, ...]:
+        return *_binding(context), number(self.member), self.commitment
+
+
+@message("Commitments")
+@dataclass(frozen=True)
+class Commitments:
+    """The commitments that the draw is made of."""
+
+    entries: Annotated[tuple[NonceCommitment, ...], Items(1, MAX_CLIENTS, ascending="member")]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Their members, in order."""
+        return tuple(entry.member for entry in self.entries)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(encode(self)).digest()
+
+
+@message("NonceReveal")
+@dataclass(frozen=True)
+class NonceReveal:
+    """A member's nonce, for one list of commitments alone."""
+
+    member: Index
+    nonce: Nonce
+    signature: Signature
+
+    @classmethod
+    def of(
+        cls, context: SessionContext, member: int, identity: SigningKey, nonce: bytes, commitments: bytes
+    ) -> NonceReveal:
+        """Reveal a nonce; `commitments` is the list's digest."""
+        bare = cls(member, nonce, _UNSIGNED)
+        return replace(bare, signature=identity.sign("nonce reveal", *bare._parts(context, commitments)))
+
+    def is_signed(self, context: SessionContext, commitments: bytes) -> bool:
+        """Whether the member signed it for this list."""
+        identity = context.identities.get(self.member, b"")
+        return is_signed(identity, self.signature, "nonce reveal", *self._parts(context, commitments))
+
+    def _parts(self, context: SessionContext, commitments: bytes) -> tuple[bytes, ...]:
+        return *_binding(context), number(self.member), self.nonce, commitments
+
+
+@message("Draw")
+@dataclass(frozen=True)
+class Draw:
+    """All commitments with the nonces behind them: plan and roster suffice to check it (`check_draw`)."""
+
+    commitments: Commitments
+    reveals: Annotated[tuple[NonceReveal, ...], Items(1, MAX_CLIENTS, ascending="member")]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members whose nonces are in it, in order."""
+        return self.commitments.members
+
+
+def commitment_to(context: SessionContext, member: int, nonce: bytes) -> bytes:
+    """The hash that commits a member to a nonce."""
+    return digest("nonce", *_binding(context), number(member), nonce)
+
+
+def seed_of(context: SessionContext, draw: Draw) -> bytes:
+    """The seed of the schedule (32 bytes): of plan, session, roster, who is in the draw, and their nonces alone.
+
+    No signature of a reveal is in it: who reveals last could choose among several.
+    """
+    nonces = (reveal.nonce for reveal in draw.reveals)
+    return digest("seed of the cohorts", *_binding(context), draw.commitments.digest, *nonces)
+
+
+def _binding(context: SessionContext) -> tuple[bytes, ...]:
+    return context.round_digest, context.session_id, context.roster
+
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
 VOID = "the draw is void; nothing was computed: agree on a new plan"
@@ -107,7 +273,7 @@ class DrawChecked:
 
 
 def wait(context: SessionContext, me: LocalParty) -> Transition:
-    """A second party says nothing in a draw."""
+    """A helper says nothing in a draw."""
     return Transition(DrawAwaited())
 
 
@@ -159,7 +325,7 @@ class AwaitingReveals(CollectingStep):
             raise SessionAborted(f"{names} committed to a nonce and did not reveal it: {VOID}")
         draw = Draw(self._commitments, tuple(self.messages[member] for member in self.members))
         drawn = Drawn(draw, check_draw(self._context, draw))
-        return drawn, dict.fromkeys((*self.members, *self._context.seconds), draw)
+        return drawn, dict.fromkeys((*self.members, *self._context.helpers), draw)
 
 
 @dataclass(frozen=True)
@@ -221,7 +387,7 @@ DRAW = Protection(
     client=Script(
         commit, (NonceCommitted, NonceRevealed, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"
     ),
-    second=Script(wait, (DrawAwaited, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"),
+    helper=Script(wait, (DrawAwaited, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"),
     begin_server=AwaitingCommitments,
     proves=FOLLOWS,
     reveals=Return,  # no message of a draw: nothing is ever opened
