@@ -89,7 +89,13 @@ class Loading(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         place, _ = COMMANDS[name]
         module, _, function = place.partition(":")
-        return _command(name, getattr(import_module(f"secagg.cli.{module}"), function))
+        found = getattr(import_module(f"secagg.cli.{module}"), function)
+        whole = typer.Typer(rich_markup_mode=None, add_completion=False)
+        if isinstance(found, typer.Typer):
+            whole.add_typer(found, name=name)
+        else:
+            whole.command(name)(found)
+        return get_group(whole).commands[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -112,13 +118,3 @@ class Commands(TyperGroup):
         """Write every command's name and sentence."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
-
-
-def _command(name: str, found: Any) -> Any:
-    """A function, or an application with commands of its own, as the group has them."""
-    whole = typer.Typer(rich_markup_mode=None, add_completion=False)
-    if isinstance(found, typer.Typer):
-        whole.add_typer(found, name=name)
-    else:
-        whole.command(name)(found)
-    return get_group(whole).commands[name]

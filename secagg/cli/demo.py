@@ -97,9 +97,14 @@ def demo(
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
     seconds = time.perf_counter() - begun
-    federated = _accuracy(stage, Path(results[SERVER]["head"]))
+    artifact, metadata = load_as(Path(results[SERVER]["head"]), parse_artifact)
+    federated = artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
     transcripts = [Path(path) for path in results[SERVER]["transcripts"]]
-    verified = _verified(stage, transcripts)
+    found = verify_together(transcripts, _trust(stage))
+    for each in found:
+        if isinstance(each, SecaggError):
+            raise each
+    verified = [each for each in found if isinstance(each, Verified)][-1]
     pooled, first = _pooled(stage, verified.setup)
     told = verified.findings
     content = {
@@ -118,15 +123,6 @@ def demo(
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *summary(stage, content, federated, pooled, first, told))
-
-
-def _verified(stage: Stage, transcripts: list[Path]) -> Verified:
-    """Verify the server's transcripts together; return what that of the last sum proves."""
-    found = verify_together(transcripts, _trust(stage))
-    for each in found:
-        if isinstance(each, SecaggError):
-            raise each
-    return [each for each in found if isinstance(each, Verified)][-1]
 
 
 def _trust(stage: Stage) -> Trust:
@@ -238,11 +234,6 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
             refinement_without_noise=True,
         )
         (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
-
-
-def _accuracy(stage: Stage, head: Path) -> Evaluation:
-    artifact, metadata = load_as(head, parse_artifact)
-    return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:

@@ -59,7 +59,11 @@ def show(
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals(counted_rows([entry.release for entry in own]), delta)
+        releases = counted_rows([entry.release for entry in own])
+        totals = [
+            {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
+            for unit, adjacency in itertools.product(Unit, Adjacency)
+        ]
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
         if (asked := budgets.pop(name, None)) is not None:
@@ -108,13 +112,6 @@ def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption =
         )
     content = {"proven": proven, "releases": [_row(entry) for entry in entries]}
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines, f"  {said}")
-
-
-def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:
-    return [
-        {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
-        for unit, adjacency in itertools.product(Unit, Adjacency)
-    ]
 
 
 def _row(entry: Entry) -> dict[str, Any]:

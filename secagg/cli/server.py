@@ -39,7 +39,9 @@ def server(
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
     last = asyncio.run(_serve(server))
     _export_torch(last.folder)
-    _write_card(last)
+    outcome = last.session.outcome
+    if outcome is not None:
+        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
     content = _server_content(last, server.federation)
     if server.approvals is not None:
         content["approvals"] = content_of(server.approvals)
@@ -59,12 +61,6 @@ def _export_torch(folder: Path) -> None:
 
     artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
     save_state_dict(artifact, folder / TORCH_FILE)
-
-
-def _write_card(last: Stage) -> None:
-    outcome = last.session.outcome
-    if outcome is not None:
-        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:

@@ -101,7 +101,11 @@ def sweep(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, runs.shard)
     if audited is not None:
-        _refuse_attack(audited, runs.shard)
+        with extra("audit"):
+            from secagg.cli.attack_curve import adversary_of
+        adversary_of(audited)
+        if runs.shard is not None:
+            raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
@@ -123,15 +127,6 @@ def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -
         raise BadInput(f"every {each} was refused: {result.refusals[0]}")
     for note in result.notes:
         speaker.say(f"note: {note}")
-
-
-def _refuse_attack(attack: str, shard: str | None) -> None:
-    """Raise BadInput for an attack that there is not, before anything runs, and in a shard, which draws nothing."""
-    with extra("audit"):
-        from secagg.cli.attack_curve import adversary_of
-    adversary_of(attack)
-    if shard is not None:
-        raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
 
 
 def _attack(speaker: Speaker, attack: str, data: Dataset, runs: Sequence[Run], out: Path) -> None:

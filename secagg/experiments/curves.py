@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from secagg.experiments.results import (
     Interval,
@@ -113,19 +112,15 @@ def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
     """The curve of the shared model, and one for each kind of members' own models."""
     found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
     reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
-    label = _label(runs[0].settings, names)
-    yield RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
-    for kind in reports[-1][0]["personal"] if reports else ():
-        yield RoundCurve(
-            f"{label}: members' own, {kind}", tuple(_Point.of(each, kind) for each in reports), tuple(runs)
-        )
-
-
-def _label(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The method with those of its settings that differ among the curves: fedavg[rate=0.5], ε = 2."""
+    settings = runs[0].settings
     others = [name for name in names if name not in ("parameters", "epsilon")]
     parts = [described({**settings, "method": ""}, others).removeprefix(", ")]
     if "epsilon" in names:
         parts.append("no noise" if math.isinf(settings["epsilon"]) else f"ε = {settings['epsilon']:g}")
     given = f"[{settings['parameters']}]" if "parameters" in names and settings["parameters"] else ""
-    return ", ".join(filter(None, [settings["method"] + given, *parts]))
+    label = ", ".join(filter(None, [settings["method"] + given, *parts]))
+    yield RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
+    for kind in reports[-1][0]["personal"] if reports else ():
+        yield RoundCurve(
+            f"{label}: members' own, {kind}", tuple(_Point.of(each, kind) for each in reports), tuple(runs)
+        )

@@ -210,7 +210,9 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
         height, errors = _values(noisy, scale), _errors(noisy, scale)
         axes.errorbar(where, height, yerr=errors, label=_label(each, each.label), linewidth=1.2, **BARS, **look)
         for value in _values(each.cells[len(noisy) :], scale):
-            dashes = _dashes(place, len(series))
+            # Dashes that leave room for those of up to two other series: without noise, accuracies often coincide.
+            shared = min(len(series), 3)
+            dashes = 4 * (place % shared), (4, 4 * max(1, shared - 1))
             axes.axhline(value, color=look["color"], linestyle=dashes, linewidth=0.8)
     if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
         label = NO_ROUNDS if rounds_under_noise(series) else NO_NOISE
@@ -221,12 +223,6 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
     axes.set_xticks([], minor=True)
     axes.set_xlabel("privacy budget ε")
     axes.set_ylabel(scale.label)
-
-
-def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
-    """Dashes that leave room for those of up to two other series: without noise, accuracies often coincide."""
-    shared = min(count, 3)
-    return 4 * (place % shared), (4, 4 * max(1, shared - 1))
 
 
 def _draw_by_series(axes: Any, series: Sequence[ResultRow], scale: Scale) -> None:

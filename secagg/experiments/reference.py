@@ -71,7 +71,11 @@ def pooled_result(
     states = dict.fromkeys(sources, b"")
     for stage in rounds:
         drawn = {index: sources[index] for index in stage.context.clients} if setup.seed else sources
-        vector, left = _sum(stage, drawn, states, source)
+        made = {
+            index: contribution_of(stage, records, source, index, states[index]) for index, records in drawn.items()
+        }
+        total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
+        vector, left = total, {index: each.state for index, each in made.items()}
         states |= left
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
         result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
@@ -92,14 +96,3 @@ def _without_noise(setup: RoundSetup) -> Plan:
         noise="",
         noises=(),
     )
-
-
-def _sum(
-    stage: RoundSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
-) -> tuple[Integers, dict[int, bytes]]:
-    """The exact sum of a round, and what it leaves to each source."""
-    made = {
-        index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
-    }
-    total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
-    return total, {index: each.state for index, each in made.items()}

@@ -308,7 +308,9 @@ def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, sq
     if not multiplier > 0 or squared_mu > LARGEST_SQUARED_MU:
         return math.inf
     reach = _reach(rate, multiplier, steps, delta) + squared_mu / 2 + SPREADS * math.sqrt(squared_mu)
-    sums = _normal(squared_mu, reach)
+    # Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0.
+    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
+    sums = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
     return max(
         _epsilon(_step(rate, multiplier, is_removed, reach), steps, sums, delta, reach) for is_removed in (True, False)
     )
@@ -337,13 +339,6 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
     if is_removed:  # outcomes with the record there
         below = (1 - rate) * below + rate * ndtr((x - 1) / multiplier)
     found: Floats = np.abs(np.diff(below))
-    return found
-
-
-def _normal(squared_mu: float, reach: float) -> Floats:
-    """Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0."""
-    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
-    found: Floats = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
     return found
 
 

@@ -128,6 +128,9 @@ def audit_release(
     accuracy = clopper_pearson(right, 2 * releases, level)
     mu = accuracy.through(lambda probability: 2 * float(ndtri(probability)))
     delta, planned = claim.delta, claim.releases.cost().mu
+    # Find blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level.
+    draws = 2 * releases
+    least = stats.chi2.ppf(bonferroni(level / 2, len(variances)), draws) / draws
     return EpsilonBound(
         epsilon=mu.through(lambda distance: gaussian_epsilon(distance, delta)),
         mu=mu,
@@ -139,7 +142,9 @@ def audit_release(
         level=level,
         releases=releases,
         repeated=repeated,
-        short=_find_short(canary, variances, 2 * releases, level),
+        short=tuple(
+            dict.fromkeys(move.block for move, found in zip(canary.moves, variances, strict=True) if found < least)
+        ),
         detectable=detectable(canary.mu, planned, 2 * releases, level),
         curve=_curve(claim, canary.mu, there, absent, level),
     )
@@ -193,14 +198,6 @@ def _draw_scores(
     by_chance = stats.binom.sf(equal - 1, compared, min(1.0, 2 * coincidence)) >= REPEATED
     repeated = 0 if by_chance else equal
     return np.concatenate(scores[True]), np.concatenate(scores[False]), repeated, squares / (2 * releases)
-
-
-def _find_short(canary: Canary, variances: Floats, draws: int, level: float) -> tuple[str, ...]:
-    """Find blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level."""
-    least = stats.chi2.ppf(bonferroni(level / 2, len(variances)), draws) / draws
-    return tuple(
-        dict.fromkeys(move.block for move, found in zip(canary.moves, variances, strict=True) if found < least)
-    )
 
 
 def _curve(claim: PrivacyClaim, mu: float, there: Floats, absent: Floats, level: float) -> Curve:

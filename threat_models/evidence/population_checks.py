@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
 from secagg.encoding import full_matrix
-from threat_models.attacks.gaussian_likelihood import Noise, standardise, total
+from threat_models.attacks.gaussian_likelihood import standardise, total
 from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.session import AuditRecords, Blocks, Session
 
@@ -109,7 +109,10 @@ def _doubt_others(session: Session, known: AuditRecords, others: AuditRecords) -
         return
     sums: dict[str, Blocks] = {"the opened sum": session.release}
     if session.noise is not None:
-        if _is_explained(session.release, session.noise, known, others):
+        number, names = len(session.release["counts"]), frozenset(session.release)
+        without = _subtract(session.release, total(known, number, names))
+        rest = _subtract(without, total(others, number, names))
+        if is_explained(standardise(rest, session.noise)) and not is_explained(standardise(without, session.noise)):
             yield (
                 "The opened sum is, as far as its noise shows, that of the records of --known and --public together: "
                 "whether those of --public took part cannot be told."
@@ -135,11 +138,3 @@ def _find_equal(blocks: Blocks, parts: tuple[AuditRecords, ...], others: AuditRe
     same &= counts == sum(each["counts"] for each in made)
     same &= (sums == sum(each["class_sums"] for each in made)).all(axis=1)
     return same
-
-
-def _is_explained(release: Blocks, noise: Noise, known: AuditRecords, others: AuditRecords) -> bool:
-    """Whether a noisy sum is no more than both and noise, and more than the known records and noise."""
-    cells, names = len(release["counts"]), frozenset(release)
-    without = _subtract(release, total(known, cells, names))
-    rest = _subtract(without, total(others, cells, names))
-    return is_explained(standardise(rest, noise)) and not is_explained(standardise(without, noise))

@@ -20,7 +20,7 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
-from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
+from secagg.experiments.simulation import play_rounds, prepare
 from secagg.features import Encoder, FeatureMap, Latents
 from secagg.features.local_records import quantised_records
 from secagg.features.program import Program
@@ -74,7 +74,12 @@ def rehearse(
     setup, first = main_session(federation, watch)
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
-    sessions = (first, _without_last(federation, setup))
+    # The second session holds all clients but the last, with fresh noise, and no head. The protocol is not run again:
+    # its sum is that of the vectors, bit for bit, whatever the protection.
+    *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
+    vectors = {member: prepare(setup, federation.members[member], member, b"").vector for member in members}
+    total = np.sum(list(vectors.values()), axis=0)
+    sessions = (first, _session(setup, tuple(members), total, vectors, {}))
     if watch is None:
         return Rehearsal(sessions, known, federation.notes, refusals=_refusals(setup))
     clients = len(federation.members)
@@ -113,23 +118,20 @@ def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = Non
             main, result, sent = played.setup, played.result, played.measured.client_bytes
             head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
             session = _session(main, result.members, result.vector, played.vectors, sent, head)
-            sessions.append(replace(session, exact=_exact_parts(played, watch)))
+            setup, names = played.setup, played.setup.context.names
+            vectors = {
+                member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
+                for member in played.result.members
+            }
+            sessions.append(
+                replace(session, exact={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()})
+            )
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
         raise BadInput(f"the method {federation.setup.plan.method} ended before sum {found[-1] + 1}")
     *earlier, last = sessions
     return main, replace(last, earlier=tuple(earlier), noisy_sums=tuple(noisy_sums))
-
-
-def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
-    """Contributions of each member of a round, without noise."""
-    setup, names = played.setup, played.setup.context.names
-    vectors = {
-        member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
-        for member in played.result.members
-    }
-    return {names[member]: blocks_of(setup, vector) for member, vector in vectors.items()}
 
 
 def _session(
@@ -154,17 +156,6 @@ def _session(
         uploads={},
         contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
     )
-
-
-def _without_last(federation: SimulatedFederation, setup: RoundSetup) -> Session:
-    """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
-
-    The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
-    """
-    *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
-    vectors = {member: prepare(setup, federation.members[member], member, b"").vector for member in members}
-    total = np.sum(list(vectors.values()), axis=0)
-    return _session(setup, tuple(members), total, vectors, {})
 
 
 def _knowledge(

@@ -70,7 +70,11 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
-    _require_whole(proved)
+    if PURGED in proved.doubts:
+        raise BadInput(f"the vectors beside {proved.path} were purged", remedy="audit a session before you purge it")
+    if SUM_GONE in proved.doubts:
+        remedy = "bring them back, and the folders of the rounds beside it"
+        raise BadInput(f"sum or head are gone from beside {proved.path}", remedy=remedy)
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
@@ -107,15 +111,6 @@ def _provenance(proved: Verified) -> Provenance:
         proved.setup.roster.consortium,
         len(proved.setup.roster.clients),
     )
-
-
-def _require_whole(proved: Verified) -> None:
-    """Raise BadInput where what an audit reads is not there any more."""
-    if PURGED in proved.doubts:
-        raise BadInput(f"the vectors beside {proved.path} were purged", remedy="audit a session before you purge it")
-    if SUM_GONE in proved.doubts:
-        remedy = "bring them back, and the folders of the rounds beside it"
-        raise BadInput(f"sum or head are gone from beside {proved.path}", remedy=remedy)
 
 
 def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:

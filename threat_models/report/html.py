@@ -124,20 +124,16 @@ def _row(measure: Measure) -> dict[str, object]:
     def write(value: float | None) -> str:
         return "–" if value is None else format_quantity(value, unit)
 
+    beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
+    is_drawable = measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
     return {
         "value": write(measure.value),
         "limits": limits(measure) if is_bounded(measure) else "–",
         "baseline": write(measure.baseline),
         "ceiling": write(measure.ceiling),
         "good": good_of(measure),
-        "plot": interval_svg(measure) if _is_drawable(measure) and is_bounded(measure) else "",
+        "plot": interval_svg(measure) if is_drawable and is_bounded(measure) else "",
     }
-
-
-def _is_drawable(measure: Measure) -> bool:
-    """Whether a measure lies on a scale from 0 to 1, with what it is compared with."""
-    beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
-    return measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
 
 
 def _grid(finding: Finding) -> dict[str, Any] | None:

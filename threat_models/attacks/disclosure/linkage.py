@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,17 +141,14 @@ def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
     for member in members:
         records = knowledge.candidates.take(np.flatnonzero(owners == member))
         local = Local(records.examples, len(plan.classes), plan.grid)
-        found[member] = _renamed(view.round.contribute(local).blocks, view.in_clear[member])
+        made = view.round.contribute(local).blocks
+        like = view.in_clear[member]
+        by_size = {np.size(block): block for block in made.values()}
+        found[member] = {
+            name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
+            for name, block in like.items()
+        }
     return found
-
-
-def _renamed(made: Blocks, like: Blocks) -> dict[str, NDArray[Any]]:
-    """Blocks by the names and in the shapes of a session's: those of a name, else of a size, are the same."""
-    by_size = {np.size(block): block for block in made.values()}
-    return {
-        name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
-        for name, block in like.items()
-    }
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
