@@ -34,12 +34,10 @@ def adapt_head(
     data: Annotated[str, typer.Option(help="The member's own labelled records, of the plan's kind.")],
     out: Annotated[Path, typer.Option(help="Where to write the adapted head, which `predict` takes.")],
     align: Annotated[
-        float | None,
-        typer.Option(help="Weight that holds features at class means (FedCGS).", metavar="LAMBDA"),
+        float | None, typer.Option(help="Weight that holds features at class means (FedCGS).", metavar="LAMBDA")
     ] = None,
     distil: Annotated[
-        float | None,
-        typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA"),
+        float | None, typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA")
     ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Records of each class to train on; 0: all.")] = 0,
     backbone: BackboneFileOption = None,

@@ -67,10 +67,7 @@ COMMANDS = {
     ),
     "epsilon": ("epsilon:epsilon", "Say which epsilon an amount of noise gives, or how much noise an epsilon takes."),
     "pki": ("pki:app", "Consortium CA, certificate requests and changes of keys, member certificates, roster."),
-    "join": (
-        "join:join_by_kit",
-        "Join a consortium by a start kit, or go on after its roster has changed.",
-    ),
+    "join": ("join:join_by_kit", "Join a consortium by a start kit, or go on after its roster has changed."),
     "plan": ("plan:app", "Write, explain, check and countersign the plan of a session."),
     "schema": ("schema:app", "Say what the columns of a table are, in public; look at one's own."),
     "methods": (

@@ -167,8 +167,7 @@ def check(
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
     state: Annotated[
-        Path | None,
-        typer.Option("--state", help="Also ask the ledger in this folder whether it fits."),
+        Path | None, typer.Option("--state", help="Also ask the ledger in this folder whether it fits.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,

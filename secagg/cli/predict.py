@@ -9,14 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import (
-    JsonOption,
-    QuietOption,
-    Speaker,
-    refuse_torch_file,
-    refuse_unwritable,
-    two_columns,
-)
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_torch_file, refuse_unwritable, two_columns
 from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput, BadRecord
 from secagg.heads import Evaluation

@@ -298,12 +298,6 @@ def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes)
     return contribution_of(setup, records, OperatingSystem(), member, state)
 
 
-def _prepare(
-    randomness: Randomness,
-    setup: RoundSetup,
-    records: LocalRecords,
-    member: int,
-    state: bytes,
-) -> Prepared:
+def _prepare(randomness: Randomness, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
     source = randomness.source("contribution", setup.number, member)
     return contribution_of(setup, records, source, member, state)

@@ -159,12 +159,7 @@ PLANS = (
         "the plan is for the roster",
         sybils(slipped=False),
     ),
-    _policy(
-        "Sybil roster",
-        "has a roster with four more members handed out",
-        "roster",
-        sybils(slipped=True),
-    ),
+    _policy("Sybil roster", "has a roster with four more members handed out", "roster", sybils(slipped=True)),
     Probe(
         "second session",
         "masked",

@@ -29,15 +29,7 @@ from methods.method import SampledTraining, SumSpec
 from secagg.agreement.plan import NoiseFrom, Plan, Result
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
-from secagg.privacy import (
-    Adjacency,
-    CensusSensitivity,
-    Mechanism,
-    MomentSensitivity,
-    Releases,
-    Sensitivity,
-    Unit,
-)
+from secagg.privacy import Adjacency, CensusSensitivity, Mechanism, MomentSensitivity, Releases, Sensitivity, Unit
 from secagg.protection import PROTECTIONS
 from threat_models.estimation.empirical_sensitivity import Found
 from threat_models.session import Floats

@@ -62,9 +62,7 @@ class Rehearsal:
 
 
 def rehearse(
-    dataset: Dataset,
-    settings: SimulationSettings,
-    progress: Callable[[int, int], None] | None = None,
+    dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
     """Run the plan once, with all its sums where they have noise. Raises SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)

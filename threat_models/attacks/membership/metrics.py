@@ -39,17 +39,11 @@ POINTS = 200
 
 AUC = Metric("auc", "AUC", good="0.5, chance; a success above 0.6", leads=True)
 WORST_CLASS = Metric(
-    "auc.worst_class",
-    "AUC of the worst class",
-    good="0.5, chance; a success above 0.6",
-    each="worst class",
+    "auc.worst_class", "AUC of the worst class", good="0.5, chance; a success above 0.6", each="worst class"
 )
 TPR, FPR = (
     {rate: Metric(f"{kind}_at_{name}", words.format(f"{100 * rate:g} %"), SHARE, good) for rate, name in NAMES.items()}
-    for kind, words, good in (
-        ("tpr", "TPR at {} FPR", "{baseline}, chance"),
-        ("fpr", "FPR at the threshold of {}", ""),
-    )
+    for kind, words, good in (("tpr", "TPR at {} FPR", "{baseline}, chance"), ("fpr", "FPR at the threshold of {}", ""))
 )
 
 
