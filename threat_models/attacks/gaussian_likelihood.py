@@ -84,8 +84,7 @@ def _scale_off_diagonal(entries: Floats, factor: float) -> None:
 def off_diagonal(size: int) -> NDArray[np.bool_]:
     """Which of the `size` entries of an upper triangle, row by row, are not on the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
-    apart: NDArray[np.bool_] = upper != right
-    return apart
+    return upper != right
 
 
 def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
@@ -109,8 +108,7 @@ class Gaussians:
     def log_likelihood(self, records: AuditRecords) -> Floats:
         """The logarithm of each record's density in its own cell, (n,), but for one constant."""
         centred = (records.integers - self.means[records.cells]) @ self.vectors
-        found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
-        return found
+        return -0.5 * (centred**2 / self.values).sum(axis=1)
 
 
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
@@ -143,5 +141,4 @@ def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
     _, vectors = eigh(full_matrix(blocks["second_moment"], rows.shape[1]))
     span = vectors[:, max(0, rows.shape[1] - count) :]
     rest = rows - (rows @ span) @ span.T
-    found: Floats = np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)
-    return found
+    return np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)

@@ -33,8 +33,7 @@ def rows_of(blocks: Blocks, classes: int) -> dict[str, Floats]:
 
 def _cut(block: Floats) -> Floats:
     rows = len(block) if block.ndim > 1 else max(1, round(block.size / WIDTH))
-    cut: Floats = np.pad(block.reshape(-1), (0, -block.size % rows)).reshape(rows, -1)
-    return cut
+    return np.pad(block.reshape(-1), (0, -block.size % rows)).reshape(rows, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +65,7 @@ class Equations:
     @property
     def singled_out(self) -> NDArray[np.bool_]:
         """Which members (n,) the equations determine: their own part alone is a combination of the sums."""
-        found: NDArray[np.bool_] = np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED
-        return found
+        return np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED
 
     @property
     def told_apart(self) -> NDArray[np.bool_]:
@@ -86,8 +84,7 @@ class Equations:
     @property
     def summed_with(self) -> NDArray[np.bool_]:
         """Which members (n, n) were in some sum together."""
-        found: NDArray[np.bool_] = self.incidence.T @ self.incidence > 0
-        return found
+        return self.incidence.T @ self.incidence > 0
 
     def first(self, rounds: int) -> Equations:
         """The first so many of the equations."""
@@ -105,8 +102,7 @@ class Equations:
     def weights(self) -> Floats:
         """The matrix (n, R) that makes of the sums each member's distance from the mean of all parts."""
         mean = 1 / (len(self.incidence) * self.incidence.sum(axis=1))
-        found: Floats = self.solver - mean[None]
-        return found
+        return self.solver - mean[None]
 
     def solve(self) -> dict[str, Floats]:
         """Each member's part less the mean part: rows (n, k, entries) of each block."""

@@ -151,16 +151,14 @@ def gradients_of(round_: TrainingRound, records: AuditRecords, grid: Grid) -> It
 
 def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
-    scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
-    return scaled
+    return records.integers / grid.unit(records.integers.shape[1])
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
     """A measure of records (n,), less its mean over public ones of their class; over all where there is none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
-    return beyond
+    return measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
 
 
 def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> TrainingRound:

@@ -330,8 +330,7 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
     below = ndtr(x / multiplier)
     if is_removed:  # outcomes with the record there
         below = (1 - rate) * below + rate * ndtr((x - 1) / multiplier)
-    found: Floats = np.abs(np.diff(below))
-    return found
+    return np.abs(np.diff(below))
 
 
 def _epsilon(step: Floats, steps: int, sums: Floats, delta: float, reach: float) -> float:

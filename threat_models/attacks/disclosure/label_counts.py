@@ -44,22 +44,19 @@ NAMES = frozenset({"counts", "class_sums"})
 def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
     """Class counts (C,) from class sums A (C, d) and known class means (C, d): least squares, ⟨A_j, μ_j⟩/‖μ_j‖²."""
     lengths = np.maximum(np.einsum("cd,cd->c", means, means), 1e-12)
-    found: Floats = np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
-    return found
+    return np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
 
 
 def class_means(records: AuditRecords, classes: int) -> Floats:
     """The means of known records by class (C, d); 0 for a class without any."""
     blocks = total(records, classes, NAMES)
-    means: Floats = blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
-    return means
+    return blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
 
 
 def class_shares(counts: NDArray[Any]) -> Floats:
     """Counts (C,), those below 0 taken as 0, as shares of their sum; equal ones where there is nothing."""
     positive = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
-    shares: Floats = positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
-    return shares
+    return positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
 
 
 def records_of_adversary(knowledge: Knowledge) -> AuditRecords:

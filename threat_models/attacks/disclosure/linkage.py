@@ -98,16 +98,14 @@ def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> LinkedParts
 
 def _directions(rows: Floats) -> Floats:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    found: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return found
+    return rows / np.where(lengths > 0, lengths, 1.0)
 
 
 def _hits(table: Floats) -> NDArray[np.bool_]:
     """Which rows (n,) of a table (n, n) of cosines are largest at their own place, and there alone."""
     own = np.diag(table)
     rest = np.where(np.eye(len(table), dtype=np.bool_), -np.inf, table)
-    found: NDArray[np.bool_] = own > rest.max(axis=1) + 1e-12
-    return found
+    return own > rest.max(axis=1) + 1e-12
 
 
 def _links(view: View, knowledge: Knowledge) -> tuple[LinkedParts, ...]:

@@ -45,8 +45,7 @@ UNKNOWN = (
 
 def find_single(blocks: Blocks) -> Integers:
     """The cells of an exact sum that hold one record each: their sums are these records."""
-    found: Integers = np.flatnonzero(np.asarray(blocks["counts"]) == 1)
-    return found
+    return np.flatnonzero(np.asarray(blocks["counts"]) == 1)
 
 
 def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
@@ -119,8 +118,7 @@ def _find_sums_of_several(view: View) -> tuple[Target, ...]:
 def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
     """The cells of a sum in which exactly one client has records, by what the auditor knows of who has any."""
     held = [counts > 0 for name, counts in knowledge.held.items() if name in target.owners]
-    found: Integers = np.flatnonzero(np.sum(held, axis=0) == 1)
-    return found
+    return np.flatnonzero(np.sum(held, axis=0) == 1)
 
 
 def _is_gated(view: View, target: Target) -> bool:
@@ -294,5 +292,4 @@ def _has_length(rows: Integers, plan: Plan) -> NDArray[np.bool_]:
         return np.zeros(len(rows), dtype=np.bool_)
     lengths = np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0)
     rounding = np.abs(rows).sum(axis=1) / (2 * lengths) + 1
-    long: NDArray[np.bool_] = np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding
-    return long
+    return np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding

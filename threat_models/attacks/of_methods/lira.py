@@ -44,8 +44,7 @@ def margins(scores: Floats, labels: NDArray[np.int64]) -> Floats:
     rows = np.arange(len(labels))
     others = scores.copy()
     others[rows, labels] = -np.inf
-    cut: Floats = np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST)
-    return cut
+    return np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +105,7 @@ class Discriminant:
     def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
         """The number of classes with records, for each change of a record's own class to `own` of them."""
         present = self.counts > 0
-        found: Floats = present.sum() - present[labels] + (own > 0)
-        return found
+        return present.sum() - present[labels] + (own > 0)
 
 
 def _quadratic(
@@ -186,8 +184,7 @@ def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
     if isinstance(head, SlotMeans):
         return head.scores(inputs)
     inputs = inputs if head.before is None else head.before.apply(inputs)
-    scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
-    return scores
+    return inputs @ head.weight.T.astype(np.float64) + head.bias
 
 
 def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:

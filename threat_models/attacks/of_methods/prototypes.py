@@ -86,10 +86,7 @@ def score_by_likeness(
     """Score records (n,): how small their losses are under the prototypes, beyond those of their class."""
 
     def fit(some: AuditRecords) -> Floats:
-        found: Floats = -np.mean(
-            [losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0
-        )
-        return found
+        return -np.mean([losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0)
 
     return beyond_class(fit, records, public)
 

@@ -56,8 +56,7 @@ def learn_decoder(targets: Floats, images: Floats, *, steps: int = 400, width: i
     def decode(features: Floats) -> Floats:
         with torch.no_grad():
             found = network(torch.from_numpy((features - mean) / deviation).float())
-        result: Floats = found.clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
-        return result
+        return found.clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
 
     return decode
 
@@ -136,8 +135,7 @@ def deep_image_prior(
         for row, target in enumerate(torch.from_numpy(different).float()):
             for _ in range(restarts):
                 found[row] += _grow(target, shape, backbone, grid, steps) / restarts
-    made: Floats = found[places]
-    return made
+    return found[places]
 
 
 def _grow(target: Any, shape: tuple[int, ...], backbone: Backbone, grid: Grid, steps: int) -> Floats:
@@ -151,8 +149,7 @@ def _grow(target: Any, shape: tuple[int, ...], backbone: Backbone, grid: Grid, s
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    image: Floats = _array(network(noise))[0]
-    return image
+    return _array(network(noise))[0]
 
 
 def _misfit(features: Any, wanted: Any, grid: Grid) -> Any:
@@ -183,5 +180,4 @@ def _make_network(shape: tuple[int, ...]) -> Any:
 
 
 def _array(images: Any) -> Floats:
-    result: Floats = images.detach().clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
-    return result
+    return images.detach().clamp(0, 1).permute(0, 2, 3, 1).double().numpy()

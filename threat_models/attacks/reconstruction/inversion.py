@@ -82,13 +82,11 @@ def _draw_random(raw: Floats, public: AuditRecords | None, plan: Plan) -> Floats
     generator = np.random.default_rng(0)
     if public is not None and len(public):
         picked = public.integers[generator.integers(len(public), size=(len(raw), MIXED))] / plan.levels
-        mixed: Floats = np.einsum("nm,nmd->nd", generator.dirichlet(np.ones(MIXED), len(raw)), picked)
-        return mixed
+        return np.einsum("nm,nmd->nd", generator.dirichlet(np.ones(MIXED), len(raw)), picked)
     random = generator.standard_normal(raw.shape)
     if not plan.grid.is_normalised:
         random = np.abs(random)
-    scaled: Floats = random * np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
-    return scaled
+    return random * np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
 
 
 def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[KnownLevel, ...]:
@@ -235,8 +233,7 @@ def _normalise(known: Floats, plan: Plan) -> Floats:
     """Bring what is known of normalised records, such as a mean, to their length 1."""
     if not plan.grid.is_normalised:
         return known
-    scaled: Floats = known / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-300)
-    return scaled
+    return known / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-300)
 
 
 def _not_applicable(why: str) -> Finding:

@@ -91,15 +91,13 @@ def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
     values, vectors = np.linalg.eigh(moment)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     values = np.where(values > RANK * max(values[0], 0.0), values, 0.0)
-    root: Floats = np.sqrt(values)[:, None] * vectors.T
-    return root
+    return np.sqrt(values)[:, None] * vectors.T
 
 
 def as_features(rows: Floats, plan: Plan) -> Floats:
     """Records in units of R_q (n, d) as features ≥ 0; normalised ones as far above their lowest entry, to a scale."""
     if plan.grid.is_normalised:
-        lifted: Floats = rows - rows.min(axis=1, keepdims=True)
-        return lifted
+        return rows - rows.min(axis=1, keepdims=True)
     return np.maximum(rows * plan.radius + plan.centre, 0.0)
 
 
@@ -114,8 +112,7 @@ def _floors(plan: Plan, public: AuditRecords | None) -> tuple[Callable[[Floats],
 
     def own(rows: Floats) -> Floats:
         place = int(TIES * rows.shape[1])
-        lifted: Floats = np.maximum(rows, np.partition(rows, place, axis=1)[:, place : place + 1])
-        return lifted
+        return np.maximum(rows, np.partition(rows, place, axis=1)[:, place : place + 1])
 
     if public is None or not len(public):
         return (own,)
@@ -163,5 +160,4 @@ def _search(rotations: _Rotations, floor: Callable[[Floats], Floats], start: Flo
 def _polar(matrix: Floats) -> Floats:
     """The nearest matrix with orthonormal columns."""
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    nearest: Floats = left @ right
-    return nearest
+    return left @ right

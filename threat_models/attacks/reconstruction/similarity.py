@@ -16,8 +16,7 @@ def cosines(features: Floats, others: Floats) -> Floats:
     rows, columns = (
         each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-300) for each in (features, others)
     )
-    table: Floats = rows @ columns.T
-    return table
+    return rows @ columns.T
 
 
 def match_cosines(found: Floats, true: Floats) -> Floats:
@@ -31,8 +30,7 @@ def match_cosines(found: Floats, true: Floats) -> Floats:
 
 def match_rows(true: Floats, found: Floats) -> NDArray[np.intp]:
     """Give each true feature (m, d) its own row of those found (n, d), n ≥ m, so that the sum of cosines is largest."""
-    columns: NDArray[np.intp] = linear_sum_assignment(-cosines(true, found))[1]
-    return columns
+    return linear_sum_assignment(-cosines(true, found))[1]
 
 
 def psnr(image: Floats, other: Floats) -> float:
@@ -52,8 +50,7 @@ def ssim(image: Floats, other: Floats) -> float:
     _difference(image, other)
 
     def local(values: Floats) -> Floats:
-        blurred: Floats = gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
-        return blurred
+        return gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
 
     mean, mean_other = local(image), local(other)
     spread, spread_other = local(image**2) - mean**2, local(other**2) - mean_other**2
@@ -66,5 +63,4 @@ def ssim(image: Floats, other: Floats) -> float:
 def _difference(image: Floats, other: Floats) -> Floats:
     if image.shape != other.shape:
         raise BadInput(f"two images must have one shape (got {image.shape} and {other.shape})")
-    difference: Floats = image - other
-    return difference
+    return image - other

@@ -50,8 +50,7 @@ def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64
     rows = integers / plan.levels
     lengths = np.maximum(np.einsum("ij,ij->i", rows, rows), 1e-300)
     left = rows - (rows @ axes.T) @ axes
-    part: Floats = np.einsum("ij,ij->i", left, left) / lengths
-    return part
+    return np.einsum("ij,ij->i", left, left) / lengths
 
 
 def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecords | None) -> NDArray[np.bool_]:
@@ -62,8 +61,7 @@ def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecor
     if target.is_noisy and public is not None and len(public):
         known = outside(target.blocks, plan, target.records, public.integers)
         limit = float(np.quantile(known, FALSE_ALARMS))
-    inside: NDArray[np.bool_] = outside(target.blocks, plan, target.records, records.integers) <= limit
-    return inside
+    return outside(target.blocks, plan, target.records, records.integers) <= limit
 
 
 def sum_of(records: AuditRecords, plan: Plan) -> Blocks:
