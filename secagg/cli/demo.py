@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from methods import method_named, sums_of
 from methods.closed_form.refinement import AUTO
 from methods.parameters import parameters_of
-from secagg.agreement.plan import write_plan
+from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.cli.console import (
     JsonOption,
@@ -31,9 +33,9 @@ from secagg.cli.console import (
     warn_of_programs,
 )
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
-from secagg.data import Dataset, open_dataset, partition
+from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.encoding import Kind
-from secagg.errors import BadInput, SecaggError
+from secagg.errors import BadInput, SecaggError, SessionAborted
 from secagg.experiments.outcome import in_the_sum
 from secagg.experiments.reference import is_pooled, pooled_result
 from secagg.features.pipeline import Pipeline
@@ -55,14 +57,6 @@ from secagg.verification.verification import Verified
 if TYPE_CHECKING:
     from threat_models.findings import Finding
     from threat_models.report.content import AuditReport
-import re
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from secagg.agreement.plan import Plan
-from secagg.data import Records
-from secagg.errors import SessionAborted
 
 EXPAND = 512
 ON_DIGITS = "rounds=5 rate=0.5 clip=10"
@@ -199,7 +193,14 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
     seconds = protection_named(choices.protection).second_roles
-    roster = _enrol(out, members, seconds)
+    create_authority(out / "authority", "demo consortium")
+    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
+    requests += [create_request(out / name / "tls", name, "client") for name in members]
+    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
+    roster = issue(out / "authority", requests)
+    for name in (SERVER, *members, *seconds):
+        for file in (out / "authority" / "issued" / name).iterdir():
+            shutil.copy(file, out / name / "tls")
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
@@ -211,19 +212,6 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
 def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.int64]) -> None:
     Path(file).parent.mkdir(exist_ok=True)
     np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
-
-
-def _enrol(out: Path, members: tuple[str, ...], seconds: Mapping[str, str]) -> Roster:
-    """Enrol every party as `pki init`, `pki request` and `pki issue` do; `seconds` are names and roles."""
-    create_authority(out / "authority", "demo consortium")
-    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
-    requests += [create_request(out / name / "tls", name, "client") for name in members]
-    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
-    roster = issue(out / "authority", requests)
-    for name in (SERVER, *members, *seconds):
-        for file in (out / "authority" / "issued" / name).iterdir():
-            shutil.copy(file, out / name / "tls")
-    return roster
 
 
 def _hand_out(stage: Stage, dataset: Dataset) -> None:

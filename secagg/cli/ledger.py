@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
 from secagg.system.printable import escaped
+from secagg.wire import plain
 
 EXPORT_VERSION = 2
 _HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")
@@ -61,7 +61,7 @@ def show(
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
         releases = counted_rows([entry.release for entry in own])
         totals = [
-            {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
+            {"unit": unit, "adjacency": adjacency, "epsilon": plain(total_epsilon(releases, unit, adjacency, delta))}
             for unit, adjacency in itertools.product(Unit, Adjacency)
         ]
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
@@ -122,7 +122,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "data_name": release.data_name,
         "session": release.session.hex(),
         "plan": release.plan.hex(),
-        "epsilon": _number(release.epsilon),
+        "epsilon": plain(release.epsilon),
         "delta": release.delta,
         "unit": release.unit,
         "adjacency": release.adjacency,
@@ -140,10 +140,6 @@ def _parameters(cost: Cost) -> dict[str, Any]:
             return {"squared_mu": squared_mu, "gap": gap}
         case TrainingCost(steps, squared_mu, gap):
             return asdict(steps) | {"squared_mu": squared_mu, "gap": gap}
-
-
-def _number(epsilon: float) -> float | str:
-    return "inf" if math.isinf(epsilon) else epsilon
 
 
 def _show(epsilon: float | str) -> str:

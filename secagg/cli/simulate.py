@@ -85,7 +85,13 @@ def simulate(
     if not protection_named(settings.protection).hides_vectors:
         speaker.say(f"WARNING: --protection {settings.protection}: the server would see every client's vector")
     if curves is not None:
-        _require_curves(data, settings, curves)
+        require("matplotlib", "experiments")
+        if data.test is None and not settings.validate and settings.leave_out is None:
+            raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
+        if is_baseline(settings.method):
+            raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
+        curves.mkdir(parents=True, exist_ok=True)
+        refuse_unwritable(curves / "curves.csv")
     if save is not None:
         if is_baseline(settings.method):
             raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
@@ -102,17 +108,6 @@ def simulate(
         else:
             speaker.say("note: the plan has one sum, so there are no curves to draw")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
-
-
-def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -> None:
-    """Make the folder. Raises BadInput where it cannot be, or where nothing could be drawn: better before the work."""
-    require("matplotlib", "experiments")
-    if data.test is None and not settings.validate and settings.leave_out is None:
-        raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
-    if is_baseline(settings.method):
-        raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
-    folder.mkdir(parents=True, exist_ok=True)
-    refuse_unwritable(folder / "curves.csv")
 
 
 def _simulate(

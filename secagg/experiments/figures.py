@@ -87,7 +87,11 @@ def plot_accuracy(
     with _figure(height, paths, [run for row in series for run in row.runs], notes) as figure:
         axes = figure.add_subplot()
         if not finite:
-            _draw_by_series(axes, series, scale)
+            for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+                axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
+            axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
+            axes.set_ylim(len(series) - 0.5, -0.5)
+            axes.set_xlabel(scale.label)
             return
         _draw_against_epsilon(axes, series, finite, scale)
         for (name, line), dashes in zip((bounds or {}).items(), ("-.", ":"), strict=False):
@@ -239,14 +243,6 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
     axes.set_xticks([], minor=True)
     axes.set_xlabel("privacy budget ε")
     axes.set_ylabel(scale.label)
-
-
-def _draw_by_series(axes: Any, series: Sequence[ResultRow], scale: Scale) -> None:
-    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
-        axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
-    axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
-    axes.set_ylim(len(series) - 0.5, -0.5)
-    axes.set_xlabel(scale.label)
 
 
 def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:

@@ -197,7 +197,12 @@ def _squared_mu_beside(plan: Plan, training: SampledTraining) -> float:
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
     """μ² of one sum of a kind. Parts longer than a kind allows count as long as they are."""
     unit, replaces = plan.unit, plan.adjacency is Adjacency.REPLACE_ONE
-    own, stated = _lengths(plan, kind), _stated_lengths(kind)
+    # The longest that a method says of one unit that a kind of sum is about.
+    found: dict[str, float] = {}
+    for each in kind.sensitivities:
+        for block in each.blocks if each.unit is kind.per else ():
+            found[block.name] = max(found.get(block.name, 0.0), block.l2)
+    own, stated = _lengths(plan, kind), found
     lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
     if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:
         size = kind.blocks[0].size
@@ -222,15 +227,6 @@ def _lengths(plan: Plan, kind: SumSpec) -> dict[str, float]:
         block.name: math.sqrt(block.size) if block.kind is Kind.CENSUS else of.get(block.kind, 0.0)
         for block in kind.blocks
     }
-
-
-def _stated_lengths(kind: SumSpec) -> dict[str, float]:
-    """The longest that a method says of one unit that a kind of sum is about."""
-    found: dict[str, float] = {}
-    for each in kind.sensitivities:
-        for block in each.blocks if each.unit is kind.per else ():
-            found[block.name] = max(found.get(block.name, 0.0), block.l2)
-    return found
 
 
 def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:

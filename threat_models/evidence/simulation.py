@@ -182,7 +182,15 @@ def _knowledge(
     """
     dataset, plan = federation.features.dataset, federation.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
-    owner_of, cells = _owners(federation, session)
+    # Which member has each training record, and its cell, −1 for none: as each client's own rule has it.
+    size = len(federation.features.dataset.train)
+    owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
+    for member, rows in federation.rows.items():
+        if federation.setup.context.names[member] not in session.members:
+            continue
+        own = federation.members[member]
+        owner_of[rows] = federation.setup.context.names[member]
+        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
     held = {
         name: np.bincount(cells[(owner_of == name) & (cells >= 0)], minlength=len(session.cells))
         for name in session.members
@@ -238,19 +246,6 @@ def _others(
 def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -> dict[str, Any]:
     own = summed(records, len(session.cells), frozenset(blocks))
     return {name: block + sign * own[name] for name, block in blocks.items()}
-
-
-def _owners(federation: SimulatedFederation, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Which member has each training record, and its cell, −1 for none: as each client's own rule has it."""
-    size = len(federation.features.dataset.train)
-    owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
-    for member, rows in federation.rows.items():
-        if federation.setup.context.names[member] not in session.members:
-            continue
-        own = federation.members[member]
-        owner_of[rows] = federation.setup.context.names[member]
-        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
-    return owner_of, cells
 
 
 def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:

@@ -54,12 +54,6 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{finding.adversary}, {', '.join(names)}: {state}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
-    yield from _provenance(report)
-    yield report.comparisons.sentence()
-
-
-def _provenance(report: AuditReport) -> Iterator[str]:
-    """Yield what each transcript proves, and its signers where they are others than of the one before it."""
     known: object = None
     for proved in report.subject.provenance:
         signers = proved.roster_sha256, dict(proved.signers)
@@ -67,6 +61,7 @@ def _provenance(report: AuditReport) -> Iterator[str]:
         yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {named}"
         yield from (f"  {name}  {identity}" for name, identity in proved.signers.items() if signers != known)
         known = signers
+    yield report.comparisons.sentence()
 
 
 def _gate_lines(gate: GateResult) -> Iterator[str]:

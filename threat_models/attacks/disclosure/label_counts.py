@@ -92,8 +92,11 @@ def _measure_counts(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tupl
     return compare_errors(FROM_SUMS, np.abs(guessed - true).ravel(), np.abs(blind - true).ravel())
 
 
-def _measure_share_of_signal(clients: Mapping[str, Blocks], sigma: float) -> Measure:
-    """Measure how much of the variance of the counts, over clients and classes, is not noise of σ; interval by χ²."""
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, knowledge = views[0], knowledge.by_class
+    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
+    cells = len(next(iter(view.contributions.values()))["counts"])
+    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
     counts = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
     freedom, level = max(counts.size - 1, 1), current_level()
     seen = max(float(counts.var(ddof=1)) if counts.size > 1 else 0.0, 1e-12)
@@ -101,15 +104,7 @@ def _measure_share_of_signal(clients: Mapping[str, Blocks], sigma: float) -> Mea
         min(1.0, max(0.0, 1 - sigma**2 / (seen * factor)))
         for factor in (1, *(freedom / float(stats.chi2.ppf(tail, freedom)) for tail in (1 - level / 2, level / 2)))
     )
-    return Measure(NOT_NOISE, value, low, high, at_level("chi-square", level))
-
-
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, knowledge = views[0], knowledge.by_class
-    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
-    cells = len(next(iter(view.contributions.values()))["counts"])
-    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
-    not_noise = _measure_share_of_signal(clients, sigma)
+    not_noise = Measure(NOT_NOISE, value, low, high, at_level("chi-square", level))
     found: tuple[Measure, ...] = (not_noise, SIGMA.exact(sigma))
     if sigma == 0:
         from_sums, _ = _measure_counts(clients, knowledge)

@@ -155,7 +155,14 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     if not found:
         why = "It sees no two members' own parts that could be linked."
         return Finding(LINKAGE.name, "", Verdict.NOT_APPLICABLE, why)
-    controls = _make_controls(views[0])
+    view = views[0]
+    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
+    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
+    same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
+    controls = (
+        Control("a round linked with itself", True, same.share.low > same.bar),
+        Control("a round linked with itself, members' names exchanged", False, shuffled.share.low > shuffled.bar),
+    )
     progress(2, 2)
     worked = [each for each in found if each.share.low > each.bar]
     withstood = all(each.share.high <= each.bar for each in found)
@@ -164,17 +171,6 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     sentence = f"{'. '.join(each.describe() for each in worked or found)}; by chance {found[0].chance:.0%}."
     verdict = decide(bool(worked), withstood, controls)
     return Finding(LINKAGE.name, "", verdict, sentence, measures, controls=controls)
-
-
-def _make_controls(view: View) -> tuple[Control, Control]:
-    """Link a round with itself, which must succeed, and with itself under others' names, which must not."""
-    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
-    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
-    same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
-    return (
-        Control("a round linked with itself", True, same.share.low > same.bar),
-        Control("a round linked with itself, members' names exchanged", False, shuffled.share.low > shuffled.bar),
-    )
 
 
 LINKAGE = Attack(

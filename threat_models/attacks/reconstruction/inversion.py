@@ -224,16 +224,13 @@ def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Invert
     progress(2, steps)
     images = {}
     for done, level in enumerate(levels):
-        images[level.name] = invert(_normalise(level.known, view.plan))
+        images[level.name] = invert(
+            (level.known)
+            if (not view.plan.grid.is_normalised)
+            else (level.known / np.maximum(np.linalg.norm(level.known, axis=1, keepdims=True), 1e-300))
+        )
         progress(3 + done, steps)
     return _make_finding(view.plan, knowledge, rows, images)
-
-
-def _normalise(known: Floats, plan: Plan) -> Floats:
-    """Bring what is known of normalised records, such as a mean, to their length 1."""
-    if not plan.grid.is_normalised:
-        return known
-    return known / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-300)
 
 
 def _not_applicable(why: str) -> Finding:
