@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.data import Dataset
 from secagg.errors import BadInput, why
 from secagg.experiments.input_data import open_simulated
 from secagg.experiments.provenance import data_sha256
@@ -321,17 +320,12 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
         # Under no protection: others refuse exact slots without a gate.
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise=NoiseFrom.CLIENT, protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown, known = _settings_in_words(data, settings), found.knowledge
-    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
-
-
-def _settings_in_words(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
-    """The settings that were chosen, as the report shows them."""
     chosen = {"dataset": data.name, **asdict(settings)}
     chosen["refine"] = "auto" if settings.refine is None else str(settings.refine)
     del chosen["reference"]  # an audit compares with none
-    shown = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
-    return {**shown, "data_sha256": data_sha256(data)}
+    named = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
+    shown, known = {**named, "data_sha256": data_sha256(data)}, found.knowledge
+    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
 
 def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> AuditInput:

@@ -29,7 +29,7 @@ from threat_models.report.content import (
     GateOutcome,
     SessionState,
 )
-from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
+from threat_models.report.first_page import name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
@@ -74,7 +74,7 @@ def as_html(report: AuditReport) -> str:
             withstood=withstood(report),
             verdict=verdict_in_words(report),
             uncounted=name_uncounted(report),
-            idle=count_idle(report),
+            idle=sum(report.state_of(each) is None and each.adversary != CONTROL for each in report.findings),
             badge=partial(_badge, report),
             level_badge=partial(_badge, replace(report, gate=None)),
             line_badge=_line_badge,

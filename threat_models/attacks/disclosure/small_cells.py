@@ -248,12 +248,8 @@ def records_between(view: View, known: AuditRecords) -> AuditRecords:
 
 def count_unseen_sums(view: View) -> int:
     """Count the sums of classes that the view's plan has beside this one and those that the view holds."""
-    return max(0, count_class_sums(view.plan) - 1 - len(view.earlier))
-
-
-def count_class_sums(plan: Plan) -> int:
-    """Count the sums of a plan that are of the records of classes, or of slots of classes."""
-    return sum(kind.times for kind in sums_of(plan) if kind.has(Kind.CLASS_SUMS))
+    of_classes = sum(kind.times for kind in sums_of(view.plan) if kind.has(Kind.CLASS_SUMS))
+    return max(0, of_classes - 1 - len(view.earlier))
 
 
 def _sums_without_noise(view: View) -> dict[tuple[str, tuple[str, ...]], Blocks]:

@@ -309,7 +309,9 @@ def make_shadows(
     for number in range(shadows):
         order = generator.permutation(len(everything))
         if not recipe.is_changed_by_record:
-            rows = _pick_half(order, len(candidates), size)
+            # Half of the candidates, which stand first, or as many as there is room for.
+            inside = order[order < len(candidates)][: min(size, (len(candidates) + 1) // 2)]
+            rows = np.concatenate([inside, order[order >= len(candidates)][: size - len(inside)]])
             with suppress(BadInput):  # such records would have given no head: it was not over them
                 head = recipe.head_of(everything.take(rows), number)
                 found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
@@ -322,12 +324,6 @@ def make_shadows(
     if len(pairs) < shadows / 2:
         raise BadInput(f"only {len(pairs)} of {shadows} times do {size} of the records that are known give a head")
     return Shadows(np.array([one for one, _ in pairs]), np.array([other for _, other in pairs]))
-
-
-def _pick_half(order: NDArray[np.int64], candidates: int, size: int) -> NDArray[np.int64]:
-    """Pick `size` records in `order`: half of the candidates, which stand first, or as many as there is room for."""
-    inside = order[order < candidates][: min(size, (candidates + 1) // 2)]
-    return np.concatenate([inside, order[order >= candidates][: size - len(inside)]])
 
 
 def _update_margins(
