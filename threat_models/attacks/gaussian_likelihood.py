@@ -84,7 +84,8 @@ def _scale_off_diagonal(entries: Floats, factor: float) -> None:
 def off_diagonal(size: int) -> NDArray[np.bool_]:
     """Which of the `size` entries of an upper triangle, row by row, are not on the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
-    return upper != right
+    apart: NDArray[np.bool_] = upper != right
+    return apart
 
 
 def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
@@ -108,7 +109,8 @@ class Gaussians:
     def log_likelihood(self, records: AuditRecords) -> Floats:
         """The logarithm of each record's density in its own cell, (n,), but for one constant."""
         centred = (records.integers - self.means[records.cells]) @ self.vectors
-        return -0.5 * (centred**2 / self.values).sum(axis=1)
+        found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
+        return found
 
 
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
@@ -141,4 +143,5 @@ def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
     _, vectors = eigh(full_matrix(blocks["second_moment"], rows.shape[1]))
     span = vectors[:, max(0, rows.shape[1] - count) :]
     rest = rows - (rows @ span) @ span.T
-    return np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)
+    found: Floats = np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)
+    return found

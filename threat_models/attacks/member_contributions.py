@@ -65,7 +65,8 @@ class Equations:
     @property
     def singled_out(self) -> NDArray[np.bool_]:
         """Which members (n,) the equations determine: their own part alone is a combination of the sums."""
-        return np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED
+        found: NDArray[np.bool_] = np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED
+        return found
 
     @property
     def told_apart(self) -> NDArray[np.bool_]:
@@ -102,7 +103,8 @@ class Equations:
     def weights(self) -> Floats:
         """The matrix (n, R) that makes of the sums each member's distance from the mean of all parts."""
         mean = 1 / (len(self.incidence) * self.incidence.sum(axis=1))
-        return self.solver - mean[None]
+        found: Floats = self.solver - mean[None]
+        return found
 
     def solve(self) -> dict[str, Floats]:
         """Each member's part less the mean part: rows (n, k, entries) of each block."""

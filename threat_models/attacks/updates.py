@@ -158,7 +158,8 @@ def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecord
     """A measure of records (n,), less its mean over public ones of their class; over all where there is none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    return measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
 
 
 def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> TrainingRound:

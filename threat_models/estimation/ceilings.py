@@ -42,4 +42,5 @@ def auc_ceiling(claim: PrivacyClaim) -> float:
 def _ceilings(claim: PrivacyClaim, fpr: Floats) -> Floats:
     cost = claim.releases.whole()
     grown = np.minimum(1.0, math.exp(cost.gap) * fpr)
-    return np.minimum(1.0, math.exp(cost.gap) * ndtr(ndtri(grown) + cost.mu))
+    best: Floats = np.minimum(1.0, math.exp(cost.gap) * ndtr(ndtri(grown) + cost.mu))
+    return best

@@ -326,7 +326,8 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
     below = ndtr(x / multiplier)
     if is_removed:  # outcomes with the record there
         below = (1 - rate) * below + rate * ndtr((x - 1) / multiplier)
-    return np.abs(np.diff(below))
+    found: Floats = np.abs(np.diff(below))
+    return found
 
 
 def _epsilon(step: Floats, steps: int, sums: Floats, delta: float, reach: float) -> float:

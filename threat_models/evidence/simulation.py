@@ -458,7 +458,8 @@ def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNois
 def _diagonal(size: int) -> np.ndarray:
     """Which of the entries of an upper triangle, row by row, are on the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
-    return upper == right
+    found: np.ndarray = upper == right
+    return found
 
 
 def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> Floats:

@@ -44,7 +44,8 @@ NAMES = frozenset({"counts", "class_sums"})
 def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
     """Class counts (C,) from class sums A (C, d) and known class means (C, d): least squares, ⟨A_j, μ_j⟩/‖μ_j‖²."""
     lengths = np.maximum(np.einsum("cd,cd->c", means, means), 1e-12)
-    return np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
+    found: Floats = np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
+    return found
 
 
 def class_means(records: AuditRecords, classes: int) -> Floats:

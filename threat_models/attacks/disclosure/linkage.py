@@ -105,7 +105,8 @@ def _hits(table: Floats) -> NDArray[np.bool_]:
     """Which rows (n,) of a table (n, n) of cosines are largest at their own place, and there alone."""
     own = np.diag(table)
     rest = np.where(np.eye(len(table), dtype=np.bool_), -np.inf, table)
-    return own > rest.max(axis=1) + 1e-12
+    found: NDArray[np.bool_] = own > rest.max(axis=1) + 1e-12
+    return found
 
 
 def _links(view: View, knowledge: Knowledge) -> tuple[LinkedParts, ...]:

@@ -288,4 +288,5 @@ def _has_length(rows: Integers, plan: Plan) -> NDArray[np.bool_]:
         return np.zeros(len(rows), dtype=np.bool_)
     lengths = np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0)
     rounding = np.abs(rows).sum(axis=1) / (2 * lengths) + 1
-    return np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding
+    long: NDArray[np.bool_] = np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding
+    return long

@@ -64,7 +64,8 @@ class Published:
     def match(self, published: Floats, latents: Floats) -> Floats:
         """Score latents (m, d): the largest correlation with any of the published ones, of records that may match."""
         lengths = np.maximum(np.linalg.norm(latents, axis=1), np.finfo(np.float64).tiny)
-        return (latents @ published.T).max(axis=1) / lengths
+        found: Floats = (latents @ published.T).max(axis=1) / lengths
+        return found
 
 
 def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) -> Floats:

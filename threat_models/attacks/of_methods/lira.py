@@ -44,7 +44,8 @@ def margins(scores: Floats, labels: NDArray[np.int64]) -> Floats:
     rows = np.arange(len(labels))
     others = scores.copy()
     others[rows, labels] = -np.inf
-    return np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST)
+    cut: Floats = np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST)
+    return cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,8 @@ class Discriminant:
     def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
         """The number of classes with records, for each change of a record's own class to `own` of them."""
         present = self.counts > 0
-        return present.sum() - present[labels] + (own > 0)
+        found: Floats = present.sum() - present[labels] + (own > 0)
+        return found
 
 
 def _quadratic(

@@ -86,7 +86,10 @@ def score_by_likeness(
     """Score records (n,): how small their losses are under the prototypes, beyond those of their class."""
 
     def fit(some: AuditRecords) -> Floats:
-        return -np.mean([losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0)
+        found: Floats = -np.mean(
+            [losses(each.scores(inputs_of(some, grid)), some.labels)[0] for each in models], axis=0
+        )
+        return found
 
     return beyond_class(fit, records, public)
 

@@ -56,7 +56,8 @@ def learn_decoder(targets: Floats, images: Floats, *, steps: int = 400, width: i
     def decode(features: Floats) -> Floats:
         with torch.no_grad():
             found = network(torch.from_numpy((features - mean) / deviation).float())
-        return found.clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
+        result: Floats = found.clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
+        return result
 
     return decode
 
@@ -149,7 +150,8 @@ def _grow(target: Any, shape: tuple[int, ...], backbone: Backbone, grid: Grid, s
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return _array(network(noise))[0]
+    image: Floats = _array(network(noise))[0]
+    return image
 
 
 def _misfit(features: Any, wanted: Any, grid: Grid) -> Any:
@@ -180,4 +182,5 @@ def _make_network(shape: tuple[int, ...]) -> Any:
 
 
 def _array(images: Any) -> Floats:
-    return images.detach().clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
+    result: Floats = images.detach().clamp(0, 1).permute(0, 2, 3, 1).double().numpy()
+    return result

@@ -82,11 +82,13 @@ def _draw_random(raw: Floats, public: AuditRecords | None, plan: Plan) -> Floats
     generator = np.random.default_rng(0)
     if public is not None and len(public):
         picked = public.integers[generator.integers(len(public), size=(len(raw), MIXED))] / plan.levels
-        return np.einsum("nm,nmd->nd", generator.dirichlet(np.ones(MIXED), len(raw)), picked)
+        mixed: Floats = np.einsum("nm,nmd->nd", generator.dirichlet(np.ones(MIXED), len(raw)), picked)
+        return mixed
     random = generator.standard_normal(raw.shape)
     if not plan.grid.is_normalised:
         random = np.abs(random)
-    return random * np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
+    scaled: Floats = random * np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
+    return scaled
 
 
 def levels_in(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[KnownLevel, ...]:

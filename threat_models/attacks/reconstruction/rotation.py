@@ -91,13 +91,15 @@ def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
     values, vectors = np.linalg.eigh(moment)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     values = np.where(values > RANK * max(values[0], 0.0), values, 0.0)
-    return np.sqrt(values)[:, None] * vectors.T
+    root: Floats = np.sqrt(values)[:, None] * vectors.T
+    return root
 
 
 def as_features(rows: Floats, plan: Plan) -> Floats:
     """Records in units of R_q (n, d) as features ≥ 0; normalised ones as far above their lowest entry, to a scale."""
     if plan.grid.is_normalised:
-        return rows - rows.min(axis=1, keepdims=True)
+        lifted: Floats = rows - rows.min(axis=1, keepdims=True)
+        return lifted
     return np.maximum(rows * plan.radius + plan.centre, 0.0)
 
 
@@ -160,4 +162,5 @@ def _search(rotations: _Rotations, floor: Callable[[Floats], Floats], start: Flo
 def _polar(matrix: Floats) -> Floats:
     """The nearest matrix with orthonormal columns."""
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    return left @ right
+    nearest: Floats = left @ right
+    return nearest

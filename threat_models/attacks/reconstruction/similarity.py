@@ -16,7 +16,8 @@ def cosines(features: Floats, others: Floats) -> Floats:
     rows, columns = (
         each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-300) for each in (features, others)
     )
-    return rows @ columns.T
+    table: Floats = rows @ columns.T
+    return table
 
 
 def match_cosines(found: Floats, true: Floats) -> Floats:
@@ -30,7 +31,8 @@ def match_cosines(found: Floats, true: Floats) -> Floats:
 
 def match_rows(true: Floats, found: Floats) -> NDArray[np.intp]:
     """Give each true feature (m, d) its own row of those found (n, d), n ≥ m, so that the sum of cosines is largest."""
-    return linear_sum_assignment(-cosines(true, found))[1]
+    columns: NDArray[np.intp] = linear_sum_assignment(-cosines(true, found))[1]
+    return columns
 
 
 def psnr(image: Floats, other: Floats) -> float:
@@ -50,7 +52,8 @@ def ssim(image: Floats, other: Floats) -> float:
     _difference(image, other)
 
     def local(values: Floats) -> Floats:
-        return gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
+        blurred: Floats = gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
+        return blurred
 
     mean, mean_other = local(image), local(other)
     spread, spread_other = local(image**2) - mean**2, local(other**2) - mean_other**2

@@ -50,7 +50,8 @@ def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64
     rows = integers / plan.levels
     lengths = np.maximum(np.einsum("ij,ij->i", rows, rows), 1e-300)
     left = rows - (rows @ axes.T) @ axes
-    return np.einsum("ij,ij->i", left, left) / lengths
+    part: Floats = np.einsum("ij,ij->i", left, left) / lengths
+    return part
 
 
 def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecords | None) -> NDArray[np.bool_]:
