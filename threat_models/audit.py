@@ -28,6 +28,7 @@ from secagg.verification.verification import NOTHING_BROUGHT
 from threat_models.active.run import malicious_server
 from threat_models.adversary import USUAL, Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack
+from threat_models.estimation.intervals import Comparisons
 from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries
 from threat_models.evidence.canaries import canaries_of, plant
 from threat_models.evidence.session_noise import noise_of_sessions
@@ -35,7 +36,6 @@ from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.evidence.transcripts import input_of, known_of, of_plans, read_sessions
 from threat_models.examination import Steps, examine, plan_comparisons
 from threat_models.findings import Finding
-from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, ProtectionLevel
 from threat_models.report.gate import DEFAULT, Gate

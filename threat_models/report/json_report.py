@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from secagg.wire import plain, plain_fields
+from threat_models.estimation.intervals import FAMILY
 from threat_models.findings import Finding, Measure, Picture
-from threat_models.multiplicity import FAMILY
 from threat_models.report.content import AuditReport, Examination, GateResult
 from threat_models.report.text import good_of
 

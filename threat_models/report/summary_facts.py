@@ -27,7 +27,7 @@ LEVEL = 0.001
 """How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
 RESERVED = 2 * LEVEL + DRAWN_LEVEL + SHORT_LEVEL
 """The chance of either, or of false alarm on what parties drew or a session holds: not left for the attacks' limits
-(`threat_models.multiplicity`)."""
+(`threat_models.estimation.intervals`)."""
 ONE_RUN_LEVEL = 0.01
 """How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
 SPREAD = 4

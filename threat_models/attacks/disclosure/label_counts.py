@@ -18,9 +18,8 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.encoding.layout import Kind
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
-from threat_models.estimation.intervals import Interval, at_level, bootstrap
+from threat_models.estimation.intervals import Interval, at_level, bootstrap, current_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
 

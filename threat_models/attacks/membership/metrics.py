@@ -12,9 +12,8 @@ from scipy import stats
 
 from secagg.privacy import PrivacyClaim
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
-from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
+from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson, current_level
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
-from threat_models.multiplicity import current_level
 from threat_models.session import Floats
 
 Flags = NDArray[np.bool_]
