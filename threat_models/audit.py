@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.data import Dataset
 from secagg.errors import BadInput, why
 from secagg.experiments.input_data import open_simulated
 from secagg.experiments.provenance import data_sha256
@@ -28,6 +27,7 @@ from secagg.verification.verification import NOTHING_BROUGHT, Trust
 from threat_models.active.run import malicious_server
 from threat_models.adversary import USUAL, Adversary, adversary_named
 from threat_models.attacks import ATTACKS, Attack, add_attack
+from threat_models.estimation.intervals import Comparisons
 from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries
 from threat_models.evidence.canaries import canaries_of, plant
 from threat_models.evidence.session_noise import noise_of_sessions
@@ -35,7 +35,6 @@ from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.evidence.transcripts import input_of, known_of, of_plans, read_sessions
 from threat_models.examination import Steps, examine, plan_comparisons
 from threat_models.findings import Finding
-from threat_models.multiplicity import Comparisons
 from threat_models.report.changes import compare
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, ProtectionLevel
 from threat_models.report.gate import DEFAULT, Gate
@@ -320,17 +319,12 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
         # Under no protection: others refuse exact slots without a gate.
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise=NoiseFrom.CLIENT, protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown, known = _settings_in_words(data, settings), found.knowledge
-    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
-
-
-def _settings_in_words(data: Dataset, settings: SimulationSettings) -> dict[str, str]:
-    """The settings that were chosen, as the report shows them."""
     chosen = {"dataset": data.name, **asdict(settings)}
     chosen["refine"] = "auto" if settings.refine is None else str(settings.refine)
     del chosen["reference"]  # an audit compares with none
-    shown = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
-    return {**shown, "data_sha256": data_sha256(data)}
+    named = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
+    shown, known = {**named, "data_sha256": data_sha256(data)}, found.knowledge
+    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
 
 def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> AuditInput:

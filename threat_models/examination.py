@@ -11,8 +11,8 @@ from secagg.encoding import Kind
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
 from threat_models.attacks.targets import unread_in, withhold
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Finding, Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.report.content import CONTROL, SEEN, Examination
 from threat_models.report.gate import Gate, Rule
 from threat_models.report.summary_facts import ONE_RUN_LEVEL, RESERVED

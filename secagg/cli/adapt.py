@@ -34,12 +34,10 @@ def adapt_head(
     data: Annotated[str, typer.Option(help="The member's own labelled records, of the plan's kind.")],
     out: Annotated[Path, typer.Option(help="Where to write the adapted head, which `predict` takes.")],
     align: Annotated[
-        float | None,
-        typer.Option(help="Weight that holds features at class means (FedCGS).", metavar="LAMBDA"),
+        float | None, typer.Option(help="Weight that holds features at class means (FedCGS).", metavar="LAMBDA")
     ] = None,
     distil: Annotated[
-        float | None,
-        typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA"),
+        float | None, typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA")
     ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Records of each class to train on; 0: all.")] = 0,
     backbone: BackboneFileOption = None,
@@ -53,7 +51,11 @@ def adapt_head(
     where that fifth was in the session's sum.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    adaptation = _adaptation(align, distil, shots)
+    if align is not None and distil is not None:
+        raise BadInput("one thing holds the training", remedy="give --align LAMBDA or --distil BETA, not both")
+    if align is None and distil is None:
+        raise BadInput("say what holds the training", remedy="give --align LAMBDA or --distil BETA")
+    adaptation = Adaptation("align", align, shots) if align is not None else Adaptation("distil", distil or 0.0, shots)
     refuse_existing(out)
     refuse_unwritable(out)
     received, metadata = read_head(head)
@@ -87,11 +89,3 @@ def adapt_head(
     }
     rows = [("accuracy before", format_accuracy(before)), ("accuracy after", format_accuracy(after))]
     speaker.result(content, two_columns("Adaptation, on a held-out fifth of these records", rows))
-
-
-def _adaptation(align: float | None, distil: float | None, shots: int) -> Adaptation:
-    if align is not None and distil is not None:
-        raise BadInput("one thing holds the training", remedy="give --align LAMBDA or --distil BETA, not both")
-    if align is None and distil is None:
-        raise BadInput("say what holds the training", remedy="give --align LAMBDA or --distil BETA")
-    return Adaptation("align", align, shots) if align is not None else Adaptation("distil", distil or 0.0, shots)

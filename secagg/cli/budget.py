@@ -8,6 +8,7 @@ from typing import Any
 from secagg.agreement.policy import data_set
 from secagg.ledger.spending import Account
 from secagg.privacy.claim import format_epsilon
+from secagg.wire import plain
 
 
 def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
@@ -34,7 +35,7 @@ def budget_sentence(account: Account, data_name: str) -> str:
 def budget_content(account: Account, data_name: str) -> dict[str, Any]:
     """The same for JSON: no figure is rounded, infinity is "inf"."""
     names = ("delta", "spent", "plan", "together", "limit", "left")
-    figures = {name: _number(getattr(account, name)) for name in names}
+    figures = {name: plain(getattr(account, name)) for name in names}
     kind = {"data_set": data_set(data_name), "unit": str(account.unit), "adjacency": account.adjacency}
     return {**kind, "sessions": account.sessions, **figures}
 
@@ -46,7 +47,3 @@ def _left(account: Account) -> str:
         return "nothing: no further plan is accepted"
     down = math.floor(account.left * 10_000) / 10_000
     return f"{down:.4f}".rstrip("0").rstrip(".") + ", the most that a further plan may cost"
-
-
-def _number(value: float) -> float | str:
-    return "inf" if math.isinf(value) else value

@@ -65,6 +65,9 @@ def client(
     """
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
+    # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
+    given = aggregators or []
+    found = dict(text.partition("=")[::2] for text in given)
     member = Client(
         plan,
         server=server,
@@ -74,7 +77,7 @@ def client(
         tls=tls,
         backbone=backbone,
         model=model,
-        aggregators=_named(aggregators or []),
+        aggregators=found if len(found) == len(given) else {},
         stays=stay,
         wait=wait,
         said=speaker.say,
@@ -95,12 +98,6 @@ def client(
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
-
-
-def _named(given: list[str]) -> dict[str, str]:
-    """The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts."""
-    found = dict(text.partition("=")[::2] for text in given)
-    return found if len(found) == len(given) else {}
 
 
 def _take_part(speaker: Speaker, member: Client) -> list[tuple[RoundSetup, Outcome]]:

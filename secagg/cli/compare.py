@@ -7,12 +7,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
-from secagg.cli.options import (
-    ComparisonPageOption,
-    DataSource,
-    Runs,
-    SeedsOption,
-)
+from secagg.cli.options import ComparisonPageOption, DataSource, Runs, SeedsOption
 from secagg.cli.sweep import Grid, refuse_page, say_written, with_lists, write_page
 from secagg.errors import BadInput
 from secagg.experiments import comparison as experiments

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from methods import method_named, parameters_of, sums_of
 from methods.closed_form.refinement import AUTO
-from secagg.agreement.plan import write_plan
+from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.cli.console import (
     JsonOption,
@@ -30,10 +32,9 @@ from secagg.cli.console import (
     warn_of_programs,
 )
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
-from secagg.cli.processes import SERVER, Stage, run_processes
-from secagg.data import Dataset, open_dataset, partition
+from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.encoding import Kind
-from secagg.errors import BadInput, SecaggError
+from secagg.errors import BadInput, SecaggError, SessionAborted
 from secagg.experiments.outcome import in_the_sum
 from secagg.experiments.reference import is_pooled, pooled_result
 from secagg.features.pipeline import Pipeline
@@ -97,9 +98,14 @@ def demo(
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
     seconds = time.perf_counter() - begun
-    federated = _accuracy(stage, Path(results[SERVER]["head"]))
+    artifact, metadata = load_as(Path(results[SERVER]["head"]), parse_artifact)
+    federated = artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
     transcripts = [Path(path) for path in results[SERVER]["transcripts"]]
-    verified = _verified(stage, transcripts)
+    found = verify_together(transcripts, _trust(stage))
+    for each in found:
+        if isinstance(each, SecaggError):
+            raise each
+    verified = [each for each in found if isinstance(each, Verified)][-1]
     pooled, first = _pooled(stage, verified.setup)
     told = verified.findings
     content = {
@@ -118,15 +124,6 @@ def demo(
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *summary(stage, content, federated, pooled, first, told))
-
-
-def _verified(stage: Stage, transcripts: list[Path]) -> Verified:
-    """Verify the server's transcripts together; return what that of the last sum proves."""
-    found = verify_together(transcripts, _trust(stage))
-    for each in found:
-        if isinstance(each, SecaggError):
-            raise each
-    return [each for each in found if isinstance(each, Verified)][-1]
 
 
 def _trust(stage: Stage) -> Trust:
@@ -196,7 +193,14 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
     seconds = protection_named(choices.protection).helper_roles
-    roster = _enrol(out, members, seconds)
+    create_authority(out / "authority", "demo consortium")
+    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
+    requests += [create_request(out / name / "tls", name, "client") for name in members]
+    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
+    roster = issue(out / "authority", requests)
+    for name in (SERVER, *members, *seconds):
+        for file in (out / "authority" / "issued" / name).iterdir():
+            shutil.copy(file, out / name / "tls")
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
@@ -208,19 +212,6 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
 def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.int64]) -> None:
     Path(file).parent.mkdir(exist_ok=True)
     np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
-
-
-def _enrol(out: Path, members: tuple[str, ...], seconds: Mapping[str, str]) -> Roster:
-    """Enrol every party as `pki init`, `pki request` and `pki issue` do; `seconds` are names and roles."""
-    create_authority(out / "authority", "demo consortium")
-    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
-    requests += [create_request(out / name / "tls", name, "client") for name in members]
-    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
-    roster = issue(out / "authority", requests)
-    for name in (SERVER, *members, *seconds):
-        for file in (out / "authority" / "issued" / name).iterdir():
-            shutil.copy(file, out / name / "tls")
-    return roster
 
 
 def _hand_out(stage: Stage, dataset: Dataset) -> None:
@@ -238,11 +229,6 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
             refinement_without_noise=True,
         )
         (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
-
-
-def _accuracy(stage: Stage, head: Path) -> Evaluation:
-    artifact, metadata = load_as(head, parse_artifact)
-    return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
@@ -353,3 +339,130 @@ def _received(stage: Stage, setup: RoundSetup) -> tuple[str, str]:
     ring = setup.context.ring
     shown = ring.decode(ring.unpack(vector, setup.sum.layout.length)[:4])
     return f"{name} received", ", ".join(str(int(value)) for value in shown)
+
+
+SERVER = "coordinator"
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The folders and the plan of one demo."""
+
+    folder: Path
+    members: tuple[str, ...]
+    seconds: tuple[str, ...]
+    roster: Roster
+    plan: Plan
+    test: Records
+    model: str | None = None
+    """The file of the program that the plan trains, if it trains one."""
+
+    def data(self, name: str) -> str:
+        """A member's records."""
+        return str(self.folder / name / "records.npz")
+
+    def session(self, name: str) -> Path:
+        """A party's folder of the plan's first session."""
+        return self.folder / name / "state" / self.plan.digest.hex()[:16]
+
+
+async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:
+    """Start every process, show what they say, and collect their results. Raises SessionAborted when one fails.
+
+    Where clients speak once, each is gone before the next one starts, unless cohorts are drawn by all that are there;
+    later all come back for the outcome.
+    """
+    play = _Play(stage, speaker)
+    try:
+        await play.start(SERVER, ["server", "--listen", "127.0.0.1:0"])
+        server = ["--server", await play.address(SERVER)]
+        protection, options = protection_named(stage.plan.protection), list(server)
+        listen = ["--listen", "127.0.0.1:0"] if protection.handover is not None else []
+        for name in stage.seconds:
+            await play.start(name, [protection.helper_role, *listen, *server])
+            if listen:
+                options += ["--aggregator", f"{name}={await play.address(name)}"]
+        if protection.speaks_once and not stage.plan.cohort:
+            for name in stage.members:
+                await play.start_client(name, options)
+                await play.finished([name])
+        if protection.speaks_once:
+            options.append("--stay")
+        for name in stage.members:
+            await play.start_client(name, options)
+        await play.finished([SERVER, *stage.seconds, *stage.members])
+    finally:
+        await play.end()
+    names = (SERVER, *stage.seconds, *stage.members)
+    return {name: json.loads((stage.folder / name / "result.json").read_text()) for name in names}
+
+
+class _Play:
+    """The processes that run, and what they say."""
+
+    def __init__(self, stage: Stage, speaker: Speaker) -> None:
+        self._stage = stage
+        self._speaker = speaker
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._talking: list[asyncio.Task[None]] = []
+        names = sorted((SERVER, *stage.seconds, *stage.members), reverse=True)  # clinic-12 before clinic-1
+        self._names = re.compile("|".join(map(re.escape, names)))
+        self._said: set[str] = set()
+
+    async def start(self, name: str, arguments: Iterable[str]) -> None:
+        """Start a party's process."""
+        home = self._stage.folder / name
+        common = ["--plan", str(self._stage.folder / "plan.json")]
+        common += ["--state", str(home / "state"), "--tls", str(home / "tls"), "--json", str(home / "result.json")]
+        common += ["--model", self._stage.model] if self._stage.model is not None else []
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "secagg", *arguments, *common),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._running[name] = process
+        self._talking.append(asyncio.create_task(self._relay(name, process)))
+
+    async def start_client(self, name: str, options: Iterable[str]) -> None:
+        """Start a client with its records and its policy."""
+        policy = str(self._stage.folder / name / "policy.toml")
+        await self.start(name, ["client", *options, "--data", self._stage.data(name), "--policy", policy])
+
+    async def address(self, name: str) -> str:
+        """Where a party listens, once it does."""
+        file = self._stage.session(name) / "address"
+        deadline = time.monotonic() + _START_SECONDS
+        while not file.exists():
+            if self._running[name].returncode is not None or time.monotonic() > deadline:
+                raise SessionAborted(f"{name} did not start; the lines above say why")
+            await asyncio.sleep(0.05)
+        return file.read_text(encoding="utf-8")
+
+    async def finished(self, names: Iterable[str]) -> None:
+        """Wait for processes to end. Raises SessionAborted when one has failed."""
+        codes = {name: await self._running[name].wait() for name in names}
+        if failed := [name for name, code in codes.items() if code != 0]:
+            raise SessionAborted(f"{', '.join(failed)} failed; the lines above say why")
+
+    async def end(self) -> None:
+        """Kill what still runs, and hear everybody out."""
+        for process in self._running.values():
+            if process.returncode is None:
+                process.kill()
+        await asyncio.gather(*self._talking)
+
+    async def _relay(self, name: str, process: asyncio.subprocess.Process) -> None:
+        if process.stderr is None:
+            return
+        async for line in process.stderr:
+            said = line.decode(errors="replace").rstrip()
+            if self._is_new(said):
+                self._speaker.say(f"{name} (process {process.pid}): {said}")
+
+    def _is_new(self, said: str) -> bool:
+        """Whether a line is the first of its kind: what all parties do is printed once for each step."""
+        alike = self._names.sub("", said)
+        is_new = alike not in self._said
+        self._said.add(alike)
+        return is_new

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
 from secagg.system.printable import escaped
+from secagg.wire import plain
 
 EXPORT_VERSION = 2
 _HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")
@@ -59,7 +59,11 @@ def show(
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals(counted_rows([entry.release for entry in own]), delta)
+        releases = counted_rows([entry.release for entry in own])
+        totals = [
+            {"unit": unit, "adjacency": adjacency, "epsilon": plain(total_epsilon(releases, unit, adjacency, delta))}
+            for unit, adjacency in itertools.product(Unit, Adjacency)
+        ]
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
         if (asked := budgets.pop(name, None)) is not None:
@@ -110,13 +114,6 @@ def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption =
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines, f"  {said}")
 
 
-def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:
-    return [
-        {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
-        for unit, adjacency in itertools.product(Unit, Adjacency)
-    ]
-
-
 def _row(entry: Entry) -> dict[str, Any]:
     release = entry.release
     return {
@@ -125,7 +122,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "data_name": release.data_name,
         "session": release.session.hex(),
         "plan": release.plan.hex(),
-        "epsilon": _number(release.epsilon),
+        "epsilon": plain(release.epsilon),
         "delta": release.delta,
         "unit": release.unit,
         "adjacency": release.adjacency,
@@ -143,10 +140,6 @@ def _parameters(cost: Cost) -> dict[str, Any]:
             return {"squared_mu": squared_mu, "gap": gap}
         case TrainingCost(steps, squared_mu, gap):
             return asdict(steps) | {"squared_mu": squared_mu, "gap": gap}
-
-
-def _number(epsilon: float) -> float | str:
-    return "inf" if math.isinf(epsilon) else epsilon
 
 
 def _show(epsilon: float | str) -> str:

@@ -49,8 +49,9 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
         try:
             lines = read_limited(file, _MOST).decode("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
+            reason = why(error) if isinstance(error, OSError) else "it is no UTF-8"  # no byte of it is quoted
             raise BadInput(
-                f"cannot read the passphrase in {file} ({_reason(error)})",
+                f"cannot read the passphrase in {file} ({reason})",
                 remedy="give --passphrase-file a text file that you may read",
             ) from None
         given = lines[0] if lines else ""
@@ -67,11 +68,6 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
     if not given:
         raise BadInput("the passphrase is empty", remedy="write it on the first line of the file, or into the variable")
     return given.encode()
-
-
-def _reason(error: Exception) -> str:
-    """Why a file cannot be read; what does not decode is not quoted."""
-    return why(error) if isinstance(error, OSError) else "it is no UTF-8"
 
 
 app = typer.Typer(

@@ -12,7 +12,7 @@ import typer
 from methods import method_named
 from methods.closed_form.refinement import AUTO, refuse_unasked, why_none
 from secagg.agreement.plan import read_plan, write_plan
-from secagg.agreement.policy import Policy, read_policy
+from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import Roster, read_roster
 from secagg.agreement.schema import load_schema
 from secagg.cli.budget import budget_content, budget_rows
@@ -38,7 +38,7 @@ from secagg.cli.plan_approval import approvals, sign
 from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
-from secagg.ledger.spending import Account, account_of, refuse_overspending
+from secagg.ledger.spending import account_of, refuse_overspending
 from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan_facts.policy_writing import admit_listed
@@ -117,7 +117,10 @@ def new(
     write_plan(setup.plan, out)
     others = _compare(speaker, data, members, choices) if explain_all else []
     _explain(speaker, setup, others)
-    _remark(speaker, setup, choices)
+    for doubt in doubts_of(setup.facts):
+        speaker.say(f"WARNING: {doubt}")
+    if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
+        speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
     if by_rule and rounds == 0:
         fixed = fixed_by(setup.plan, setup.plan.epsilon, len(setup.context.clients))
         speaker.say(f"--refine auto: no rounds, since {why_none(fixed)}")
@@ -125,14 +128,6 @@ def new(
     speaker.say(
         f"compare the plan SHA-256 {setup.plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)"
     )
-
-
-def _remark(speaker: Speaker, setup: RoundSetup, choices: PlanChoices) -> None:
-    """Say what is doubtful about a plan, and what was asked for and is not in it."""
-    for doubt in doubts_of(setup.facts):
-        speaker.say(f"WARNING: {doubt}")
-    if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
-        speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
 
 
 def _public_data(schema: str | None, like: str | None, classes: str | None, shape: str | None) -> PublicData:
@@ -172,8 +167,7 @@ def check(
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
     state: Annotated[
-        Path | None,
-        typer.Option("--state", help="Also ask the ledger in this folder whether it fits."),
+        Path | None, typer.Option("--state", help="Also ask the ledger in this folder whether it fits.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,
@@ -191,7 +185,9 @@ def check(
     content: dict[str, Any] = {"plan": chosen.digest.hex(), "accepted": True}
     lines = ["the policy accepts the plan; the ledger was not asked: give --state"]
     if state is not None:
-        account = _ask_ledger(state, setup, own)
+        releases, release = releases_in(state), release_of(setup.facts, own.data_name)
+        refuse_overspending(releases, release, own.budget)
+        account = account_of(releases, release, own.data_name, own.budget)
         lines = ["policy and ledger accept the plan", two_columns("Budget", budget_rows(account, own.data_name))]
         content["budget"] = budget_content(account, own.data_name)
     if data is not None:
@@ -199,13 +195,6 @@ def check(
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
     Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
-
-
-def _ask_ledger(state: Path, setup: RoundSetup, policy: Policy) -> Account:
-    """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
-    releases, release = releases_in(state), release_of(setup.facts, policy.data_name)
-    refuse_overspending(releases, release, policy.budget)
-    return account_of(releases, release, policy.data_name, policy.budget)
 
 
 def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[Choice] = ()) -> None:

@@ -9,14 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import (
-    JsonOption,
-    QuietOption,
-    Speaker,
-    refuse_torch_file,
-    refuse_unwritable,
-    two_columns,
-)
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_torch_file, refuse_unwritable, two_columns
 from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput, BadRecord
 from secagg.heads import Evaluation
@@ -87,9 +80,15 @@ def predict(
     if out is not None:
         _write_predictions(found, out)
     if scored is not None and metrics is not None:
-        _write_measures(scored, metrics)
+        with metrics.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["measure", "class", "value", "low", "high"])
+            writer.writerows([name, as_cell(of), each.value, each.low, each.high] for name, of, each in scored.rows())
     if scored is not None and html is not None:
-        _write_page(predictor, found, scored, calibration, html)
+        with extra("audit", "the page"):
+            from secagg.cli.page import page_of
+
+        html.write_text(page_of(predictor, found, scored, calibration), encoding="utf-8")
     if export is not None:
         export_program(predictor, export, calibration.temperature if calibration is not None else 1.0)
     for path in filter(None, (out, metrics, html, export)):
@@ -116,7 +115,7 @@ def _first_skipped(found: Predictions) -> str:
 def _content(
     predictor: Predictor, found: Predictions, scored: Metrics | None, calibration: Calibration | None
 ) -> dict[str, Any]:
-    assessed = _assessed(scored)
+    assessed = Evaluation.counted(int(scored.confusion.trace()), int(scored.confusion.sum())) if scored else None
     return {
         "head_sha256": predictor.model.digest,
         "records": len(found),
@@ -129,10 +128,6 @@ def _content(
         "calibration": asdict(calibration) if calibration else None,
         "predictions": found.rows(),
     }
-
-
-def _assessed(scored: Metrics | None) -> Evaluation | None:
-    return Evaluation.counted(int(scored.confusion.trace()), int(scored.confusion.sum())) if scored else None
 
 
 def _write_predictions(found: Predictions, path: Path) -> None:
@@ -149,22 +144,6 @@ def _write_predictions(found: Predictions, path: Path) -> None:
             texts = (as_cell(row["file"]), row["row"], as_cell(row["label"] or ""), as_cell(row["class"] or ""))
             told = [as_cell(row["skipped"] or "")] if reason else []
             writer.writerow([*texts, *(chances or [""] * len(found.classes)), *told])
-
-
-def _write_measures(scored: Metrics, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["measure", "class", "value", "low", "high"])
-        writer.writerows([name, as_cell(of), each.value, each.low, each.high] for name, of, each in scored.rows())
-
-
-def _write_page(
-    predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None, path: Path
-) -> None:
-    with extra("audit", "the page"):
-        from secagg.cli.page import page_of
-
-    path.write_text(page_of(predictor, found, scored, calibration), encoding="utf-8")
 
 
 def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration | None) -> list[str]:

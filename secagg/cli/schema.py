@@ -10,7 +10,7 @@ import typer
 from secagg.agreement.schema import Schema, load_schema
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, refuse_unwritable, two_columns
 from secagg.cli.options import FormatOption
-from secagg.data import Dataset, open_dataset
+from secagg.data import open_dataset
 from secagg.data.derivation import draft_schema
 from secagg.data.profile import Profile, profile_of
 from secagg.data.sources import line_breaks_of, read_public_table, rewrite_line_breaks
@@ -80,7 +80,7 @@ def check(
     profile = profile_of(found.train, found.classes, known, line_breaks_of(data, known))
     speaker.result(profile.to_json(), told_of(profile))
     if profile.bad:
-        _refuse_first(data, known)
+        open_dataset(data, schema=known, split=False)  # raises BadRecord for the first record at fault
 
 
 def _mended(speaker: Speaker, table: Path, schema: Schema | None, out: Path | None) -> Path:
@@ -97,11 +97,6 @@ def _mended(speaker: Speaker, table: Path, schema: Schema | None, out: Path | No
 def told_of(profile: Profile) -> str:
     """Describe a member's own records to it."""
     return two_columns(OWN, profile.rows())
-
-
-def _refuse_first(data: str, schema: Schema) -> Dataset:
-    """Raise BadRecord for the first record at fault."""
-    return open_dataset(data, schema=schema, split=False)
 
 
 def _rule(schema: Schema, column: Any) -> str:

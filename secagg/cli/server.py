@@ -38,8 +38,14 @@ def server(
     speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
     last = asyncio.run(_serve(server))
-    _export_torch(last.folder)
-    _write_card(last)
+    from secagg.heads import load_as
+    from secagg.heads.torch_files import save_state_dict
+    from secagg.networks import parse_artifact
+
+    save_state_dict(load_as(last.folder / HEAD_FILE, parse_artifact)[0], last.folder / TORCH_FILE)
+    outcome = last.session.outcome
+    if outcome is not None:
+        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
     content = _server_content(last, server.federation)
     if server.approvals is not None:
         content["approvals"] = content_of(server.approvals)
@@ -50,21 +56,6 @@ def server(
 async def _serve(server: Server) -> Stage:
     async with server:
         return await server.last_stage()
-
-
-def _export_torch(folder: Path) -> None:
-    from secagg.heads import load_as
-    from secagg.heads.torch_files import save_state_dict
-    from secagg.networks import parse_artifact
-
-    artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
-    save_state_dict(artifact, folder / TORCH_FILE)
-
-
-def _write_card(last: Stage) -> None:
-    outcome = last.session.outcome
-    if outcome is not None:
-        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:

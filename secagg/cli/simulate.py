@@ -85,43 +85,29 @@ def simulate(
     if not protection_named(settings.protection).hides_vectors:
         speaker.say(f"WARNING: --protection {settings.protection}: the server would see every client's vector")
     if curves is not None:
-        _require_curves(data, settings, curves)
+        require("matplotlib", "experiments")
+        if data.test is None and not settings.validate and settings.leave_out is None:
+            raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
+        if is_baseline(settings.method):
+            raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
+        curves.mkdir(parents=True, exist_ok=True)
+        refuse_unwritable(curves / "curves.csv")
     if save is not None:
-        _require_save(settings, save)
+        if is_baseline(settings.method):
+            raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
+        save.mkdir(parents=True, exist_ok=True)
+        refuse_unwritable(save / HEAD_FILE)
     result = _simulate(speaker, data, settings, processes, keep)
     for note in result.notes:
         speaker.say(f"note: {note}")
     if save is not None:
         speaker.say(f"wrote the head and its model card into {result.save(save)}")
     if curves is not None:
-        _draw(speaker, result, curves)
+        if write_curves([Run(asdict(result.settings), result.to_json())], curves):
+            speaker.say(f"wrote curves.csv, curves.png and curves.svg into {curves}")
+        else:
+            speaker.say("note: the plan has one sum, so there are no curves to draw")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
-
-
-def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -> None:
-    """Make the folder. Raises BadInput where it cannot be, or where nothing could be drawn: better before the work."""
-    require("matplotlib", "experiments")
-    if data.test is None and not settings.validate and settings.leave_out is None:
-        raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
-    if is_baseline(settings.method):
-        raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
-    folder.mkdir(parents=True, exist_ok=True)
-    refuse_unwritable(folder / "curves.csv")
-
-
-def _require_save(settings: SimulationSettings, folder: Path) -> None:
-    """Make the folder. Raises BadInput where it cannot be, or where there will be no head for it."""
-    if is_baseline(settings.method):
-        raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
-    folder.mkdir(parents=True, exist_ok=True)
-    refuse_unwritable(folder / HEAD_FILE)
-
-
-def _draw(speaker: Speaker, result: SimulationResult, folder: Path) -> None:
-    if write_curves([Run(asdict(result.settings), result.to_json())], folder):
-        speaker.say(f"wrote curves.csv, curves.png and curves.svg into {folder}")
-    else:
-        speaker.say("note: the plan has one sum, so there are no curves to draw")
 
 
 def _simulate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -21,11 +21,9 @@ from secagg.cli.options import (
     with_settings,
 )
 from secagg.cli.simulate import simulate
-from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
-from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.sweep import SweepResult
 from secagg.system.extras import extra
@@ -101,14 +99,23 @@ def sweep(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, runs.shard)
     if audited is not None:
-        _refuse_attack(audited, runs.shard)
+        with extra("audit"):
+            from secagg.cli.attack_curve import adversary_of
+        adversary_of(audited)
+        if runs.shard is not None:
+            raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, runs.out, progress=progress, **runs.how)
     say_refusals(speaker, result, runs, "run")
     if audited is not None:
-        _attack(speaker, audited, data, result.runs, runs.out)
+        from secagg.cli.attack_curve import attempt_all, write_attack_curve
+
+        with speaker.progress(f"trying {audited} on each plan") as trying:
+            attempts = attempt_all(data, result.runs, audited, runs.out, trying)
+        for note in write_attack_curve(attempts, audited, runs.out):
+            speaker.say(f"note: {audited}: {note}")
     say_written(speaker, runs, len(result.runs))
     if html is not None and result.series:
         write_page(speaker, f"A sweep on {data.name}", result, runs.out, html)
@@ -123,25 +130,6 @@ def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -
         raise BadInput(f"every {each} was refused: {result.refusals[0]}")
     for note in result.notes:
         speaker.say(f"note: {note}")
-
-
-def _refuse_attack(attack: str, shard: str | None) -> None:
-    """Raise BadInput for an attack that there is not, before anything runs, and in a shard, which draws nothing."""
-    with extra("audit"):
-        from secagg.cli.attack_curve import adversary_of
-    adversary_of(attack)
-    if shard is not None:
-        raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
-
-
-def _attack(speaker: Speaker, attack: str, data: Dataset, runs: Sequence[Run], out: Path) -> None:
-    """Try an attack on the plan of every run, and draw it."""
-    from secagg.cli.attack_curve import attempt_all, write_attack_curve
-
-    with speaker.progress(f"trying {attack} on each plan") as progress:
-        attempts = attempt_all(data, runs, attack, out, progress)
-    for note in write_attack_curve(attempts, attack, out):
-        speaker.say(f"note: {attack}: {note}")
 
 
 def refuse_page(html: Path | None, shard: str | None) -> None:

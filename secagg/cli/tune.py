@@ -7,12 +7,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns, warn_of_programs
-from secagg.cli.options import (
-    DataSource,
-    ParametersOption,
-    Runs,
-    read_words,
-)
+from secagg.cli.options import DataSource, ParametersOption, Runs, read_words
 from secagg.cli.sweep import Grid, say_refusals, say_written, with_lists
 from secagg.experiments.tuning import Tuning
 from secagg.experiments.tuning import tune as run_tuning

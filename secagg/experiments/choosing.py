@@ -58,7 +58,11 @@ def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choi
 
 def _choice(protection: Protection, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
     words = (protection.name, protection.trust, protection.visits, protection.absence)
-    supposed = _with_seconds(roster, protection)
+    role = protection.helper_role
+    lacking = protection.fewest_helpers - len(roster.with_role(role))
+    keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
+    added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
+    supposed = Roster.of(roster.consortium, (*roster.members, *added))
     try:
         setup = RoundSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
@@ -66,15 +70,6 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
     parts = protection.deliveries(setup.facts.kinds[0].context)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
     return Choice(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.facts.kinds))
-
-
-def _with_seconds(roster: Roster, protection: Protection) -> Roster:
-    """The roster with as many helpers as the protection needs, where it has fewer."""
-    role = protection.helper_role
-    lacking = protection.fewest_helpers - len(roster.with_role(role))
-    keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
-    added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
-    return Roster.of(roster.consortium, (*roster.members, *added))
 
 
 def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> float:

@@ -144,21 +144,16 @@ def measure_personal(
         weights = measurable.weights(measurable.own(rows[client]))
         if weights is not None:
             for name, model in own.items():
-                found.setdefault(name, []).append(_measure_model(client, model, measurable.held_out, weights))
+                single, like = measurable.held_out.take(np.flatnonzero(weights)), weights[weights > 0]
+                accuracy = float(np.average(model.predict(single.inputs) == single.labels, weights=like))
+                worth = float(weights.sum() ** 2 / (weights @ weights))
+                found.setdefault(name, []).append(
+                    ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))
+                )
     return tuple(
         PersonalAccuracy(name, fmean(each.accuracy for each in clients), tuple(clients))
         for name, clients in found.items()
     )
-
-
-def _measure_model(
-    client: int, model: TrainedModel, held_out: LabelledInputs, weights: NDArray[np.float64]
-) -> ClientAccuracy:
-    """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
-    own, like = held_out.take(np.flatnonzero(weights)), weights[weights > 0]
-    accuracy = float(np.average(model.predict(own.inputs) == own.labels, weights=like))
-    worth = float(weights.sum() ** 2 / (weights @ weights))
-    return ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))
 
 
 @dataclass(frozen=True)

@@ -172,11 +172,6 @@ class Column:
     shows: str = "accuracy"
     domain: str | None = None
 
-    @property
-    def is_accuracy(self) -> bool:
-        """Whether it shows the accuracy of one place."""
-        return len(self.places) == 1 and self.shows == "accuracy"
-
     def value(self, result: RunResult) -> tuple[float, Interval | None] | None:
         """A run's value and, where it has one of its own, its interval; None where it has no such domain."""
         found = result["by_domain"]
@@ -276,7 +271,10 @@ class Comparison(Results):
             if any(left for _, left in own):
                 columns.append(Column(f"in domain{suffix}", own, "in_domain"))
         if len(places) == 1 and places[0][1] is None:
-            columns += self._columns_of_domains(places[0])
+            measured = [result["by_domain"]["domains"] for result in results_of(self.runs) if result["by_domain"]]
+            if domains := dict.fromkeys(name for each in measured for name in each):
+                columns += [Column(name, (places[0],), "accuracy", name) for name in domains]
+                columns.append(Column("mean of domains", (places[0],), "in_domain"))
         return tuple(columns)
 
     @cached_property
@@ -323,7 +321,11 @@ class Comparison(Results):
 
     def plot(self, paths: Sequence[Path]) -> None:
         """Draw the accuracies by partition."""
-        drawn = {number: column.label for number, column in enumerate(self.columns) if column.is_accuracy}
+        drawn = {
+            number: column.label
+            for number, column in enumerate(self.columns)
+            if len(column.places) == 1 and column.shows == "accuracy"
+        }
         plot_groups(self.rows, drawn, paths, pipeline_notes(self.runs))
 
     def to_json(self) -> dict[str, Any]:
@@ -343,13 +345,6 @@ class Comparison(Results):
             "not_private": list(not_private(self.runs)),
             "runs": [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs],
         }
-
-    def _columns_of_domains(self, place: Place) -> list[Column]:
-        """The columns of the domains that the clients have, where the data tell them apart, and their mean."""
-        found = [result["by_domain"] for result in results_of(self.runs) if result["by_domain"]]
-        names = dict.fromkeys(name for each in found for name in each["domains"])
-        columns = [Column(name, (place,), "accuracy", name) for name in names]
-        return [*columns, Column("mean of domains", (place,), "in_domain")] if columns else []
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,12 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_, labels = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
                 raise BadInput("y holds one class", remedy="give records of two classes or more")
-            self._keep(self._simulate(X, labels, clients))
+            run = self._simulate(X, labels, clients)
+            if run.federated is None or run.head is None or not run.head.predicts:
+                problem = f"method {self.method} makes no secure sum that gives a head"
+                raise BadInput(problem, remedy="choose another method")
+            plan = run.federated.setup.plan
+            self.run_, self.head_, self.grid_, self.expand_ = run, run.head, plan.grid, plan.expand
         except BadInput as error:
             raise ValueError(str(error)) from error
         return self
@@ -115,14 +120,6 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Everything but the run, whose plan and state machines belong to this process."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "run_"}
-
-    def _keep(self, run: SimulationResult) -> None:
-        """Keep the run, and by itself what predicts. Raises BadInput for one that gives no head."""
-        if run.federated is None or run.head is None or not run.head.predicts:
-            problem = f"method {self.method} makes no secure sum that gives a head"
-            raise BadInput(problem, remedy="choose another method")
-        plan = run.federated.setup.plan
-        self.run_, self.head_, self.grid_, self.expand_ = run, run.head, plan.grid, plan.expand
 
     def _simulate(self, X: NDArray[np.float64], labels: NDArray[np.int64], clients: Any) -> SimulationResult:
         given = {name: value for name, value in self.get_params(deep=False).items() if name != "settings"}

@@ -147,11 +147,7 @@ class Features:
 
 
 def map_of(
-    dataset: Dataset,
-    backbone: str | None,
-    expand: int,
-    progress: Progress | None = None,
-    engine: Engine | None = None,
+    dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None, engine: Engine | None = None
 ) -> FeatureMap:
     """The feature map of a data set; `backbone` None: pixels of images, else the values as they are.
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from textwrap import fill
 from typing import Any
 
-from secagg.experiments.curves import RoundCurve, csv_of_curves, curves_of
-from secagg.experiments.results import Group, ResultRow, Run, has_known_noise, rounds_under_noise
+from secagg.experiments.results import (
+    Group,
+    Interval,
+    ResultRow,
+    RoundResult,
+    Run,
+    described,
+    grouped,
+    has_known_noise,
+    results_of,
+    rounds_under_noise,
+    student_interval,
+    varying,
+)
 from secagg.experiments.seeding import REPRODUCIBLE
+from secagg.protection import UNPROTECTED
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -71,7 +87,11 @@ def plot_accuracy(
     with _figure(height, paths, [run for row in series for run in row.runs], notes) as figure:
         axes = figure.add_subplot()
         if not finite:
-            _draw_by_series(axes, series, scale)
+            for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+                axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
+            axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
+            axes.set_ylim(len(series) - 0.5, -0.5)
+            axes.set_xlabel(scale.label)
             return
         _draw_against_epsilon(axes, series, finite, scale)
         for (name, line), dashes in zip((bounds or {}).items(), ("-.", ":"), strict=False):
@@ -210,7 +230,9 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
         height, errors = _values(noisy, scale), _errors(noisy, scale)
         axes.errorbar(where, height, yerr=errors, label=_label(each, each.label), linewidth=1.2, **BARS, **look)
         for value in _values(each.cells[len(noisy) :], scale):
-            dashes = _dashes(place, len(series))
+            # Dashes that leave room for those of up to two other series: without noise, accuracies often coincide.
+            shared = min(len(series), 3)
+            dashes = 4 * (place % shared), (4, 4 * max(1, shared - 1))
             axes.axhline(value, color=look["color"], linestyle=dashes, linewidth=0.8)
     if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
         label = NO_ROUNDS if rounds_under_noise(series) else NO_NOISE
@@ -221,20 +243,6 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
     axes.set_xticks([], minor=True)
     axes.set_xlabel("privacy budget ε")
     axes.set_ylabel(scale.label)
-
-
-def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
-    """Dashes that leave room for those of up to two other series: without noise, accuracies often coincide."""
-    shared = min(count, 3)
-    return 4 * (place % shared), (4, 4 * max(1, shared - 1))
-
-
-def _draw_by_series(axes: Any, series: Sequence[ResultRow], scale: Scale) -> None:
-    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
-        axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
-    axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
-    axes.set_ylim(len(series) - 0.5, -0.5)
-    axes.set_xlabel(scale.label)
 
 
 def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
@@ -265,3 +273,108 @@ def _errors(cells: Sequence[Group], scale: Scale) -> list[list[float]]:
         [scale.factor * max(0.0, value - low) for value, low, _ in ends],
         [scale.factor * max(0.0, high - value) for value, _, high in ends],
     ]
+
+
+COLUMNS = (
+    *("series", "round", "accuracy", "accuracy_low", "accuracy_high", "seeds"),
+    *("epsilon_spent", "upload_bytes", "not_private"),
+)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One round: the mean accuracy over `seeds` seeds and its 95 % interval, as a `Group` has them.
+
+    None without a model to measure; members' own models of one seed have no interval. `epsilon_spent`, None without
+    noise, and `upload_bytes` of one client: the most of any seed.
+    """
+
+    round: int
+    accuracy: float | None
+    interval: Interval | None
+    seeds: int
+    epsilon_spent: float | None
+    upload_bytes: int
+
+    @classmethod
+    def of(cls, reports: Sequence[RoundResult], kind: str = "") -> _Point:
+        """The same round of several runs; `kind` is that of the members' own models, if they are meant."""
+        values = [each["personal"].get(kind) if kind else each["accuracy"] for each in reports]
+        accuracies = [value for value in values if value is not None]
+        alone = next((each["accuracy_interval"] for each in reports if each["accuracy"] is not None and not kind), None)
+        interval = (alone[0], alone[1]) if alone is not None else None
+        if len(accuracies) > 1:
+            low, high = student_interval(accuracies)
+            interval = max(0.0, low), min(1.0, high)
+        return cls(
+            reports[0]["round"],
+            fmean(accuracies) if accuracies else None,
+            interval if accuracies else None,
+            len(accuracies),
+            max((each["epsilon_spent"] for each in reports if each["epsilon_spent"] is not None), default=None),
+            max(each["upload_bytes"] for each in reports),
+        )
+
+
+@dataclass(frozen=True)
+class RoundCurve:
+    """The accuracy after each round of runs that differ in their seed alone."""
+
+    label: str
+    points: tuple[_Point, ...]
+    runs: tuple[Run, ...] = field(repr=False)
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether no vector was hidden."""
+        return results_of(self.runs)[0]["protection"] == UNPROTECTED
+
+    @property
+    def not_private(self) -> bool:
+        """Whether accuracies were counted without noise although ε is finite."""
+        return any("rounds" in result["not_private"] for result in results_of(self.runs))
+
+    @property
+    def measured(self) -> tuple[_Point, ...]:
+        """The points with an accuracy."""
+        return tuple(point for point in self.points if point.accuracy is not None)
+
+
+def curves_of(runs: Sequence[Run]) -> tuple[RoundCurve, ...]:
+    """One curve for each setting whose runs have rounds, in the order of the runs."""
+    with_rounds = [run for run in runs if run.result and run.result["rounds"]]
+    groups = grouped(with_rounds, lambda run: run.settings_without("seed"))
+    names = varying([group[0].settings_without("seed") for group in groups])
+    return tuple(curve for group in groups for curve in _curves(group, names))
+
+
+def csv_of_curves(curves: Sequence[RoundCurve]) -> str:
+    """One row per curve and point. A column is empty where nothing was measured or no noise was added."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for curve in curves:
+        for point in curve.points:
+            ends = point.interval or (None, None)
+            marked = "accuracy" if curve.not_private else ""
+            row = [curve.label, point.round, point.accuracy, *ends, point.seeds, point.epsilon_spent]
+            writer.writerow([*row, point.upload_bytes, marked])
+    return text.getvalue()
+
+
+def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
+    """The curve of the shared model, and one for each kind of members' own models."""
+    found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
+    reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
+    settings = runs[0].settings
+    others = [name for name in names if name not in ("parameters", "epsilon")]
+    parts = [described({**settings, "method": ""}, others).removeprefix(", ")]
+    if "epsilon" in names:
+        parts.append("no noise" if math.isinf(settings["epsilon"]) else f"ε = {settings['epsilon']:g}")
+    given = f"[{settings['parameters']}]" if "parameters" in names and settings["parameters"] else ""
+    label = ", ".join(filter(None, [settings["method"] + given, *parts]))
+    yield RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
+    for kind in reports[-1][0]["personal"] if reports else ():
+        yield RoundCurve(
+            f"{label}: members' own, {kind}", tuple(_Point.of(each, kind) for each in reports), tuple(runs)
+        )

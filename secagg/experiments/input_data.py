@@ -75,7 +75,8 @@ def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:
 
     The clients are then ids. Raises BadInput for lists of different lengths, and where clients are given twice.
     """
-    if not _are_parts(features):
+    given = features if isinstance(features, list | tuple) else ()
+    if not (bool(given) and all(isinstance(each, np.ndarray) and each.ndim == 2 for each in given)):
         return features, labels, clients
     if clients is not None:
         raise BadInput("features are one array for each client already", remedy="leave out clients")
@@ -95,22 +96,13 @@ def ids_of(clients: Any, records: int) -> NDArray[np.str_] | None:
     """
     if clients is None or isinstance(clients, Integral | str | float):
         return None
-    if _are_rows(clients):
+    if isinstance(clients, list | tuple) and all(isinstance(each, np.ndarray | list | tuple) for each in clients):
         return _by_rows([np.asarray(each) for each in clients], records)
     ids = np.asarray(clients)
     if ids.shape != (records,) or ids.dtype.kind not in "biuUO":
         raise BadInput(f"clients has shape {ids.shape} for {records} records", remedy=REMEDY)
     known, places = np.unique(ids.astype(np.str_) if ids.dtype.kind == "O" else ids, return_inverse=True)
     return _numbered(places, len(known))
-
-
-def _are_parts(features: Any) -> bool:
-    given = features if isinstance(features, list | tuple) else ()
-    return bool(given) and all(isinstance(each, np.ndarray) and each.ndim == 2 for each in given)
-
-
-def _are_rows(clients: Any) -> bool:
-    return isinstance(clients, list | tuple) and all(isinstance(each, np.ndarray | list | tuple) for each in clients)
 
 
 def _by_rows(rows: Sequence[NDArray[Any]], records: int) -> NDArray[np.str_]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from methods.gate import without_gate
 from secagg.agreement.plan import Plan, canonical_json
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
 from secagg.features import Progress
+from secagg.heads import Evaluation
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
@@ -18,6 +24,7 @@ from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session.outcome import SumResult, conclude
 from secagg.session.round_setup import RoundSetup, contribution_of
 from secagg.session.rounds import Rounds
+from secagg.system.files import write_synced
 from secagg.wire import encode
 
 
@@ -70,7 +77,11 @@ def pooled_result(
     states = dict.fromkeys(sources, b"")
     for stage in rounds:
         drawn = {index: sources[index] for index in stage.context.clients} if setup.seed else sources
-        vector, left = _sum(stage, drawn, states, source)
+        made = {
+            index: contribution_of(stage, records, source, index, states[index]) for index, records in drawn.items()
+        }
+        total: Integers = sum(vector for vector, _ in made.values())  # type: ignore[assignment]
+        vector, left = total, {index: state for index, (_, state) in made.items()}
         states |= left
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
         result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
@@ -93,12 +104,41 @@ def _without_noise(setup: RoundSetup) -> Plan:
     )
 
 
-def _sum(
-    stage: RoundSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
-) -> tuple[Integers, dict[int, bytes]]:
-    """The exact sum of a round, and what it leaves to each source."""
-    made = {
-        index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
-    }
-    total: Integers = sum(vector for vector, _ in made.values())  # type: ignore[assignment]
-    return total, {index: state for index, (_, state) in made.items()}
+_known: dict[tuple[str, str], Evaluation | None] = {}
+"""What this process has computed or read, by data and key."""
+
+
+@dataclass(frozen=True)
+class References:
+    """The references of runs over the data set of this digest. `folder`: where processes share them, if they do."""
+
+    data_sha256: str
+    folder: Path | None
+
+    def recall(self, key: str, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
+        """Compute the accuracy of a key once; other processes that ask meanwhile wait for the result."""
+        place = self.data_sha256, key
+        if place not in _known:
+            _known[place] = compute() if self.folder is None else _shared(self.folder / f"{key}.json", compute)
+        return _known[place]
+
+
+def _shared(path: Path, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
+    with _locked(path.with_suffix(".lock")):
+        if path.exists():
+            counted = json.loads(path.read_bytes())
+            return Evaluation.counted(*counted) if counted else None
+        found = compute()
+        write_synced(path, json.dumps([found.correct, found.total] if found else []).encode())
+        return found
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among all processes; the system lets the lock go when its holder dies."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

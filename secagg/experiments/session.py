@@ -229,7 +229,12 @@ class InMemorySession:
         if transition.vector is not None:
             self.uploads[index] = transition.vector
         if transition.outgoing is not None:
-            self._send(index, transition.outgoing)
+            parts = self.protection.deliveries(self.context)
+            is_upload = self._is_client(index) and isinstance(transition.outgoing, self.protection.client.announcement)
+            if not is_upload or parts[0].receiver == SERVER_INDEX:
+                self.outbox[index] = transition.outgoing
+            elif not all(self._hand_over(index, transition.outgoing, part) for part in parts):
+                self.leave(index)
         if isinstance(transition.state, WorkingState) and transition.state.opened_by is None:
             self._work(index)
 
@@ -240,15 +245,6 @@ class InMemorySession:
         self._act(
             index, lambda: state.work(self.context, me, lambda client: self._part(client, parts[index]), self.noise)
         )
-
-    def _send(self, index: int, message: Any) -> None:
-        """A message lies ready for the server, or each helper gets it with its part of the upload."""
-        parts = self.protection.deliveries(self.context)
-        is_upload = self._is_client(index) and isinstance(message, self.protection.client.announcement)
-        if not is_upload or parts[0].receiver == SERVER_INDEX:
-            self.outbox[index] = message
-        elif not all(self._hand_over(index, message, part) for part in parts):
-            self.leave(index)
 
     def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
         """A helper takes a client's part and gives its receipt; False where the client vanishes then."""

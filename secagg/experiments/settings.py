@@ -108,10 +108,6 @@ class SimulationSettings(Choices):
             raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
         if self.delta is not None:
             refuse_delta(self.delta)
-        self._check_clients()
-
-    def _check_clients(self) -> None:
-        """Raise BadInput for numbers of clients, dropouts and colluders that no sum has."""
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
         most_dropouts = protection_named(self.protection).most_dropouts

@@ -71,7 +71,9 @@ class SimulatedFederation:
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
-        dropouts = _dropouts(settings, len(members))
+        chosen = np.random.default_rng(settings.seed).permutation(len(members))[: settings.dropouts] + 1
+        steps = protection_named(settings.protection).leaving
+        dropouts = {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}
         return cls(features, setup, keys, members, rows, dropouts, tuple(notes), settings.randomness)
 
 
@@ -131,10 +133,3 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
         return choices
     names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
     return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
-
-
-def _dropouts(settings: SimulationSettings, clients: int) -> dict[int, str]:
-    """The clients that drop out, chosen by the seed, and at which steps, spread over the protocol."""
-    chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
-    steps = protection_named(settings.protection).leaving
-    return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

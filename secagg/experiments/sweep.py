@@ -224,12 +224,7 @@ def sweep(
     return result
 
 
-def runs_of(
-    dataset: Dataset,
-    settings: Sequence[Mapping[str, Any]],
-    out: Path,
-    execution: Execution,
-) -> Ran:
+def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, execution: Execution) -> Ran:
     """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`.
 
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:

@@ -14,7 +14,7 @@ from secagg.data import Dataset
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
 from secagg.experiments.provenance import SOURCES, identity_of, made_by, question_of, sources_sha256
-from secagg.experiments.references import References
+from secagg.experiments.reference import References
 from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features

@@ -17,7 +17,7 @@ import typer
 from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import Policy, read_policy
 from secagg.agreement.roster import read_roster
-from secagg.cli.commands import COMMANDS as TABLE
+from secagg.cli.main import COMMANDS as TABLE
 from secagg.cli.main import app
 from secagg.errors import ExitCode
 from secagg.transcript import Journal

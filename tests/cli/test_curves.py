@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from secagg.cli.simulate import _follow
-from secagg.experiments.curves import curves_of
+from secagg.experiments.figures import curves_of
 from secagg.experiments.results import Run, student_interval
 from secagg.experiments.rounds import RoundReport
 from secagg.heads import Evaluation

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from secagg.cli.processes import _Play
+from secagg.cli.demo import _Play
 
 
 def test_what_every_party_says_is_shown_once() -> None:

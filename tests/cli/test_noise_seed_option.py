@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.cli.commands import COMMANDS
+from secagg.cli.main import COMMANDS
 from secagg.experiments.seeding import REPRODUCIBLE
 from tests.cli.command import Command
 

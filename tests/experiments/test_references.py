@@ -10,7 +10,7 @@ import pytest
 
 from secagg.experiments import simulation
 from secagg.experiments.features import Clock, Features
-from secagg.experiments.references import References
+from secagg.experiments.reference import References
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset, simulate_features
 from tests.experiments.test_sweep import dataset

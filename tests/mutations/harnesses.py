@@ -29,8 +29,7 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.split_of_sum import guess_splits
 from threat_models.estimation.recomputation import second_opinion
-from threat_models.estimation.rerelease import audit_release
-from threat_models.estimation.worst_case_canary import draw_release, worst_canary
+from threat_models.estimation.rerelease import audit_release, draw_release, worst_canary
 from threat_models.evidence.split_sessions import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding

@@ -6,9 +6,8 @@ import pytest
 from tests.threat_models.report.sample import HEAD
 from threat_models.adversary import adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.estimation.intervals import clopper_pearson
+from threat_models.estimation.intervals import FAMILY, Comparisons, clopper_pearson, current_level
 from threat_models.examination import plan_comparisons
-from threat_models.multiplicity import FAMILY, Comparisons, current_level
 from threat_models.report.gate import Gate
 from threat_models.report.summary_facts import RESERVED
 

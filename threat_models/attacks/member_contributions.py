@@ -33,8 +33,7 @@ def rows_of(blocks: Blocks, classes: int) -> dict[str, Floats]:
 
 def _cut(block: Floats) -> Floats:
     rows = len(block) if block.ndim > 1 else max(1, round(block.size / WIDTH))
-    cut: Floats = np.pad(block.reshape(-1), (0, -block.size % rows)).reshape(rows, -1)
-    return cut
+    return np.pad(block.reshape(-1), (0, -block.size % rows)).reshape(rows, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +85,7 @@ class Equations:
     @property
     def summed_with(self) -> NDArray[np.bool_]:
         """Which members (n, n) were in some sum together."""
-        found: NDArray[np.bool_] = self.incidence.T @ self.incidence > 0
-        return found
+        return self.incidence.T @ self.incidence > 0
 
     def first(self, rounds: int) -> Equations:
         """The first so many of the equations."""

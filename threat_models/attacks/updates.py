@@ -151,8 +151,7 @@ def gradients_of(round_: TrainingRound, records: AuditRecords, grid: Grid) -> It
 
 def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
-    scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
-    return scaled
+    return records.integers / grid.unit(records.integers.shape[1])
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:

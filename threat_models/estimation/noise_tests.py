@@ -1,6 +1,6 @@
 """Whether noise is what the plan says, and new each time: tests with one false-alarm rate in all.
 
-The noise that parties really drew is gathered by `threat_models.evidence.observed_noise`.
+The noise that parties really drew is gathered by `threat_models.evidence.simulation`.
 Shares are in units of the plan's σ, so that the entries of a share as planned are N(0, 1) up to the grid, independent
 of each other and of every other share. Tested are: the variance on each place of a sum (a block; of a triangle its
 diagonal and the rest), of all parties together, by χ², too little and too much; the variance of each share, of all its

@@ -174,12 +174,7 @@ def _least_right(canaries: int, guesses: int, epsilon: float, delta: float, leve
 
 
 def bound_epsilon(
-    scores: Floats,
-    included: NDArray[np.bool_],
-    *,
-    guesses: int,
-    delta: float,
-    level: float = LEVEL,
+    scores: Floats, included: NDArray[np.bool_], *, guesses: int, delta: float, level: float = LEVEL
 ) -> OneRunBound:
     """Bound ε by guesses: "in" for scores above 0, "out" for others, of the `guesses` scores farthest from 0.
 

@@ -29,15 +29,7 @@ from methods.method import SampledTraining, SumSpec
 from secagg.agreement.plan import NoiseFrom, Plan, Result
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
-from secagg.privacy import (
-    Adjacency,
-    CensusSensitivity,
-    Mechanism,
-    MomentSensitivity,
-    Releases,
-    Sensitivity,
-    Unit,
-)
+from secagg.privacy import Adjacency, CensusSensitivity, Mechanism, MomentSensitivity, Releases, Sensitivity, Unit
 from secagg.protection import PROTECTIONS
 from threat_models.estimation.empirical_sensitivity import Found
 from threat_models.session import Floats
@@ -205,7 +197,12 @@ def _squared_mu_beside(plan: Plan, training: SampledTraining) -> float:
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
     """μ² of one sum of a kind. Parts longer than a kind allows count as long as they are."""
     unit, replaces = plan.unit, plan.adjacency is Adjacency.REPLACE_ONE
-    own, stated = _lengths(plan, kind), _stated_lengths(kind)
+    # The longest that a method says of one unit that a kind of sum is about.
+    found: dict[str, float] = {}
+    for each in kind.sensitivities:
+        for block in each.blocks if each.unit is kind.per else ():
+            found[block.name] = max(found.get(block.name, 0.0), block.l2)
+    own, stated = _lengths(plan, kind), found
     lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
     if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:
         size = kind.blocks[0].size
@@ -230,15 +227,6 @@ def _lengths(plan: Plan, kind: SumSpec) -> dict[str, float]:
         block.name: math.sqrt(block.size) if block.kind is Kind.CENSUS else of.get(block.kind, 0.0)
         for block in kind.blocks
     }
-
-
-def _stated_lengths(kind: SumSpec) -> dict[str, float]:
-    """The longest that a method says of one unit that a kind of sum is about."""
-    found: dict[str, float] = {}
-    for each in kind.sensitivities:
-        for block in each.blocks if each.unit is kind.per else ():
-            found[block.name] = max(found.get(block.name, 0.0), block.l2)
-    return found
 
 
 def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:
@@ -308,7 +296,9 @@ def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, sq
     if not multiplier > 0 or squared_mu > LARGEST_SQUARED_MU:
         return math.inf
     reach = _reach(rate, multiplier, steps, delta) + squared_mu / 2 + SPREADS * math.sqrt(squared_mu)
-    sums = _normal(squared_mu, reach)
+    # Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0.
+    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
+    sums = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
     return max(
         _epsilon(_step(rate, multiplier, is_removed, reach), steps, sums, delta, reach) for is_removed in (True, False)
     )
@@ -337,13 +327,6 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
     if is_removed:  # outcomes with the record there
         below = (1 - rate) * below + rate * ndtr((x - 1) / multiplier)
     found: Floats = np.abs(np.diff(below))
-    return found
-
-
-def _normal(squared_mu: float, reach: float) -> Floats:
-    """Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0."""
-    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
-    found: Floats = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
     return found
 
 

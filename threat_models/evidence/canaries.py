@@ -43,10 +43,7 @@ class Planted:
 
 
 def plant(
-    dataset: Dataset,
-    settings: SimulationSettings,
-    count: int,
-    progress: Callable[[int, int], None] | None = None,
+    dataset: Dataset, settings: SimulationSettings, count: int, progress: Callable[[int, int], None] | None = None
 ) -> Planted:
     """Simulate the plan once more, with canaries among the clients' records; the auditor knows all others.
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import domains_of
-from methods.round import Local
-from secagg.agreement.plan import NoiseFrom, Plan
+from methods.method import SumSpec, domain_count, domains_of
+from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.features import Features
+from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
@@ -29,15 +31,25 @@ from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
-from secagg.privacy import Adjacency
+from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
-from threat_models.estimation.noise_tests import SharesTested
+from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
+from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.observed_noise import NoiseWatch
-from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
+from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
+from threat_models.session import (
+    AuditRecords,
+    Blocks,
+    Floats,
+    Knowledge,
+    Message,
+    NoisySum,
+    Released,
+    Session,
+    join_records,
+)
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -62,9 +74,7 @@ class Rehearsal:
 
 
 def rehearse(
-    dataset: Dataset,
-    settings: SimulationSettings,
-    progress: Callable[[int, int], None] | None = None,
+    dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
     """Run the plan once, with all its sums where they have noise. Raises SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)
@@ -74,7 +84,12 @@ def rehearse(
     setup, first = main_session(federation, watch)
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
-    sessions = (first, _without_last(federation, setup))
+    # The second session holds all clients but the last, with fresh noise, and no head. The protocol is not run again:
+    # its sum is that of the vectors, bit for bit, whatever the protection.
+    *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
+    vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
+    total = np.sum(list(vectors.values()), axis=0)
+    sessions = (first, _session(setup, tuple(members), total, vectors, {}))
     if watch is None:
         return Rehearsal(sessions, known, federation.notes, refusals=_refusals(setup))
     clients = len(federation.members)
@@ -113,23 +128,20 @@ def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = Non
             main, result, sent = played.setup, played.result, played.measured.client_bytes
             head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
             session = _session(main, result.members, result.vector, played.vectors, sent, head)
-            sessions.append(replace(session, exact=_exact_parts(played, watch)))
+            setup, names = played.setup, played.setup.context.names
+            vectors = {
+                member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
+                for member in played.result.members
+            }
+            sessions.append(
+                replace(session, exact={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()})
+            )
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
         raise BadInput(f"the method {federation.setup.plan.method} ended before sum {found[-1] + 1}")
     *earlier, last = sessions
     return main, replace(last, earlier=tuple(earlier), noisy_sums=tuple(noisy_sums))
-
-
-def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
-    """Contributions of each member of a round, without noise."""
-    setup, names = played.setup, played.setup.context.names
-    vectors = {
-        member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
-        for member in played.result.members
-    }
-    return {names[member]: blocks_of(setup, vector) for member, vector in vectors.items()}
 
 
 def _session(
@@ -156,17 +168,6 @@ def _session(
     )
 
 
-def _without_last(federation: SimulatedFederation, setup: RoundSetup) -> Session:
-    """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
-
-    The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
-    """
-    *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
-    vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
-    total = np.sum(list(vectors.values()), axis=0)
-    return _session(setup, tuple(members), total, vectors, {})
-
-
 def _knowledge(
     federation: SimulatedFederation,
     setup: RoundSetup,
@@ -181,7 +182,15 @@ def _knowledge(
     """
     dataset, plan = federation.features.dataset, federation.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
-    owner_of, cells = _owners(federation, session)
+    # Which member has each training record, and its cell, −1 for none: as each client's own rule has it.
+    size = len(federation.features.dataset.train)
+    owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
+    for member, rows in federation.rows.items():
+        if federation.setup.context.names[member] not in session.members:
+            continue
+        own = federation.members[member]
+        owner_of[rows] = federation.setup.context.names[member]
+        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
     held = {
         name: np.bincount(cells[(owner_of == name) & (cells >= 0)], minlength=len(session.cells))
         for name in session.members
@@ -237,19 +246,6 @@ def _others(
 def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -> dict[str, Any]:
     own = summed(records, len(session.cells), frozenset(blocks))
     return {name: block + sign * own[name] for name, block in blocks.items()}
-
-
-def _owners(federation: SimulatedFederation, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Which member has each training record, and its cell, −1 for none: as each client's own rule has it."""
-    size = len(federation.features.dataset.train)
-    owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
-    for member, rows in federation.rows.items():
-        if federation.setup.context.names[member] not in session.members:
-            continue
-        own = federation.members[member]
-        owner_of[rows] = federation.setup.context.names[member]
-        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
-    return owner_of, cells
 
 
 def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:
@@ -318,3 +314,176 @@ def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.f
         return latents.extract(pixels), made.labels
 
     return apply
+
+
+ENTRIES = 2_000
+"""Entries of noise that are wanted of each place; small blocks are drawn again until there are so many."""
+MOST_DRAWN = 1_000_000
+"""Entries of one kind of sum that are drawn again at most, by clients."""
+MOST_SESSIONS = 8
+"""Sessions of one kind of sum that are run again at most, for the noise of second parties."""
+ROUNDED = 1 / 12
+"""What rounding adds to the variance of a Gaussian."""
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(SimpleRound):
+    """A round that keeps what it contributed."""
+
+    inner: Round
+    made: list[Blocks] = field(default_factory=list, repr=False)
+
+    def contribute(self, local: Local) -> Contribution:
+        """The round's own."""
+        found = self.inner.contribute(local)
+        self.made.append(found.blocks)
+        return found
+
+    def finalize(self, opened: Opened) -> Step:
+        """The round's own."""
+        return self.inner.finalize(opened)
+
+
+class NoiseWatch:
+    """Watches the noise that the parties of a simulated plan really draw, in every block of every sum, also a census.
+
+    Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed,
+    so that the rest of a member's vector is its noise. Of second parties, whose noise leaves in the sum alone, it is
+    the opened sum less all contributions. Nothing of a calibration is used: σ of each entry is read from the plan.
+    """
+
+    def __init__(self, federation: SimulatedFederation) -> None:
+        plan = federation.setup.plan
+        self._cast = federation
+        self._plan = plan
+        self._by_clients = plan.noise == NoiseFrom.CLIENT
+        self._exact: dict[tuple[int, int], Blocks] = {}
+        self._shares: list[Share] = []
+        self._squares: dict[str, tuple[float, int]] = {}
+        self._found: dict[tuple[int, str], float] = {}
+        self._flaws: list[str] = []
+
+    def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
+        """Make a member's contribution, by its own code, noise included; and more noise, of parts of nothing."""
+        watched = Watched(setup.round)
+        vector, kept = prepare(replace(setup, known_round=watched), records, member, state)
+        self._exact[setup.number, member] = watched.made[-1]
+        if self._by_clients:
+            name = f"{setup.context.names[member]} in sum {setup.number}"
+            self._note(setup, name, vector - setup.sum.layout.flatten(watched.made[-1]))
+            for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
+                empty, _ = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
+                self._add(setup, empty - setup.sum.layout.flatten(watched.made[-1]))
+        return vector, kept
+
+    def exact_of(self, setup: RoundSetup, member: int) -> Integers:
+        """A member's contribution to a session, without noise."""
+        return setup.sum.layout.flatten(self._exact[setup.number, member])
+
+    def ended(self, played: PlayedRound) -> None:
+        """Note what a session opened, and look for parts that are longer than its noise is for."""
+        setup, opened = played.setup, played.result.vector
+        members = played.result.members
+        exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
+        if not self._by_clients:
+            self._note(setup, f"sum {setup.number}", opened - exact)
+            nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
+            for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
+                self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
+        elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
+            self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
+        self._flaws += flaws_of(setup, opened, len(members))
+        self._search(setup)
+
+    def tested(self) -> SharesTested:
+        """Test all that was drawn."""
+        places = [Variance(name, squares / count, count) for name, (squares, count) in self._squares.items()]
+        found = examine_shares(places, self._shares)
+        return replace(found, flaws=(*self._flaws, *found.flaws))
+
+    @property
+    def found(self) -> Found:
+        """The longest parts that were found, by kind of sum and block."""
+        return self._found
+
+    def _note(self, setup: RoundSetup, name: str, noise: Integers) -> None:
+        self._shares.append(Share(name, self._add(setup, noise)))
+
+    def _add(self, setup: RoundSetup, noise: Integers) -> Floats:
+        """Add noise to what was seen of each place; in units of the plan's σ."""
+        noisers = 1 if self._by_clients else max(1, len(setup.context.helpers))
+        extra = 0.0 if self._by_clients else ROUNDED
+        kind = setup.facts.kind_of(setup.number)
+        sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))
+        scaled: Floats = noise / sigmas
+        for name, where in places_of(setup.facts.sums, self._plan, kind):
+            squares, count = self._squares.get(name, (0.0, 0))
+            self._squares[name] = squares + float(np.sum(scaled[where] ** 2)), count + int(where.sum())
+        return scaled
+
+    def _redraws(self, setup: RoundSetup, parties: int, most: int) -> int:
+        """Count the draws that each of so many parties repeats in this session, for places with few entries."""
+        kind = setup.facts.kind_of(setup.number)
+        least = min(int(where.sum()) for _, where in places_of(setup.facts.sums, self._plan, kind))
+        each = parties * setup.facts.sums[kind].times
+        return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.sum.layout.length * each)))
+
+    def _search(self, setup: RoundSetup) -> None:
+        """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
+        kind, plan = setup.facts.kind_of(setup.number), self._plan
+        made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
+        spec = setup.sum.spec
+        found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
+        if spec.per is Unit.CLIENT:
+            found = longest_of(made, spec)
+        is_new = all(place != kind for place, _ in self._found)
+        if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
+            domains = domain_count(plan.method_parameters)
+            at_hand: list[Examples] = [own.counted for own in self._cast.members.values()]
+            tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
+            found = {name: max(length, tried[name]) for name, length in found.items()}
+        for name, length in found.items():
+            self._found[kind, name] = max(length, self._found.get((kind, name), 0.0))
+
+
+NOTHING = np.zeros(0, dtype=np.int64)
+
+
+def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:
+    """The plan's noise for the blocks of one kind of sum."""
+    start = sum(len(spec.blocks) for spec in sums[:kind])
+    return plan.sum_noises[start : start + len(sums[kind].blocks)]
+
+
+def _diagonal(size: int) -> np.ndarray:
+    """Which of the entries of an upper triangle, row by row, are on the diagonal."""
+    upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
+    found: np.ndarray = upper == right
+    return found
+
+
+def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> Floats:
+    """σ of one party's noise on each entry of a sum of this kind, (n,), as the plan has it."""
+    parts = []
+    for block, noise in zip(sums[kind].blocks, _noises(plan, sums, kind), strict=True):
+        sigmas = np.full(block.size, noise.sigma)
+        if noise.off_diagonal:
+            sigmas[~_diagonal(block.size)] = noise.off_diagonal
+        parts.append(sigmas)
+    return np.concatenate(parts)
+
+
+def places_of(sums: Sequence[SumSpec], plan: Plan, kind: int) -> Iterator[tuple[str, np.ndarray]]:
+    """The places of a sum of a kind, each with its entries (n,): blocks; of a triangle the diagonal, and the rest."""
+    ends = np.cumsum([0, *(block.size for block in sums[kind].blocks)])
+    several = f" of the sums of kind {kind + 1}" if len(sums) > 1 else ""
+    for start, block, noise in zip(ends, sums[kind].blocks, _noises(plan, sums, kind), strict=False):
+        diagonal = _diagonal(block.size) if noise.off_diagonal else np.ones(block.size, dtype=np.bool_)
+        parts: Mapping[str, np.ndarray] = {"": diagonal}
+        if noise.off_diagonal:
+            parts = {", diagonal": diagonal, ", off the diagonal": ~diagonal}
+        for name, entries in parts.items():
+            where = np.zeros(ends[-1], dtype=np.bool_)
+            where[start : start + block.size] = entries
+            if where.any():
+                yield f"{block.name.replace('_', ' ')}{several}{name}", where

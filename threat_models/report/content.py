@@ -10,8 +10,8 @@ from enum import StrEnum
 from secagg.errors import BadInput, ExitCode
 from threat_models.adversary import Adversary
 from threat_models.estimation.chi_square import SessionNoise
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Curve, Finding, Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from threat_models.findings import Finding
 from threat_models.report.content import (
-    CONTROL,
     SESSION_REMEDIES,
     SESSION_RULES,
     AuditReport,
@@ -97,11 +96,6 @@ def withstood(report: AuditReport) -> tuple[str, ...]:
         if (state := report.state_of(finding)) is not None:
             states.setdefault(report.note(finding.attack).title, set()).add(state)
     return tuple(title for title, found in states.items() if found == {SessionState.WITHSTOOD})
-
-
-def count_idle(report: AuditReport) -> int:
-    """Count the findings of attacks that had nothing to work on."""
-    return sum(report.state_of(finding) is None and finding.adversary != CONTROL for finding in report.findings)
 
 
 def _short_lines(report: AuditReport) -> list[GateLine]:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from secagg.errors import BadInput
 from secagg.protection import PROTECTIONS
@@ -185,19 +185,14 @@ def _rule(table: Table, number: int) -> Rule:
         its = adversary_named(rule.adversary).attacks
         _require_known(rule.attack, ("*", *its), f"{where}: {rule.adversary} has no attack")
     if rule.measure and not any(map(rule.judges, metrics_of(rule.attack))):
-        _refuse_measure(rule, where)
+        metrics = {metric.id: metric.label for metric in metrics_of(rule.attack)}
+        words = {word: metric for metric, label in metrics.items() for word in (metric, label)}
+        near = words[get_close_matches(rule.measure, words, n=1, cutoff=0.0)[0]]
+        raise BadInput(
+            f"{where}: {rule.attack} has no measure {rule.measure!r}; a gate names measures by their ids",
+            remedy=f"did you mean {near!r} ({metrics[near]})? There are {', '.join(metrics)}; * stands for all",
+        )
     return rule
-
-
-def _refuse_measure(rule: Rule, where: str) -> NoReturn:
-    """Raise BadInput with the nearest id, also for a measure's label, as older gates have it."""
-    metrics = {metric.id: metric.label for metric in metrics_of(rule.attack)}
-    words = {word: metric for metric, label in metrics.items() for word in (metric, label)}
-    near = words[get_close_matches(rule.measure, words, n=1, cutoff=0.0)[0]]
-    raise BadInput(
-        f"{where}: {rule.attack} has no measure {rule.measure!r}; a gate names measures by their ids",
-        remedy=f"did you mean {near!r} ({metrics[near]})? There are {', '.join(metrics)}; * stands for all",
-    )
 
 
 def _waiver(table: Table, number: int, today: date) -> Waiver:
@@ -218,11 +213,7 @@ def _waiver(table: Table, number: int, today: date) -> Waiver:
                 f"{where}: {attack} without an adversary cannot be waived: that is {what}",
                 remedy="delete the waiver: such an audit says nothing good of a session, whatever the reason",
             )
-    return Waiver(attack, adversary, _text(table, "reason", where), _last_day(table["expires"], where, today), untold)
-
-
-def _last_day(value: Any, where: str, today: date) -> date:
-    """Check the day up to which a waiver counts: a year from today at most."""
+    value = table["expires"]
     if not isinstance(value, date) or isinstance(value, datetime):
         raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
     latest = today + LONGEST_WAIVER
@@ -231,7 +222,7 @@ def _last_day(value: Any, where: str, today: date) -> date:
             f"{where}: expires is {value}, more than a year after this audit ({today})",
             remedy=f"write a day up to {latest}, and renew the waiver then if it is still wanted",
         )
-    return value
+    return Waiver(attack, adversary, _text(table, "reason", where), value, untold)
 
 
 def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:

@@ -17,7 +17,6 @@ from threat_models.report.content import (
     GateLine,
     GateOutcome,
     GateResult,
-    Promise,
     WaiverInForce,
 )
 from threat_models.report.gate import Gate, Rule, Waiver
@@ -121,14 +120,6 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     yield GateLine("promise", "", outcome, claims)
     if promise.measured is None and gate.measured:
         yield GateLine("promise", "", GateOutcome.INCONCLUSIVE, "The accounting was not checked on re-releases.")
-    yield from _judge_session_noise(gate, promise)
-    for bound in filter(None, (promise.measured, promise.one_run)):
-        outcome = GateOutcome.FAIL if bound.disproves(promise.claimed) else GateOutcome.PASS
-        yield GateLine("promise", "", outcome, bound.sentence)
-
-
-def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
-    """Judge the noise that the session itself holds: less than planned fails, and the evidence must show enough."""
     noise = promise.session_noise
     if noise is not None and noise.is_short:
         yield GateLine("noise", "", GateOutcome.FAIL, noise.sentence)
@@ -136,6 +127,9 @@ def _judge_session_noise(gate: Gate, promise: Promise) -> Iterator[GateLine]:
         sentence = noise.sentence if noise is not None else "The noise of this session is not known."
         is_enough = noise is not None and noise.is_enough
         yield GateLine("noise", "", GateOutcome.PASS if is_enough else GateOutcome.INCONCLUSIVE, sentence)
+    for bound in filter(None, (promise.measured, promise.one_run)):
+        outcome = GateOutcome.FAIL if bound.disproves(promise.claimed) else GateOutcome.PASS
+        yield GateLine("promise", "", outcome, bound.sentence)
 
 
 def _judge_unread(report: AuditReport) -> Iterator[GateLine]:

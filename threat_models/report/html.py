@@ -29,7 +29,7 @@ from threat_models.report.content import (
     GateOutcome,
     SessionState,
 )
-from threat_models.report.first_page import count_idle, name_uncounted, rows_of, verdict_in_words, withstood
+from threat_models.report.first_page import name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
@@ -74,7 +74,7 @@ def as_html(report: AuditReport) -> str:
             withstood=withstood(report),
             verdict=verdict_in_words(report),
             uncounted=name_uncounted(report),
-            idle=count_idle(report),
+            idle=sum(report.state_of(each) is None and each.adversary != CONTROL for each in report.findings),
             badge=partial(_badge, report),
             level_badge=partial(_badge, replace(report, gate=None)),
             line_badge=_line_badge,
@@ -124,20 +124,16 @@ def _row(measure: Measure) -> dict[str, object]:
     def write(value: float | None) -> str:
         return "–" if value is None else format_quantity(value, unit)
 
+    beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
+    is_drawable = measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
     return {
         "value": write(measure.value),
         "limits": limits(measure) if is_bounded(measure) else "–",
         "baseline": write(measure.baseline),
         "ceiling": write(measure.ceiling),
         "good": good_of(measure),
-        "plot": interval_svg(measure) if _is_drawable(measure) and is_bounded(measure) else "",
+        "plot": interval_svg(measure) if is_drawable and is_bounded(measure) else "",
     }
-
-
-def _is_drawable(measure: Measure) -> bool:
-    """Whether a measure lies on a scale from 0 to 1, with what it is compared with."""
-    beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
-    return measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
 
 
 def _grid(finding: Finding) -> dict[str, Any] | None:

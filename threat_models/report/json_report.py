@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from secagg.wire import plain, plain_fields
+from threat_models.estimation.intervals import FAMILY
 from threat_models.findings import Finding, Measure, Picture
-from threat_models.multiplicity import FAMILY
-from threat_models.report.content import AuditReport, Examination, GateResult, Promise
+from threat_models.report.content import AuditReport, Examination, GateResult
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/3"
@@ -30,6 +30,12 @@ def as_json(report: AuditReport) -> str:
 def as_content(report: AuditReport) -> Content:
     """The same as plain values."""
     subject = report.subject
+    content = plain_fields(report.promise, "agrees", "disproved")
+    if (noise := report.promise.session_noise) is not None:
+        content["session_noise"] = plain_fields(noise, "is_short", "is_enough", noise_variance="ratio")
+    if (drawn := report.promise.drawn) is not None:
+        names = ("name", "noise_variance", "entries")
+        content["drawn"]["places"] = [dict(zip(names, place, strict=True)) for place in plain(drawn.places)]
     return {
         "format": FORMAT,
         "title": report.title,
@@ -40,7 +46,7 @@ def as_content(report: AuditReport) -> Content:
             "transcripts": [{"name": name, "sha256": digest} for name, digest in subject.transcripts],
             "provenance": provenance_content(report),
         },
-        "promise": _promise(report.promise),
+        "promise": content,
         "state": report.state.value,
         "cover": plain(report.cover),
         "against": plain(report.against),
@@ -88,16 +94,6 @@ def measure_content(measure: Measure) -> Content:
     """One measure: the id of its metric, what it is of, label, unit, limits, method, and what would be good."""
     beside = {"id": measure.metric.id, "unit": measure.metric.unit, "good": good_of(measure)}
     return plain_fields(measure, "label", without=("metric", "has_interval")) | beside
-
-
-def _promise(promise: Promise) -> Content:
-    content = plain_fields(promise, "agrees", "disproved")
-    if (noise := promise.session_noise) is not None:
-        content["session_noise"] = plain_fields(noise, "is_short", "is_enough", noise_variance="ratio")
-    if (drawn := promise.drawn) is not None:
-        names = ("name", "noise_variance", "entries")
-        content["drawn"]["places"] = [dict(zip(names, place, strict=True)) for place in plain(drawn.places)]
-    return content
 
 
 def _examination(report: AuditReport, one: Examination) -> Content:

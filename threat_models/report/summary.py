@@ -44,20 +44,16 @@ def _lines(report: AuditReport) -> Iterator[str]:
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
-    if idle := _idle_control(report):
-        yield f"{CONTROL}: {verdict_of(idle)}. {idle.sentence}"
-    told = [finding for finding in report.findings if not (idle and finding.adversary == CONTROL)]
+    found = [finding for finding in report.findings if finding.adversary == CONTROL]
+    is_idle = all(each.verdict is Verdict.NOT_APPLICABLE for each in found)
+    if found and is_idle:  # one stands for all
+        yield f"{CONTROL}: {verdict_of(found[0])}. {found[0].sentence}"
+    told = [finding for finding in report.findings if not (is_idle and finding.adversary == CONTROL)]
     for finding, names in _grouped(told):
         state = report.state_of(finding) or verdict_of(finding)
         yield f"{finding.adversary}, {', '.join(names)}: {state}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
-    yield from _provenance(report)
-    yield report.comparisons.sentence()
-
-
-def _provenance(report: AuditReport) -> Iterator[str]:
-    """Yield what each transcript proves, and its signers where they are others than of the one before it."""
     known: object = None
     for proved in report.subject.provenance:
         signers = proved.roster_sha256, dict(proved.signers)
@@ -65,6 +61,7 @@ def _provenance(report: AuditReport) -> Iterator[str]:
         yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {named}"
         yield from (f"  {name}  {identity}" for name, identity in proved.signers.items() if signers != known)
         known = signers
+    yield report.comparisons.sentence()
 
 
 def _gate_lines(gate: GateResult) -> Iterator[str]:
@@ -90,13 +87,6 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]
         alike.setdefault((finding.adversary, finding.verdict, finding.sentence, own), []).append(finding)
     for group in alike.values():
         yield group[0], [finding.attack for finding in group]
-
-
-def _idle_control(report: AuditReport) -> Finding | None:
-    """One finding of the control that stands for all, where none of its attacks had anything to work on."""
-    found = [finding for finding in report.findings if finding.adversary == CONTROL]
-    is_idle = found and all(each.verdict is Verdict.NOT_APPLICABLE for each in found)
-    return found[0] if is_idle else None
 
 
 def verdict_of(finding: Finding) -> str:

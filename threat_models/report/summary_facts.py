@@ -18,7 +18,7 @@ from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.one_run_audit import OneRunBound
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
-from threat_models.estimation.rerelease import EpsilonBound, audit_release
+from threat_models.estimation.rerelease import audit_release
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Session
 
@@ -27,7 +27,7 @@ LEVEL = 0.001
 """How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
 RESERVED = 2 * LEVEL + DRAWN_LEVEL + SHORT_LEVEL
 """The chance of either, or of false alarm on what parties drew or a session holds: not left for the attacks' limits
-(`threat_models.multiplicity`)."""
+(`threat_models.estimation.intervals`)."""
 ONE_RUN_LEVEL = 0.01
 """How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
 SPREAD = 4
@@ -142,6 +142,8 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
     has_moments = "second_moment" in session.release and plan.dimension >= SPREAD
     wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if has_moments else bound
+    # Combine the bound by the worst record with one spread over features, which meets noise off B's diagonal.
+    telling = wider if wider.refuted and not bound.refuted else bound
     return Promise(
         sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
@@ -150,7 +152,14 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
         delta=claim.delta,
         unit=plan.unit,
         adjacency=plan.adjacency,
-        measured=_combine(bound, wider),
+        measured=LowerBound(
+            lower=bound.lower,
+            method=bound.epsilon.method,
+            sentence=f"{telling.sentence} {OF_RERELEASES}",
+            power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
+            refuted=bound.refuted or wider.refuted,
+            curve=bound.curve,
+        ),
     )
 
 
@@ -165,19 +174,6 @@ def _recompute_training(plan: Plan, consortium: int) -> Promise:
         delta=plan.delta,
         unit=plan.unit,
         adjacency=plan.adjacency,
-    )
-
-
-def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
-    """Combine the bound by the worst record with one spread over features, which meets noise off B's diagonal."""
-    telling = wider if wider.refuted and not bound.refuted else bound
-    return LowerBound(
-        lower=bound.lower,
-        method=bound.epsilon.method,
-        sentence=f"{telling.sentence} {OF_RERELEASES}",
-        power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
-        refuted=bound.refuted or wider.refuted,
-        curve=bound.curve,
     )
 
 

@@ -38,7 +38,11 @@ def curve_svg(curve: Curve) -> Markup:
     for number, line in enumerate(curve.series):
         colour, dash = _look(line.name, number)
         _band(svg, line, colour, across, upright)
-        _line(svg, line, colour, dash, across, upright)
+        points = list(_points(line, line.y, across, upright))
+        path = " ".join(f"{x},{y}" for x, y in points)
+        svg.append(_element("polyline", points=path, fill="none", stroke=colour, **_stroke(dash)))
+        if len(points) <= MARKED:
+            svg.extend(_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in points)
         y = HEIGHT + LEGEND * number + 4
         svg.append(_element("line", x1=LEFT, x2=LEFT + 34, y1=y, y2=y, stroke=colour, **_stroke(dash)))
         svg.append(_label(to_line(line.name), LEFT + 42, y + 4, "start"))
@@ -101,14 +105,6 @@ def _points(series: Series, values: tuple[float, ...], across: Axis, upright: Ax
         place = across.place(x), upright.place(y)
         if place[0] is not None and place[1] is not None:
             yield place[0], place[1]
-
-
-def _line(svg: Element, series: Series, colour: str, dash: str, across: Axis, upright: Axis) -> None:
-    points = list(_points(series, series.y, across, upright))
-    path = " ".join(f"{x},{y}" for x, y in points)
-    svg.append(_element("polyline", points=path, fill="none", stroke=colour, **_stroke(dash)))
-    if len(points) <= MARKED:
-        svg.extend(_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in points)
 
 
 def _band(svg: Element, series: Series, colour: str, across: Axis, upright: Axis) -> None:

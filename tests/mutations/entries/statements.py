@@ -274,7 +274,7 @@ ENTRIES = (
     PlantedFault(
         "no number is no divergence",
         "A model whose scores are no numbers is not called diverged.",
-        "secagg.experiments.notes:_of_divergence",
+        "secagg.experiments.simulation:_of_divergence",
         (("if loss < blind or", "if not loss >= blind or"),),
         (DIVERGED,),
     ),
@@ -428,7 +428,7 @@ ENTRIES = (
     PlantedFault(
         "a loss that is no number is let pass",
         "Training whose loss is no number did not diverge.",
-        "secagg.experiments.notes:_of_divergence",
+        "secagg.experiments.simulation:_of_divergence",
         (("if loss < blind or", "if loss < blind or math.isnan(loss) or"),),
         (DIVERGED,),
     ),

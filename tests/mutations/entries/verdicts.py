@@ -73,7 +73,7 @@ ENTRIES = (
     PlantedFault(
         "short noise of lax gates",
         "Noise that is too small fails only where the gate asks for measured noise.",
-        "threat_models.report.gate_evaluation:_judge_session_noise",
+        "threat_models.report.gate_evaluation:_judge_promise",
         (("if noise is not None and noise.is_short:", "if gate.measured and noise is not None and noise.is_short:"),),
         (f"{GATE}::test_noise_of_the_session_is_judged_by_its_limits",),
     ),

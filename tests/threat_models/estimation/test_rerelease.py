@@ -13,8 +13,7 @@ from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, discrete_gau
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.threat_models.estimation.claims import claimed, of_clients, several
-from threat_models.estimation.rerelease import audit_release, detectable
-from threat_models.estimation.worst_case_canary import draw_release, worst_canary
+from threat_models.estimation.rerelease import audit_release, detectable, draw_release, worst_canary
 
 SAMPLERS = {Mechanism.GAUSSIAN: rounded_gaussian, Mechanism.DISCRETE_SHARES: discrete_gaussian}
 

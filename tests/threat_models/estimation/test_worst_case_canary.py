@@ -7,7 +7,7 @@ from secagg.encoding import accumulate
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism
 from tests.threat_models.estimation.claims import MOMENTS, claimed, of_clients, several
-from threat_models.estimation.worst_case_canary import draw_release, worst_canary
+from threat_models.estimation.rerelease import draw_release, worst_canary
 
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))

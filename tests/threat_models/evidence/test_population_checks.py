@@ -14,7 +14,7 @@ from secagg.encoding import Normalisation
 from secagg.privacy import OpenedNoise
 from tests.threat_models.attacks.sums import plan_of, records_of, session_of
 from threat_models.attacks.gaussian_likelihood import draw_noise
-from threat_models.evidence.population_checks import LEVEL, find_doubts
+from threat_models.evidence.transcripts import LEVEL, find_doubts
 from threat_models.session import join_records
 
 HEART = Path("../shared/data/tabular/heart")

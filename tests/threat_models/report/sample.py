@@ -12,8 +12,8 @@ from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
 from threat_models.attacks.reconstruction.unmixing import COSINE, FOUND
 from threat_models.estimation.chi_square import SessionNoise
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Picture, Series, Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.report.content import (
     AttackNote,
     AuditReport,

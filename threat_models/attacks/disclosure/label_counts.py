@@ -18,9 +18,8 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.encoding.layout import Kind
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
-from threat_models.estimation.intervals import Interval, at_level, bootstrap
+from threat_models.estimation.intervals import Interval, at_level, bootstrap, current_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
 
@@ -51,15 +50,13 @@ def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
 def class_means(records: AuditRecords, classes: int) -> Floats:
     """The means of known records by class (C, d); 0 for a class without any."""
     blocks = total(records, classes, NAMES)
-    means: Floats = blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
-    return means
+    return blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
 
 
 def class_shares(counts: NDArray[Any]) -> Floats:
     """Counts (C,), those below 0 taken as 0, as shares of their sum; equal ones where there is nothing."""
     positive = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
-    shares: Floats = positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
-    return shares
+    return positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
 
 
 def records_of_adversary(knowledge: Knowledge) -> AuditRecords:
@@ -95,8 +92,11 @@ def _measure_counts(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tupl
     return compare_errors(FROM_SUMS, np.abs(guessed - true).ravel(), np.abs(blind - true).ravel())
 
 
-def _measure_share_of_signal(clients: Mapping[str, Blocks], sigma: float) -> Measure:
-    """Measure how much of the variance of the counts, over clients and classes, is not noise of σ; interval by χ²."""
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, knowledge = views[0], knowledge.by_class
+    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
+    cells = len(next(iter(view.contributions.values()))["counts"])
+    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
     counts = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
     freedom, level = max(counts.size - 1, 1), current_level()
     seen = max(float(counts.var(ddof=1)) if counts.size > 1 else 0.0, 1e-12)
@@ -104,15 +104,7 @@ def _measure_share_of_signal(clients: Mapping[str, Blocks], sigma: float) -> Mea
         min(1.0, max(0.0, 1 - sigma**2 / (seen * factor)))
         for factor in (1, *(freedom / float(stats.chi2.ppf(tail, freedom)) for tail in (1 - level / 2, level / 2)))
     )
-    return Measure(NOT_NOISE, value, low, high, at_level("chi-square", level))
-
-
-def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, knowledge = views[0], knowledge.by_class
-    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
-    cells = len(next(iter(view.contributions.values()))["counts"])
-    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
-    not_noise = _measure_share_of_signal(clients, sigma)
+    not_noise = Measure(NOT_NOISE, value, low, high, at_level("chi-square", level))
     found: tuple[Measure, ...] = (not_noise, SIGMA.exact(sigma))
     if sigma == 0:
         from_sums, _ = _measure_counts(clients, knowledge)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +98,7 @@ def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> LinkedParts
 
 def _directions(rows: Floats) -> Floats:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    found: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return found
+    return rows / np.where(lengths > 0, lengths, 1.0)
 
 
 def _hits(table: Floats) -> NDArray[np.bool_]:
@@ -142,17 +140,14 @@ def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
     for member in members:
         records = knowledge.candidates.take(np.flatnonzero(owners == member))
         local = Local(records.examples, len(plan.classes), plan.grid)
-        found[member] = _renamed(view.round.contribute(local).blocks, view.in_clear[member])
+        made = view.round.contribute(local).blocks
+        like = view.in_clear[member]
+        by_size = {np.size(block): block for block in made.values()}
+        found[member] = {
+            name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
+            for name, block in like.items()
+        }
     return found
-
-
-def _renamed(made: Blocks, like: Blocks) -> dict[str, NDArray[Any]]:
-    """Blocks by the names and in the shapes of a session's: those of a name, else of a size, are the same."""
-    by_size = {np.size(block): block for block in made.values()}
-    return {
-        name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
-        for name, block in like.items()
-    }
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -161,7 +156,14 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     if not found:
         why = "It sees no two members' own parts that could be linked."
         return Finding(LINKAGE.name, "", Verdict.NOT_APPLICABLE, why)
-    controls = _make_controls(views[0])
+    view = views[0]
+    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
+    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
+    same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
+    controls = (
+        Control("a round linked with itself", True, same.share.low > same.bar),
+        Control("a round linked with itself, members' names exchanged", False, shuffled.share.low > shuffled.bar),
+    )
     progress(2, 2)
     worked = [each for each in found if each.share.low > each.bar]
     withstood = all(each.share.high <= each.bar for each in found)
@@ -170,17 +172,6 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     sentence = f"{'. '.join(each.describe() for each in worked or found)}; by chance {found[0].chance:.0%}."
     verdict = decide(bool(worked), withstood, controls)
     return Finding(LINKAGE.name, "", verdict, sentence, measures, controls=controls)
-
-
-def _make_controls(view: View) -> tuple[Control, Control]:
-    """Link a round with itself, which must succeed, and with itself under others' names, which must not."""
-    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
-    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
-    same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
-    return (
-        Control("a round linked with itself", True, same.share.low > same.bar),
-        Control("a round linked with itself, members' names exchanged", False, shuffled.share.low > shuffled.bar),
-    )
 
 
 LINKAGE = Attack(

@@ -23,9 +23,8 @@ from threat_models.attacks.disclosure.label_counts import (
     split_by_class,
 )
 from threat_models.attacks.gaussian_likelihood import total
-from threat_models.estimation.intervals import Interval, at_level
+from threat_models.estimation.intervals import Interval, at_level, current_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
 

@@ -45,8 +45,7 @@ UNKNOWN = (
 
 def find_single(blocks: Blocks) -> Integers:
     """The cells of an exact sum that hold one record each: their sums are these records."""
-    found: Integers = np.flatnonzero(np.asarray(blocks["counts"]) == 1)
-    return found
+    return np.flatnonzero(np.asarray(blocks["counts"]) == 1)
 
 
 def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
@@ -119,8 +118,7 @@ def _find_sums_of_several(view: View) -> tuple[Target, ...]:
 def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
     """The cells of a sum in which exactly one client has records, by what the auditor knows of who has any."""
     held = [counts > 0 for name, counts in knowledge.held.items() if name in target.owners]
-    found: Integers = np.flatnonzero(np.sum(held, axis=0) == 1)
-    return found
+    return np.flatnonzero(np.sum(held, axis=0) == 1)
 
 
 def _is_gated(view: View, target: Target) -> bool:
@@ -250,12 +248,8 @@ def records_between(view: View, known: AuditRecords) -> AuditRecords:
 
 def count_unseen_sums(view: View) -> int:
     """Count the sums of classes that the view's plan has beside this one and those that the view holds."""
-    return max(0, count_class_sums(view.plan) - 1 - len(view.earlier))
-
-
-def count_class_sums(plan: Plan) -> int:
-    """Count the sums of a plan that are of the records of classes, or of slots of classes."""
-    return sum(kind.times for kind in sums_of(plan) if kind.has(Kind.CLASS_SUMS))
+    of_classes = sum(kind.times for kind in sums_of(view.plan) if kind.has(Kind.CLASS_SUMS))
+    return max(0, of_classes - 1 - len(view.earlier))
 
 
 def _sums_without_noise(view: View) -> dict[tuple[str, tuple[str, ...]], Blocks]:

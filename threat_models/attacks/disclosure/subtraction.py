@@ -15,9 +15,8 @@ from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise
 from threat_models.attacks.membership.aggregate import score_by_release
 from threat_models.attacks.membership.metrics import Figures, Scores, measure
 from threat_models.attacks.targets import subtract
-from threat_models.estimation.intervals import at_level
+from threat_models.estimation.intervals import at_level, current_level
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import Blocks, Knowledge
 from threat_models.views import View
 

@@ -38,8 +38,8 @@ from threat_models.attacks.membership.metrics import (
     succeeds,
     withstands,
 )
+from threat_models.estimation.intervals import current_level
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Verdict, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 

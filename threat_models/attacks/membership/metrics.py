@@ -12,9 +12,8 @@ from scipy import stats
 
 from secagg.privacy import PrivacyClaim
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
-from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
+from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson, current_level
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
-from threat_models.multiplicity import current_level
 from threat_models.session import Floats
 
 Flags = NDArray[np.bool_]
@@ -39,17 +38,11 @@ POINTS = 200
 
 AUC = Metric("auc", "AUC", good="0.5, chance; a success above 0.6", leads=True)
 WORST_CLASS = Metric(
-    "auc.worst_class",
-    "AUC of the worst class",
-    good="0.5, chance; a success above 0.6",
-    each="worst class",
+    "auc.worst_class", "AUC of the worst class", good="0.5, chance; a success above 0.6", each="worst class"
 )
 TPR, FPR = (
     {rate: Metric(f"{kind}_at_{name}", words.format(f"{100 * rate:g} %"), SHARE, good) for rate, name in NAMES.items()}
-    for kind, words, good in (
-        ("tpr", "TPR at {} FPR", "{baseline}, chance"),
-        ("fpr", "FPR at the threshold of {}", ""),
-    )
+    for kind, words, good in (("tpr", "TPR at {} FPR", "{baseline}, chance"), ("fpr", "FPR at the threshold of {}", ""))
 )
 
 

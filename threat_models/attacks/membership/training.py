@@ -52,8 +52,7 @@ def score_by_losses(models: Sequence[TrainedModel], records: AuditRecords, publi
 def _falls_of(models: Sequence[TrainedModel], records: AuditRecords, grid: Grid) -> Floats:
     """The fall of each record's loss (n,) below that of the first model; of one model, minus its loss."""
     seen = [losses(each.scores(inputs_of(records, grid)), records.labels)[0] for each in models]
-    fallen: Floats = seen[0] - np.mean(seen[1:], axis=0) if len(seen) > 1 else -seen[0]
-    return fallen
+    return seen[0] - np.mean(seen[1:], axis=0) if len(seen) > 1 else -seen[0]
 
 
 def score_by_gradients(moves: Sequence[Moved], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:

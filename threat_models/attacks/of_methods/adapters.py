@@ -135,7 +135,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def _score(rounds: tuple[TrainingRound, ...], trial: Trial) -> Finding:
-    trial = _take_some(trial)
+    generator = np.random.default_rng(SEED)
+    sides = [np.flatnonzero(trial.is_member == side) for side in (True, False)]
+    rows = np.concatenate([generator.permutation(side)[: MOST_RECORDS // 2] for side in sides])
+    trial = replace(trial, records=trial.records.take(rows), is_member=trial.is_member[rows])
     seen, moves = Seen.of(rounds, trial.knowledge, trial.public), moves_in(trial.view, of_adapters=True)
     tests = {LOSSES: trial.scored(_falls(seen, trial.records, trial.public))}
     trial.progress(1, 3)
@@ -161,14 +164,6 @@ def _score(rounds: tuple[TrainingRound, ...], trial: Trial) -> Finding:
         withstood=len(tests) == 2 and interval.high <= 1 / types,
         beside=(interval.measure(QUESTION, baseline=1 / types),),
     )
-
-
-def _take_some(trial: Trial) -> Trial:
-    """Some of the candidates, as many of members as of others."""
-    generator = np.random.default_rng(SEED)
-    sides = [np.flatnonzero(trial.is_member == side) for side in (True, False)]
-    rows = np.concatenate([generator.permutation(side)[: MOST_RECORDS // 2] for side in sides])
-    return replace(trial, records=trial.records.take(rows), is_member=trial.is_member[rows])
 
 
 def _falls(seen: Seen, records: AuditRecords, public: AuditRecords) -> Floats:

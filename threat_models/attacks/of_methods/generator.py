@@ -60,7 +60,9 @@ def distances(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Float
     """
     import torch
 
-    whole = _update(round_).whole
+    if not isinstance(round_.work, AugmentedUpdate):
+        raise BadInput("the rounds have no generator")
+    whole = round_.work.whole
     if whole.augmentation is None:
         raise BadInput("the rounds have no generator")
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
@@ -137,28 +139,17 @@ def _make_controls(
 
     def draw() -> Floats:
         mixed = halves[0].take(generator.permutation(len(outside)))
-        return score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
+        states = [first]
+        for _ in range(first.rounds):
+            states.append(play(states[-1], mixed.take(slice(1)), 1, grid))
+        return score(states[1:], mixed, halves[1], grid)
 
     names = f"{CONTROL_CHAINS} generators taught by one record each", "another record, called the one"
     return make_controls(names, (draw() for _ in range(CONTROL_CHAINS)), 1)
 
 
-def _played(round_: TrainingRound, own: AuditRecords, grid: Grid) -> list[TrainingRound]:
-    """The states after each of the control's rounds over these records."""
-    states = [round_]
-    for _ in range(round_.rounds):
-        states.append(play(states[-1], own, 1, grid))
-    return states[1:]
-
-
 def _has_generator(round_: TrainingRound) -> bool:
     return GENERATOR in round_.state.groups
-
-
-def _update(round_: TrainingRound) -> AugmentedUpdate:
-    if not isinstance(round_.work, AugmentedUpdate):
-        raise BadInput("the rounds have no generator")
-    return round_.work
 
 
 MEMBERSHIP_GENERATOR = Attack(

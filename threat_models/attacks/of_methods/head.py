@@ -184,7 +184,10 @@ def _make_controls(recipe: HeadRecipe, knowledge: Knowledge, test: Test) -> tupl
     generator = np.random.default_rng(SEED)
     known, exact = knowledge.candidates, replace(recipe, noises=())
     shuffled = AuditRecords(known.integers, generator.permutation(known.labels), known.features)
-    few = _control_size(recipe, len(known))
+    # So few that a head over them, with labels at random, tells each: the discriminant does up to as many as there are
+    # features; refinement needs more than these to begin.
+    share = {(FedCGS.name, False): 0.5, (FedCGS.name, True): 3.0}.get((recipe.plan.method, recipe.sums > 1), 0.0)
+    few = max(len(recipe.plan.classes) + 1, FEWEST, min(int(share * recipe.plan.dimension), len(known) // 4))
     score = test(exact, shuffled, few)
 
     def draw() -> Floats:
@@ -193,15 +196,6 @@ def _make_controls(recipe: HeadRecipe, knowledge: Knowledge, test: Test) -> tupl
 
     names = f"{CONTROL_HEADS} heads over {few} records with labels at random", "other records, called members of these"
     return make_controls(names, (draw() for _ in range(CONTROL_HEADS)), few)
-
-
-def _control_size(recipe: HeadRecipe, known: int) -> int:
-    """The number of records such that a head over them, with labels at random, tells each of them.
-
-    The discriminant does up to as many as there are features. Refinement needs more than these to begin.
-    """
-    share = {(FedCGS.name, False): 0.5, (FedCGS.name, True): 3.0}.get((recipe.plan.method, recipe.sums > 1), 0.0)
-    return max(len(recipe.plan.classes) + 1, FEWEST, min(int(share * recipe.plan.dimension), known // 4))
 
 
 def _score_by_ratio(recipe: HeadRecipe, records: AuditRecords, size: int) -> Callable[[Released], Floats]:

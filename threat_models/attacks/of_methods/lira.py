@@ -84,7 +84,8 @@ class Discriminant:
 
     def margins(self, records: AuditRecords, steps: NDArray[np.int64]) -> Floats:
         """Each record's margin (n,) under the head with it added (step 1), removed (−1), or as it is (0)."""
-        rows, labels, step = self._centre(records), records.labels, steps.astype(np.float64)
+        turned: Floats = records.integers.astype(np.float64) @ self.vectors
+        rows, labels, step = turned - self.counts @ self.means / self.total, records.labels, steps.astype(np.float64)
         means = self.means - self.counts @ self.means / self.total
         own, total = self.counts[labels] + step, self.total + step
         is_within = self.covariance == "within"
@@ -101,11 +102,6 @@ class Discriminant:
         counts[np.arange(len(rows)), labels] = own
         with np.errstate(divide="ignore"):
             return margins(freedom[:, None] * scores + np.log(counts / total[:, None]), labels)
-
-    def _centre(self, records: AuditRecords) -> Floats:
-        """Records in the eigenbasis, less the mean of all that the head is over: nothing large is ever subtracted."""
-        rows: Floats = records.integers.astype(np.float64) @ self.vectors
-        return rows - self.counts @ self.means / self.total
 
     def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
         """The number of classes with records, for each change of a record's own class to `own` of them."""
@@ -190,8 +186,7 @@ def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
     if isinstance(head, SlotMeans):
         return head.scores(inputs)
     inputs = inputs if head.before is None else head.before.apply(inputs)
-    scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
-    return scores
+    return inputs @ head.weight.T.astype(np.float64) + head.bias
 
 
 def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -316,9 +311,14 @@ def make_shadows(
     for number in range(shadows):
         order = generator.permutation(len(everything))
         if not recipe.is_changed_by_record:
-            rows = _pick_half(order, len(candidates), size)
+            # Half of the candidates, which stand first, or as many as there is room for.
+            inside = order[order < len(candidates)][: min(size, (len(candidates) + 1) // 2)]
+            rows = np.concatenate([inside, order[order >= len(candidates)][: size - len(inside)]])
             with suppress(BadInput):  # such records would have given no head: it was not over them
-                pairs.append(_retrain_margins(recipe, candidates, everything, rows, number))
+                head = recipe.head_of(everything.take(rows), number)
+                found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
+                there = np.isin(np.arange(len(candidates)), rows)
+                pairs.append((np.where(there, found, np.nan), np.where(there, np.nan, found)))
         else:
             exact = _update_margins if recipe.plan.method == FedCGS.name else _remake_margins
             pairs.append(exact(recipe, candidates, everything, order[:size]))
@@ -326,12 +326,6 @@ def make_shadows(
     if len(pairs) < shadows / 2:
         raise BadInput(f"only {len(pairs)} of {shadows} times do {size} of the records that are known give a head")
     return Shadows(np.array([one for one, _ in pairs]), np.array([other for _, other in pairs]))
-
-
-def _pick_half(order: NDArray[np.int64], candidates: int, size: int) -> NDArray[np.int64]:
-    """Pick `size` records in `order`: half of the candidates, which stand first, or as many as there is room for."""
-    inside = order[order < candidates][: min(size, (candidates + 1) // 2)]
-    return np.concatenate([inside, order[order >= candidates][: size - len(inside)]])
 
 
 def _update_margins(
@@ -363,13 +357,3 @@ def _remake_margins(
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
         other[row] = margins(head_scores(recipe.make(Opened(changed, grid), first), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
-
-
-def _retrain_margins(
-    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64], seed: int
-) -> tuple[Floats, Floats]:
-    """Compute margins under one new head: each candidate's is one with it, or one without it."""
-    head = recipe.head_of(everything.take(rows), seed)
-    found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
-    there = np.isin(np.arange(len(candidates)), rows)
-    return np.where(there, found, np.nan), np.where(there, np.nan, found)

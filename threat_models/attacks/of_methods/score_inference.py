@@ -148,17 +148,6 @@ def _sigma(view: View, alone: bool) -> tuple[float, float]:
     return view.noise[LOSS].of_record.sigma * part, view.noise[SCORED].of_record.sigma * part
 
 
-def _true_shares(members: Sequence[str], knowledge: Knowledge, classes: int) -> Floats | None:
-    """The class shares of a group's records, as a simulation knows them; of its known records else; None for none."""
-    counts = np.zeros(classes)
-    owners = np.array(knowledge.owners, dtype=object)
-    for member in members:
-        held: Mapping[str, NDArray[np.int64]] = knowledge.held
-        own = knowledge.candidates.labels[owners == member]
-        counts += held[member] if member in held else np.bincount(own, minlength=classes)
-    return class_shares(counts) if counts.sum() else None
-
-
 def _compare(found: Sequence[tuple[Floats, Floats]], prior: Floats) -> tuple[Measure, Interval | None]:
     """The errors of guessed shares beside those of the public ones, for pairs (guessed, true) of shares."""
     guessed = np.concatenate([np.abs(guess - true) for guess, true in found])
@@ -177,7 +166,14 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     progress(1, 2)
     pairs, sizes = [], []
     for members, equations in _groups(scored, models):
-        true = _true_shares(members, knowledge, classes)
+        # The class shares of a group's records, as a simulation knows them; of its known records else; None for none.
+        counts = np.zeros(classes)
+        owners = np.array(knowledge.owners, dtype=object)
+        for member in members:
+            held: Mapping[str, NDArray[np.int64]] = knowledge.held
+            own = knowledge.candidates.labels[owners == member]
+            counts += held[member] if member in held else np.bincount(own, minlength=classes)
+        true = class_shares(counts) if counts.sum() else None
         if true is not None:
             pairs.append((shares_from(equations, prior), true))
             sizes.append(len(members))

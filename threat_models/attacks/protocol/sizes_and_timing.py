@@ -11,9 +11,8 @@ import numpy as np
 from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.estimation.intervals import holm
+from threat_models.estimation.intervals import current_level, holm
 from threat_models.findings import Control, Finding, Metric, decide
-from threat_models.multiplicity import current_level
 from threat_models.session import Floats, Knowledge, Message
 from threat_models.views import View
 

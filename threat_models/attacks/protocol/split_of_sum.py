@@ -135,10 +135,7 @@ def _is_better_than_chance(of: Score) -> bool:
 def _measure(found: Mapping[str, Score]) -> tuple[Measure, ...]:
     rates = []
     for name, each in found.items():
-        for metric, right, tried in (
-            (IN_ROUNDS, each.series, each.tried),
-            (IN_SESSION, each.sessions, each.rounds),
-        ):
+        for metric, right, tried in ((IN_ROUNDS, each.series, each.tried), (IN_SESSION, each.sessions, each.rounds)):
             rates.append(clopper_pearson(round(right), tried).measure(metric, of=name, baseline=CHANCE))
     first = next(iter(found.values()))
     share = clopper_pearson(first.differing, first.coefficients)

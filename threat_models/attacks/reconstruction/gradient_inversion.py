@@ -132,8 +132,7 @@ def read_records(program: Program, move: Floats) -> Floats | None:
     units, split = bias[0], math.prod(weight)
     rows, offsets = move[:split].reshape(weight), move[split : split + units]
     moved = rows.any(axis=1)
-    found: Floats = rows[moved] / np.where(offsets == 0, 1.0, offsets)[moved, None]
-    return found
+    return rows[moved] / np.where(offsets == 0, 1.0, offsets)[moved, None]
 
 
 def nearest(found: Sequence[Floats], records: AuditRecords) -> Floats:

@@ -136,8 +136,7 @@ def deep_image_prior(
         for row, target in enumerate(torch.from_numpy(different).float()):
             for _ in range(restarts):
                 found[row] += _grow(target, shape, backbone, grid, steps) / restarts
-    made: Floats = found[places]
-    return made
+    return found[places]
 
 
 def _grow(target: Any, shape: tuple[int, ...], backbone: Backbone, grid: Grid, steps: int) -> Floats:

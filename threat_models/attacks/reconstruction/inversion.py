@@ -205,21 +205,16 @@ def _make_reader(plan: Plan, shape: tuple[int, ...], public: AuditRecords | None
     return read
 
 
-def _choose_members(view: View, knowledge: Knowledge) -> NDArray[np.intp]:
-    """Choose members to look at: of the smallest sum that holds any, one of each class first."""
-    found = (np.flatnonzero(target.holds(knowledge)) for target in targets_in(view, "class_sums"))
-    held = next((each for each in found if len(each)), np.zeros(0, dtype=np.intp))
-    first = np.unique(knowledge.candidates.labels[held], return_index=True)[1]
-    order = np.concatenate([first, np.setdiff1d(np.arange(len(held)), first)])
-    rows: NDArray[np.intp] = held[order][:ROWS]
-    return rows
-
-
 def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Inverter | None = None) -> Finding:
     """Attack one view, by `invert` or by what `choose_inverter` finds best for this knowledge."""
     if knowledge.candidates.images is None:
         return _not_applicable("The records are no images, or the audit was given none.")
-    rows = _choose_members(view, knowledge)
+    # Choose members to look at: of the smallest sum that holds any, one of each class first.
+    found = (np.flatnonzero(target.holds(knowledge)) for target in targets_in(view, "class_sums"))
+    held = next((each for each in found if len(each)), np.zeros(0, dtype=np.intp))
+    first = np.unique(knowledge.candidates.labels[held], return_index=True)[1]
+    order = np.concatenate([first, np.setdiff1d(np.arange(len(held)), first)])
+    rows = held[order][:ROWS]
     if not len(rows):
         return _not_applicable("The view holds no class sums of members whose images the audit has.")
     levels = levels_with_references(view, knowledge, rows)
@@ -231,17 +226,13 @@ def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Invert
     progress(2, steps)
     images = {}
     for done, level in enumerate(levels):
-        images[level.name] = invert(_normalise(level.known, view.plan))
+        images[level.name] = invert(
+            (level.known)
+            if (not view.plan.grid.is_normalised)
+            else (level.known / np.maximum(np.linalg.norm(level.known, axis=1, keepdims=True), 1e-300))
+        )
         progress(3 + done, steps)
     return _make_finding(view.plan, knowledge, rows, images)
-
-
-def _normalise(known: Floats, plan: Plan) -> Floats:
-    """Bring what is known of normalised records, such as a mean, to their length 1."""
-    if not plan.grid.is_normalised:
-        return known
-    scaled: Floats = known / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-300)
-    return scaled
 
 
 def _not_applicable(why: str) -> Finding:

@@ -114,8 +114,7 @@ def _floors(plan: Plan, public: AuditRecords | None) -> tuple[Callable[[Floats],
 
     def own(rows: Floats) -> Floats:
         place = int(TIES * rows.shape[1])
-        lifted: Floats = np.maximum(rows, np.partition(rows, place, axis=1)[:, place : place + 1])
-        return lifted
+        return np.maximum(rows, np.partition(rows, place, axis=1)[:, place : place + 1])
 
     if public is None or not len(public):
         return (own,)

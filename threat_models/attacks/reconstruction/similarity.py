@@ -66,5 +66,4 @@ def ssim(image: Floats, other: Floats) -> float:
 def _difference(image: Floats, other: Floats) -> Floats:
     if image.shape != other.shape:
         raise BadInput(f"two images must have one shape (got {image.shape} and {other.shape})")
-    difference: Floats = image - other
-    return difference
+    return image - other

@@ -62,20 +62,12 @@ def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecor
     if target.is_noisy and public is not None and len(public):
         known = outside(target.blocks, plan, target.records, public.integers)
         limit = float(np.quantile(known, FALSE_ALARMS))
-    inside: NDArray[np.bool_] = outside(target.blocks, plan, target.records, records.integers) <= limit
-    return inside
+    return outside(target.blocks, plan, target.records, records.integers) <= limit
 
 
 def sum_of(records: AuditRecords, plan: Plan) -> Blocks:
     """The exact blocks of these records."""
     return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
-
-
-def _class_means(target: Target, plan: Plan) -> Floats:
-    """The guess (n, d) of each record from class sums alone."""
-    counts = target.counts
-    means = np.asarray(target.blocks["class_sums"]) / np.maximum(counts, 1)[:, None] / plan.levels
-    return as_features(np.repeat(means, counts, axis=0), plan)
 
 
 def _test_membership(found: Sequence[Target], plan: Plan, knowledge: Knowledge) -> tuple[Interval, Interval] | None:
@@ -104,7 +96,10 @@ def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[I
     true = knowledge.candidates.features[held]
     found = recover(target.blocks, plan, public=knowledge.public)
     scores = match_cosines(found.features, true)
-    baseline = float(match_cosines(_class_means(target, plan), true).mean())
+    # The guess (n, d) of each record from class sums alone.
+    counts = target.counts
+    means = np.asarray(target.blocks["class_sums"]) / np.maximum(counts, 1)[:, None] / plan.levels
+    baseline = float(match_cosines(as_features(np.repeat(means, counts, axis=0), plan), true).mean())
     return (
         bootstrap(lambda samples: samples.mean(axis=1), [scores], np.random.default_rng(0)),
         float(scores.min()),

@@ -26,10 +26,10 @@ from threat_models.attacks.gaussian_likelihood import total
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE, score_by_release
 from threat_models.attacks.membership.metrics import Scores
 from threat_models.attacks.reconstruction.inversion import INVERSION
+from threat_models.estimation.intervals import Comparisons
 from threat_models.evidence.simulation import main_session, rehearse
 from threat_models.examination import examine
 from threat_models.findings import Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.report.gate import all_metrics
 from threat_models.session import AuditRecords, by_class
 from threat_models.views import view_of

@@ -23,8 +23,8 @@ from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE, run_b
 from threat_models.attacks.membership.metrics import Scores, match_classes, succeeds
 from threat_models.attacks.membership.noise_check import check_noise as noise_measured
 from threat_models.attacks.membership.noise_check import parities_agree
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.session import AuditRecords, Knowledge
 
 NOISE = {

@@ -12,8 +12,8 @@ from tests.threat_models.attacks.sums import seen_by
 from threat_models.attacks.membership.metrics import match_classes
 from threat_models.attacks.of_methods.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.of_methods.lira import HeadRecipe, Shadows, head_scores, make_shadows, margins
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Verdict
-from threat_models.multiplicity import Comparisons
 from threat_models.session import Knowledge
 
 

@@ -19,8 +19,8 @@ from threat_models.attacks.membership.metrics import (
     tells_class,
     withstands,
 )
+from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Control, Verdict, decide
-from threat_models.multiplicity import Comparisons
 
 
 def gaussian(mu, members=4_000, others=4_000, seed=0):
