@@ -1,4 +1,4 @@
-"""Methods: which blocks are summed, and which head the sum gives. README.md says how to add one.
+"""Methods: which blocks are summed, and which head the sum gives. ADDING.md says how to add one.
 
 A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry point of the group `secagg.methods`
 (`secagg.system.plugins`); plans name it by its code's digest.
@@ -50,7 +50,7 @@ ROUNDS = "rounds"
 PROGRAM = ".pt2"
 """In a text that names an exported program's file: only then the networks are loaded."""
 
-HOW = "methods/README.md shows what one is"
+HOW = "methods/ADDING.md shows what one is"
 _seen: set[str] = set()
 """Methods of others that were tried, by the names that plans have for them."""
 

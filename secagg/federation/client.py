@@ -54,7 +54,7 @@ class FederationClient:
     event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
     Where a session goes on without it, or it is not drawn for one, it returns in a later one, if the plan lets it
-    (`parties.returning`); what rounds left to it privately before then counts for nothing (`parties.private_state`).
+    (`secagg.federation.rejoin`); its private state from rounds before then is not used.
     `stays`: wait for every outcome even where a client may speak once in each session and be gone; with cohorts it
     does, for those that are drawn next need its signature. Raises BadInput on a machine that lacks what the plan's
     protection needs.

@@ -1,11 +1,13 @@
 """The fenced core: what one person reviews to trust a member's upload, its size, and what it never imports."""
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.architecture.source import Module, installed, within
+from tests.architecture.source import ROOT, Module, installed, within
 
 ROOTS = (
     "secagg.federation",
@@ -37,6 +39,9 @@ OUTSIDE = (
 )
 """Nothing of these is in the core."""
 MOST_LINES = 22_500
+PAGE = ROOT / "threat_models" / "TRUST.md"
+DRIFT = 0.2
+"""By how much of itself a room may have grown or shrunk since the page was written."""
 
 
 def imported_at_run_time(module: Module) -> Iterator[str]:
@@ -77,6 +82,16 @@ def lines_of(names: Iterable[str]) -> int:
     return sum(len(texts[name].splitlines()) for name in names)
 
 
+def lines_by_room(names: Iterable[str]) -> Counter[str]:
+    """Lines of the core in each room; modules beside the rooms are of `secagg`."""
+    rooms: Counter[str] = Counter()
+    for name in names:
+        top, *rest = name.split(".")
+        room = f"{top}/{rest[0]}" if top == "secagg" and (ROOT / top / "".join(rest[:1])).is_dir() and rest else top
+        rooms[room] += lines_of([name])
+    return rooms
+
+
 def test_core_is_fenced():
     """The core imports neither data, features, training, experiments nor a method but fedcgs, not even lazily."""
     brought = closure(installed(), ROOTS)
@@ -91,7 +106,16 @@ def test_core_is_small_enough_to_review(capsys):
     whole = lines_of(closure(installed(), (*ROOTS, *BEHIND_THE_SEAM)))
     with capsys.disabled():
         print(f"\ncore: {core:,} lines; with data and features behind the seam: {whole:,}")
+        print(", ".join(f"{room} {lines:,}" for room, lines in lines_by_room(closure(installed(), ROOTS)).items()))
     assert core <= MOST_LINES
+
+
+def test_page_lists_the_rooms_of_the_core():
+    """The page for reviewers has a row for every room of the core, and about as many lines in it as there are."""
+    rows = re.findall(r"(?m)^\| `([\w/]+)` \| ([\d,]+) \|", PAGE.read_text(encoding="utf-8"))
+    stated = {room: int(lines.replace(",", "")) for room, lines in rows}
+    rooms = lines_by_room(closure(installed(), ROOTS))
+    assert stated == pytest.approx(rooms, rel=DRIFT)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.cli.guides import Command, blocks_in, complaints, environment_of
 FOLDERS = ("secagg", "methods", "threat_models", "tests", "protos")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 GUIDES = [page for page in PAGES if "```console" in page.read_text(encoding="utf-8")]
+CODE = re.compile(r"`((?:secagg|methods|threat_models|tests)/[\w/]+\.py): ([\w., ]+)`")
 HOSPITALS = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
 """How many records each has in the published data."""
 
@@ -158,6 +160,28 @@ def test_the_guide_lists_every_command() -> None:
     table = text[: text.index("Exit codes:")]
     listed = [name for row in re.findall(r"(?m)^\| (`[^|]+) \|", table) for name in re.findall("`(.+?)`", row)]
     assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def names_in(path: Path) -> set[str]:
+    """The functions, classes, methods and values that a module defines, as `name` or `Class.name`."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{getattr(each, 'name', '')}" for each in node.body}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {ast.unparse(target) for target in targets}
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if CODE.search(page.read_text("utf-8"))], ids=name_of)
+def test_code_that_guides_name_is_there(page: Path) -> None:
+    """Every `file.py: name` of a guide, from the root of the repository, is in that file."""
+    for file, names in CODE.findall(page.read_text(encoding="utf-8")):
+        known = names_in(ROOT / file)
+        assert [name for name in names.split(", ") if name not in known] == [], file
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

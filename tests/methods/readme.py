@@ -1,4 +1,4 @@
-"""The methods of methods/README.md, as modules of this process."""
+"""The methods of methods/ADDING.md, as modules of this process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import methods
 
 
 def readme_blocks() -> list[str]:
-    """The Python blocks of the README: a file, then its line in the registry, for each method."""
-    text = (Path(methods.__file__).parent / "README.md").read_text(encoding="utf-8")
+    """The Python blocks of the guide: a file, then its line in the registry, for each method."""
+    text = (Path(methods.__file__).parent / "ADDING.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
@@ -23,6 +23,6 @@ def readme_method(name: str) -> Any:
         if f'name: ClassVar[str] = "{name}"' in source:
             module = ModuleType(f"methods.{name.replace('-', '_')}")
             sys.modules[module.__name__] = module  # where dataclasses look types up
-            exec(compile(source, f"README.md ({name})", "exec"), module.__dict__)  # noqa: S102
+            exec(compile(source, f"ADDING.md ({name})", "exec"), module.__dict__)  # noqa: S102
             return next(each for each in vars(module).values() if getattr(each, "name", None) == name)
     raise ValueError(name)

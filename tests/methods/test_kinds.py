@@ -159,7 +159,7 @@ def test_wrong_length_is_that_of_its_own_block(grid: Grid) -> None:
         check_declaration(Short((counts, triangle)), 48, 4, grid)
 
 
-@pytest.mark.parametrize("guide", ["secagg/PLUGINS.md", "methods/README.md"])
+@pytest.mark.parametrize("guide", ["secagg/PLUGINS.md", "methods/ADDING.md"])
 def test_guides_list_all_kinds(guide: str) -> None:
     """Who writes a method finds every kind, and no other, in the guide's table of kinds."""
     rows = re.findall(r"^\| `([A-Z_]+)` \| \S.* \|$", (ROOT / guide).read_text(encoding="utf-8"), re.MULTILINE)

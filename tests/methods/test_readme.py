@@ -1,4 +1,4 @@
-"""The methods that README.md shows: one file and one line each, and nothing else."""
+"""The methods that ADDING.md shows: one file and one line each, and nothing else; and the tables of README.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOISE = ("--expand", "256", "--epsilon", "4", "--delta", "1e-5", "--adjacency", 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with the README's files and their lines in the registry."""
+    """A copy of the package with the guide's files and their lines in the registry."""
     folder = tmp_path_factory.mktemp("readme")
     copy = folder / "methods"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))

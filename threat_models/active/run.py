@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from secagg.protection.encryption.masks import scaled
 
 from methods.closed_form.refinement import RefinementBroadcast
 from methods.gate import KeptClasses
@@ -34,7 +33,7 @@ from secagg.protection import PROTECTIONS
 from secagg.protection.encryption import derivations as encryption
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import add, pack
+from secagg.protection.encryption.polynomials import add, pack, scaled
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.context import SharedContext
