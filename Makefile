@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo test coverage check bench protos lock clean help
+.PHONY: setup demo quick test coverage check bench protos lock clean help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
@@ -31,6 +31,9 @@ $(STAMP): requirements.lock requirements-cpu.lock requirements-cuda.lock pyproje
 
 demo: setup  ## a secure sum of one server and five clients on this machine (PROTECTION=..., ARGS=...)
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
+
+quick: setup  ## at most a minute: lint, format, rules, types (where mypy has its cache), tests of what changed
+	@$(BIN)/python -m tests.architecture.quick
 
 test: setup  ## the tests, without those marked long, on every core
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
