@@ -8,7 +8,9 @@ from time import monotonic
 
 from tests.architecture.source import ROOT
 
-SECONDS = 60
+SECONDS = 55
+GRACE = 2
+"""How many seconds steps have in all, and one has to stop by itself."""
 RULES = ("tests/architecture/test_source.py", "tests/architecture/test_imports.py")
 PYTEST = ("pytest", "--quiet", "--no-header", "--exitfirst")
 ELSEWHERE = {
@@ -86,7 +88,11 @@ def ends_well(name: str, process: subprocess.Popen[str], deadline: float) -> boo
         output, _ = process.communicate(timeout=max(0.0, deadline - monotonic()))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.communicate()
+        try:
+            process.communicate(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
         print(f"{name:8}not finished: make {'test' if name == 'tests' else 'check'}")
         return True
     print(f"{name:8}{'ok' if process.returncode == 0 else output}")
