@@ -35,7 +35,7 @@ class TrainedInRounds(UsualMethod, ABC):
     """
 
     name: ClassVar[str]
-    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    libraries: ClassVar[tuple[str, ...]] = ("torch", "safetensors.numpy")
     rounds: int = 20
     rate: float = 0.1
     batch: int = 32

@@ -89,7 +89,9 @@ def demo(
     a --cohort, which is drawn by all that are there.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    choices = replace(_choices(method, expand, protection, epsilon), cohort=cohort, rounds=rounds)
+    choices = replace(_choices(method, expand, protection, epsilon), cohort=cohort)
+    if rounds is not None:
+        parameters = f"{parameters} rounds={rounds}"
     choices = _with_training(replace(choices, parameters=parameters, refine=AUTO if refine is None else refine))
     warn_of_programs(speaker, (), [parameters])
     stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))

@@ -16,7 +16,6 @@ from secagg.data import Dataset
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
 from secagg.errors import BadInput
-from secagg.experiments.input_data import open_simulated
 from secagg.networks import admit
 from secagg.plan_facts.planning import Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection
@@ -218,6 +217,8 @@ class DataSource:
 
     def open(self, say: Callable[[str], None], epsilon: float) -> Dataset:
         """Read them for simulations whose smallest epsilon this is. Raises BadInput."""
+        from secagg.experiments.input_data import open_simulated  # which a client's command does not load
+
         return open_simulated(say, self.dataset, epsilon, self.label, self.schema, self.image_size, self.test)
 
 

@@ -167,7 +167,7 @@ def setup_for(settings: Settings, shape: tuple[int, ...]) -> RoundSetup:
     members = [Member(*each, SigningKey.generate(OperatingSystem()).public) for each in names]
     roster = Roster.of("training", members)
     data = PublicData("images", shape, tuple(map(str, range(10))), None, 255.0)
-    return RoundSetup.of(make_plan(data, roster, chosen.choices(None, 6000, 0), OperatingSystem()), roster)
+    return RoundSetup.of(make_plan(data, roster, chosen.plan_choices(None, 6000, 0), OperatingSystem()), roster)
 
 
 def noise_to_signal(setup: RoundSetup) -> float:

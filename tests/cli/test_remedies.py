@@ -9,8 +9,8 @@ from secagg.errors import BadInput
 from tests.architecture.source import ROOT
 
 FILES = (
-    *(f"secagg/cli/{name}.py" for name in ("aggregator", "join", "key_holder", "passphrase", "pki", "plan")),
-    *(f"secagg/cli/{name}.py" for name in ("plan_approval", "plan_policy", "second", "server", "status")),
+    *(f"secagg/cli/{name}.py" for name in ("aggregator", "join", "key_holder", "pki", "plan")),
+    *(f"secagg/cli/{name}.py" for name in ("plan_approval", "helper", "server", "status")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "secagg" / "transport").glob("*.py")),
     "secagg/federation/endpoints.py",
     "secagg/plan_facts/countersigning.py",

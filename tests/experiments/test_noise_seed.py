@@ -23,7 +23,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "two aggregators' noise": {**PRIVATE, "clients": 4, "protection": "shared", "noise": "aggregator"},
     "rounds": {**PRIVATE, "clients": 4, "refine": 2},
     "a server that trains": {**PRIVATE, "clients": 4, "method": "fedtc", "parameters": "slots=2 epochs=20"},
-    "a paper's noise": {"clients": 4, "method": "prototypes", "noise": "mpft", "normalise": "centred-unit"},
     "a baseline": {**PRIVATE, "method": "dp-sgd", "parameters": "epochs=2 batches=4"},
 }
 

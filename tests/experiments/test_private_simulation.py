@@ -157,14 +157,14 @@ def test_aggregator_gives_the_exact_gaussian():
     assert delta_by_hand(mu, EPSILON) <= DELTA <= delta_by_hand(mu, 0.999 * EPSILON)
     assert setup.facts.claim.sentence().endswith("It holds while the party that adds the noise is honest.")
     shares = planned(noise="client", clients=5)
-    assert shares.claim.releases.first.mechanism is Mechanism.DISCRETE_SHARES
+    assert shares.facts.claim.releases.first.mechanism is Mechanism.DISCRETE_SHARES
     assert sums.sigma < math.sqrt(5) * shares.plan.noises[1].sigma
-    assert setup.sum.capacity.noise == 0 < shares.capacity.noise
+    assert setup.sum.capacity.noise == 0 < shares.sum.capacity.noise
 
 
 def test_claim_of_shares_is_never_rounded_down():
     """The ε in words is not below the exact one."""
-    check_stated(planned().claim)
+    check_stated(planned().facts.claim)
 
 
 def test_client_hides_a_whole_client():
@@ -188,7 +188,7 @@ def test_shares_move_noise_between_blocks():
     check_promise(moved.plan, moved.roster)
     assert moved.plan.noises[1].sigma / usual.noises[1].sigma == pytest.approx(math.sqrt(0.58 / 0.29), rel=1e-3)
     assert moved.plan.noises[2].sigma / usual.noises[2].sigma == pytest.approx(math.sqrt(0.40 / 0.69), rel=1e-3)
-    shares = moved.claim.releases.first.fewest
+    shares = moved.facts.claim.releases.first.fewest
     counts = [(shares * each.sigma**2 - 3) / each.multiplier**2 for each in (equal.noises[0], usual.noises[0])]
     assert counts[0] / counts[1] == pytest.approx(0.02 * 3, rel=1e-3)
 
@@ -207,7 +207,7 @@ def test_colluders_take_more_noise():
     """Shares of colluders do not count, and one does not where there are none: fewer honest ones carry the promise."""
     trusting, usual, careful = (planned(clients=7, **each) for each in ({"colluders": 0}, {}, {"colluders": 2}))
     assert (usual.plan.colluders, trusting.plan.noises) == (1, usual.plan.noises)
-    assert careful.claim.releases.first.fewest == 5
+    assert careful.facts.claim.releases.first.fewest == 5
     assert careful.plan.noises[1].sigma / usual.plan.noises[1].sigma == pytest.approx(math.sqrt(6 / 5), rel=1e-3)
 
 
@@ -341,7 +341,7 @@ def test_prototypes_take_no_parameters(settings):
     [
         ({"delta": None}, "without its delta and adjacency"),
         ({"adjacency": None}, "without its delta and adjacency"),
-        ({"noise": "magic"}, "unknown noise 'magic'"),
+        ({"noise": "magic"}, "no such noise: magic"),
         ({"unit": "patient"}, "no such unit"),
         ({"adjacency": "swap"}, "no such adjacency"),
         ({"normalise": "none"}, "needs normalised records"),

@@ -339,9 +339,9 @@ from pathlib import Path
 import methods, secagg
 from secagg.data import open_dataset
 from secagg.errors import BadInput
-source = Path(methods.__file__).parent / "prototypes.py"
+source = Path(methods.__file__).parent / "closed_form" / "prototypes.py"
 def edit(done, total):
-    source.write_text(source.read_text().replace("-0.5", "+0.5"))
+    source.write_text(source.read_text() + "EDITED = True\\n")
 try:
     secagg.sweep(open_dataset("wine"), {"method": ["prototypes"]}, 1, "out", 1, edit)
 except BadInput as error:
@@ -363,8 +363,8 @@ def test_edited_method_is_run_again(tmp_path: Path) -> None:
     script = [sys.executable, "-P", "-c", "from secagg.experiments.provenance import made_by; print(made_by())"]
     environment = os.environ | {"PYTHONPATH": str(copy)}
     before, same = (subprocess.check_output(script, env=environment, text=True) for _ in range(2))
-    source = copy / "methods" / "prototypes.py"
-    source.write_text(source.read_text().replace("-0.5", "-0.6"))
+    source = copy / "methods" / "closed_form" / "prototypes.py"
+    source.write_text(source.read_text() + "EDITED = True\n")
     after = subprocess.check_output(script, env=environment, text=True)
     assert before == same != after
     assert made_by()["code_sha256"] in before

@@ -47,7 +47,7 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
         whole = round_.work.whole
         sent = size_of(whole.generator_shapes) + whole.classifier.size - size_of(whole.classifier.normalisation)
         expected = sum(blocks_of(sent)) * stage.context.ring.entry_bytes
-        assert [block.size for block in stage.spec.blocks] == [sum(blocks_of(sent))]
+        assert [block.size for block in stage.sum.spec.blocks] == [sum(blocks_of(sent))]
         for member in EVERYONE:
             (path,) = world.transcripts(member, [stage])
             verify_transcript(path)

@@ -18,6 +18,7 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import moments
+from secagg.features import local_records
 from secagg.ledger import Entry, Ledger, ledger
 from secagg.plan_facts import planning
 from secagg.plan_facts.facts import PlanFacts
@@ -158,7 +159,7 @@ def clipped_together(patch: pytest.MonkeyPatch) -> None:
         longest = np.linalg.norm(features, axis=1).max() / np.sqrt(len(features))
         return np.rint(features * (grid.levels / longest)).astype(np.int64)
 
-    patch.setattr(contribution, "quantise", together)
+    patch.setattr(local_records, "quantise", together)
     patch.setattr(moments, "_check_lengths", lambda chunk, levels: None)
 
 

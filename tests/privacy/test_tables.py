@@ -54,7 +54,7 @@ def plans(label: str, name: str) -> Iterator[tuple[float, Plan, int]]:
     for given in settings_of(task, row, EPSILONS):
         if given["seed"] == 0:
             settings = SimulationSettings(**{key: value for key, value in given.items() if key != "clients"})
-            choices = settings.choices(None, settings.max_records or 1 << 13, 0)
+            choices = settings.plan_choices(None, settings.max_records or 1 << 13, 0)
             yield given["epsilon"], make_plan(data, roster, choices, OperatingSystem()), clients
 
 

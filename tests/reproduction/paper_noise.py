@@ -202,7 +202,8 @@ def _gaussian(mu: float, delta: float) -> float:
 def _sentence(what: str, epsilon: float, delta: float, reason: str | None = None) -> str:
     if epsilon == math.inf:
         return f"{what} gives no differential privacy: {reason or 'records are not clipped'} (epsilon inf)."
-    return f"{what} amounts to epsilon {format_epsilon(epsilon)} at delta {delta:g}; it reproduces a paper and protects nothing."
+    cost = f"epsilon {format_epsilon(epsilon)} at delta {delta:g}"
+    return f"{what} amounts to {cost}; it reproduces a paper and protects nothing."
 
 
 def _check_above_zero(name: str, value: float) -> None:

@@ -238,7 +238,7 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
 def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
     exact = make_setup(4, class_gate=1, normalise=Normalisation.CENTRED_UNIT, **EXACT)
-    assert doubts_of(make_setup(4).facts) == doubts_of(exact) == []
+    assert doubts_of(make_setup(4).facts) == doubts_of(exact.facts) == []
 
 
 UPDATES = {"method": "fedavg", "unit": Unit.CLIENT, "epsilon": 8.0}

@@ -149,7 +149,7 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     marked = np.where(np.arange(20) == 7, -1, records.labels)
     other = records.integers.copy()
     other[7] = setup.plan.levels
-    one, two = LocalRecords(records.integers, marked, records.domains), replace(records, integers=other, labels=marked)
+    one, two = LocalRecords(records.records, marked, records.domains), replace(records, records=other, labels=marked)
     assert np.array_equal(exact(setup, one), exact(setup, two))
     noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN)).vector for each in (one, two)]
     assert np.array_equal(*noises)

@@ -184,7 +184,7 @@ class Drawn:
         raise MalformedMessage("Draw", "a draw opens nothing")
 
 
-SHOWN_DRAW = "Drawn"
+SHOWN_DRAW = Drawn.__name__
 """The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
 
 
