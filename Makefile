@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo quick test coverage check bench protos lock clean help
+.PHONY: setup demo quick test coverage check bench protos lock clean wheel help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
@@ -62,6 +62,10 @@ lock: setup  ## install what pyproject.toml newly asks for and write the locks
 clean:  ## remove .venv, caches and what the commands wrote
 	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage bench.json secagg-demo demo-*/ audit.html
 	@find secagg methods threat_models tests -name __pycache__ -prune -exec rm -rf {} +
+
+wheel: setup  ## dist/secagg-*.whl, the same bytes from the same commit
+	@rm -rf build
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
