@@ -3,6 +3,9 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # by path: a finder would lose to the folder itself where Python starts beside a clone called secagg
 EDITABLE := --config-settings editable_mode=compat -e .
+# archives whose SHA-256 the locks list, and nothing beside them: a CPU wheel of torch where pip finds one, else PyPI's,
+# which on Linux is incomplete without CUDA
+LOCKED := $(BIN)/pip install -qq --disable-pip-version-check --require-hashes --no-deps
 # one more than cores: some tests wait for deadlines
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 # what a thousand processes would compile anew
@@ -10,22 +13,27 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo test coverage check bench protos lock clean help
+.PHONY: setup demo quick test coverage check bench protos lock clean wheel help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
 
-$(STAMP): requirements.lock pyproject.toml Makefile
+$(STAMP): requirements.lock requirements-cpu.lock requirements-cuda.lock pyproject.toml Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "secagg needs Python 3.11 or newer; $(PYTHON) was not found" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("secagg needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@echo "setting up .venv (the first time takes a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
+	@$(LOCKED) -r requirements-cpu.lock 2>/dev/null || true
+	@$(LOCKED) -r requirements.lock
+	@$(BIN)/pip check >/dev/null || $(LOCKED) -r requirements-cuda.lock
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
 demo: setup  ## a secure sum of one server and five clients on this machine (PROTECTION=..., ARGS=...)
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
+
+quick: setup  ## at most a minute: lint, format, rules, types (where mypy has its cache), tests of what changed
+	@$(BIN)/python -m tests.architecture.quick
 
 test: setup  ## the tests, without those marked long, on every core
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
@@ -46,7 +54,7 @@ bench: setup  ## measure speed and size; writes bench.json (ARGS=--smoke: second
 protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate
 
-lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
+lock: setup  ## install what pyproject.toml newly asks for and write the locks
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation $(EDITABLE)'[all,dev]'
 	@$(BIN)/python -m tests.architecture.lock
 	@touch $(STAMP)
@@ -54,6 +62,10 @@ lock: setup  ## install what pyproject.toml newly asks for and write requirement
 clean:  ## remove .venv, caches and what the commands wrote
 	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage bench.json secagg-demo demo-*/ audit.html
 	@find secagg methods threat_models tests -name __pycache__ -prune -exec rm -rf {} +
+
+wheel: setup  ## dist/secagg-*.whl, the same bytes from the same commit
+	@rm -rf build
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10

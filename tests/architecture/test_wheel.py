@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.architecture.lock import LOCK
-from tests.architecture.source import ROOT
+from tests.architecture.lock import LOCK, locked
+from tests.architecture.source import PACKAGES, ROOT
 
 pytestmark = pytest.mark.long
 NAMES = ("alice", "bob", "carol")
-ABSENT = ("matplotlib", "sklearn", "opacus", "tenseal", "transformers", "diffusers", "pyarrow", "Crypto")
+ABSENT = ("matplotlib", "sklearn", "opacus", "tenseal", "transformers", "diffusers", "pyarrow")
+HIDDEN = shutil.ignore_patterns(".*", "build", "*.egg-info")
 
 
 def said(*words: object, code: int = 0) -> str:
@@ -27,17 +30,50 @@ def said(*words: object, code: int = 0) -> str:
     return done.stdout or done.stderr
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that holds the wheel and what it requires, and no extra."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source]
-    subprocess.run(build, check=True)
+def built(folder: Path) -> Path:
+    """The wheel of a copy of the checkout, made in this folder by the locked setuptools for a fixed day."""
+    source = shutil.copytree(ROOT, folder / "source", copy_function=shutil.copy, ignore=HIDDEN)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    day = os.environ | {"SOURCE_DATE_EPOCH": "1767225600"}
+    subprocess.run([*pip, "--wheel-dir", folder, source], env=day, check=True)
     (wheel,) = folder.glob("secagg-*.whl")
-    venv.create(folder / "venv", with_pip=True)
-    subprocess.run([folder / "venv/bin/pip", "install", "--quiet", "--constraint", LOCK, wheel], check=True)
-    return folder / "venv" / "bin"
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout."""
+    return built(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path) -> Path:
+    """The programs of an environment that holds the wheel and what it requires, and no extra."""
+    folder = wheel.parent / "venv"
+    venv.create(folder, with_pip=True)
+    pins = folder / "pins.txt"  # without hashes, which the wheel cannot have
+    pins.write_text("".join(f"{name}=={version}\n" for name, version in locked(LOCK.read_text()).items()))
+    subprocess.run([folder / "bin/pip", "install", "--quiet", "--constraint", pins, wheel], check=True)
+    return folder / "bin"
+
+
+def test_wheel_has_the_same_bytes_when_built_again(wheel: Path, tmp_path: Path) -> None:
+    """Another copy of the checkout, whose files are newer, gives the same wheel byte for byte."""
+    assert built(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_wheel_holds_every_file_of_its_packages(wheel: Path) -> None:
+    """Code, schemas, adversaries, gates, pages and guides: all of the packages' files, and nothing but its metadata."""
+    expected = {
+        file.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and file.parent.name != "__pycache__"
+    }
+    assert {"secagg/agreement/schemas/heart-disease.toml", "threat_models/adversaries/curious_server.toml"} <= expected
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == expected
 
 
 def test_only_what_a_member_needs_is_installed(programs: Path) -> None:
