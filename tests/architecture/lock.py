@@ -14,10 +14,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements.lock"
-CPU_LOCK = ROOT / "requirements-cpu.lock"
 CUDA_LOCK = ROOT / "requirements-cuda.lock"
 HEADER = "# Written by `make lock`; install with `make setup`.\n"
-CPU_HEADER = "# Written by `make lock`: builds that PyPI has not, taken first where pip finds them.\n"
 CUDA_HEADER = "# Written by `make lock`: what torch of requirements.lock needs besides where it is PyPI's for Linux.\n"
 UV = [sys.executable, "-m", "uv", "pip", "compile", "-", "--quiet", "--generate-hashes", "--no-annotate", "--no-header"]
 LINUX = ["--python-platform", "x86_64-manylinux_2_28"]
@@ -104,9 +102,8 @@ if __name__ == "__main__":
     closure = installed_closure(declared((ROOT / "pyproject.toml").read_text()))
     compiled = published({name: version.public for name, version in closure.items()})
     versions, allowed = locked(compiled), hashes(compiled)
+    for name, builds in local_builds(closure).items():
+        allowed[name] |= builds
     LOCK.write_text(HEADER + written({name: versions[name] for name in closure}, allowed))
-    builds = local_builds(closure)
-    if builds:  # a machine without them leaves those that the last one wrote
-        CPU_LOCK.write_text(CPU_HEADER + written({name: closure[name] for name in builds}, builds))
     besides = {name: version for name, version in versions.items() if name not in closure}
     CUDA_LOCK.write_text(CUDA_HEADER + written(besides, allowed))
