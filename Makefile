@@ -3,8 +3,6 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # by path: a finder would lose to the folder itself where Python starts beside a clone called secagg
 EDITABLE := --config-settings editable_mode=compat -e .
-# archives whose SHA-256 the locks list, and nothing beside them; PyPI's torch for Linux is incomplete without CUDA
-LOCKED := $(BIN)/pip install -qq --disable-pip-version-check --require-hashes --no-deps
 # one more than cores: some tests wait for deadlines
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 # what a thousand processes would compile anew
@@ -17,13 +15,12 @@ MAKEFLAGS += --no-print-directory
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
 
-$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml Makefile
+$(STAMP): requirements.lock pyproject.toml Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "secagg needs Python 3.11 or newer; $(PYTHON) was not found" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("secagg needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@echo "setting up .venv (the first time takes a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(LOCKED) -r requirements.lock
-	@$(BIN)/pip check >/dev/null || $(LOCKED) -r requirements-cuda.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
@@ -52,7 +49,7 @@ bench: setup  ## measure speed and size; writes bench.json (ARGS=--smoke: second
 protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate
 
-lock: setup  ## install what pyproject.toml newly asks for and write both locks
+lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation $(EDITABLE)'[all,dev]'
 	@$(BIN)/python -m tests.architecture.lock
 	@touch $(STAMP)

@@ -1,4 +1,4 @@
-"""The files around the code: folders, locked versions and hashes, generated code."""
+"""The files around the code: folders, locked versions, generated code."""
 
 import re
 import subprocess
@@ -7,7 +7,6 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
 import pytest
-from packaging.version import Version
 
 from tests.architecture import lock, regenerate
 from tests.architecture.source import ROOT
@@ -78,31 +77,6 @@ def test_lock_meets_every_declared_requirement():
 def test_unmet_requirement_is_found(pins, missing):
     """A requirement that the lock leaves out or contradicts is named, also one of an extra in `all`."""
     assert lock.unmet(lock.declared(PYPROJECT), lock.locked(pins)) == missing
-
-
-@pytest.mark.parametrize("path", [lock.LOCK, lock.CUDA_LOCK], ids=["requirements", "requirements-cuda"])
-def test_every_locked_version_has_hashes(path):
-    """Each version of a lock comes with at least one SHA-256, so that nothing else of that name is installed."""
-    text = path.read_text()
-    allowed = lock.hashes(text)
-    assert allowed.keys() == lock.locked(text).keys()
-    assert all(allowed.values())
-    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digests in allowed.values() for digest in digests)
-
-
-def test_locks_name_nothing_twice():
-    """What torch needs with CUDA stands in a lock of its own, so that a CPU wheel is installed without it."""
-    first, second = (lock.locked(path.read_text()) for path in (lock.LOCK, lock.CUDA_LOCK))
-    assert first.keys() & second.keys() == set()
-    assert not any(name.startswith("nvidia") for name in first)
-
-
-def test_written_lock_is_read_again():
-    """A lock's versions and hashes are those it was written from, each archive's hash on a line of its own."""
-    pins, allowed = {"b": Version("2"), "a": Version("1.0")}, {"b": {"1" * 64}, "a": {"3" * 64, "2" * 64}}
-    text = lock.written(pins, allowed)
-    assert text.splitlines()[:2] == ["a==1.0 \\", f"    --hash=sha256:{'2' * 64} \\"]
-    assert (lock.locked(text), lock.hashes(text)) == (pins, allowed)
 
 
 def test_package_is_found_from_the_folder_that_holds_a_clone(tmp_path):
