@@ -190,7 +190,7 @@ def read_authority(folder: Path, passphrase: bytes | None = None) -> Authority:
         certificate = x509.load_pem_x509_certificate(read_limited(folder / "ca.pem", DOCUMENT_BYTES))
         certificate.verify_directly_issued_by(certificate)
         encrypted = read_limited(folder / "ca.key", DOCUMENT_BYTES)
-    except (OSError, ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+    except (OSError, ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise _unusable(folder, error) from None
     key = _unlocked(folder, encrypted, passphrase if is_locked(folder) else None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():

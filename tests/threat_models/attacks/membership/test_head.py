@@ -44,7 +44,7 @@ def test_refined_head_is_judged_by_refined_shadows(epsilon):
     behind = np.random.default_rng(3).permutation(len(knowledge.candidates)) < 300
     known = replace(knowledge, owners=tuple("a" if each else "" for each in behind), records=300)
     if session.claim is not None:
-        session = replace(session, noise=session.claim.releases.parts[1][0].opened(len(session.members)))
+        session = replace(session, noise=session.claim.releases.parts[1][0].opened_noise(len(session.members)))
     recipe = HeadRecipe.of(seen_by("released_head_white_box", replace(session, number=3)))
     assert (recipe.sums, len(recipe.noises)) == (3, 0 if math.isinf(epsilon) else 3)
     refined = replace(session, number=3, head=recipe.head_of(knowledge.candidates.take(behind)))
