@@ -178,8 +178,8 @@ def total_epsilon(
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """The releases about one data set."""
-    return [release for release in releases if data_set(release.data_name) == data_set(data_name)]
+    """The releases about one data set; one whose name names no data set counts for every one."""
+    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
 
 
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:

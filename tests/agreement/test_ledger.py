@@ -523,6 +523,15 @@ def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> Non
     assert GaussianCost(used).curve().epsilon(DELTA) > budget
 
 
+def test_row_that_names_no_data_set_counts_for_all(tmp_path: Path) -> None:
+    """A row under a name of which nothing is left, as older policies took, is charged to every data set."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(1, data_name="."), ANYTHING)
+    assert cost_of(ledger, "heart", *PROMISE) == finite().cost(*PROMISE)
+    with pytest.raises(PlanRefused):
+        ledger.record(finite(2, data_name="heart"), allowed(finite().epsilon))
+
+
 def test_uploads_are_remembered_once(tmp_path: Path) -> None:
     """Whether a vector of a session may have left is kept, in order, and marking it again changes nothing."""
     contexts = [bytes([number]) * 32 for number in (7, 3, 5)]
