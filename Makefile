@@ -3,8 +3,8 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # by path: a finder would lose to the folder itself where Python starts beside a clone called secagg
 EDITABLE := --config-settings editable_mode=compat -e .
-# one more than cores: some tests wait for deadlines
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+# two more than cores: some tests wait for deadlines
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 # what a thousand processes would compile anew
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
@@ -20,7 +20,8 @@ $(STAMP): requirements.lock pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("secagg needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@echo "setting up .venv (the first time takes a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check torch  # is there; where it is the CUDA build, this adds the libraries that it names
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 

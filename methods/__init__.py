@@ -48,16 +48,17 @@ METHODS = _Registry(
 ROUNDS = "rounds"
 """Name of the parameter of methods that says how many sums they take."""
 PROGRAM = ".pt2"
-"""In a text that names an exported program's file: only then the networks are loaded."""
+"""Mark of an exported program's file in a text of parameters: networks are loaded only where it is there."""
 
 HOW = "methods/ADDING.md shows what one is"
 _seen: set[str] = set()
-"""Methods of others that were tried, by the names that plans have for them."""
+"""Plug-in methods that were checked already, by their names in plans."""
 
 
 def method_named(name: str, parameters: Mapping[str, str | float] | None = None) -> Method:
-    """Return the method with these parameters, defaults for the rest; any method takes a `gate` (`Gated`), 0 for none.
+    """Return the method of this name with these parameters; a `gate` above 0 puts it behind a class gate (`Gated`).
 
+    Parameters that are not given have their defaults.
     Raises BadInput for unknown names or types.
     """
     kind = kind_named(name)
@@ -77,7 +78,7 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
 
 
 def method_of(plan: Plan) -> Method:
-    """The method of a plan. Raises BadInput like `method_named`.
+    """Return the method of a plan. Raises BadInput like `method_named`.
 
     Others write plans: one that names code by anything but its digest would run what is here by that name, unasked.
     """
@@ -107,18 +108,21 @@ def kind_named(name: str) -> Callable[..., Method]:
 
 
 def planned_method(name: str) -> str:
-    """Return a method's name in plans; a plug-in's holds its digest. Raises what `kind_named` raises."""
+    """Return the name that plans use for a method; a plug-in's holds its digest. Raises what `kind_named` raises."""
     found = None if name in METHODS else plugins.load(plugins.METHODS, name)
     return found.planned if found is not None else name
 
 
 def _refuse_others(found: plugins.Plugin) -> None:
-    """Raise BadInput for a plug-in that is not a method's class: no plan has a function of a file called."""
+    """Raise BadInput for a plug-in that is not a method's class: plans name classes, never functions to call."""
     if not isinstance(found.value, type):
         raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:
         made = found.value()
-        is_method = all(hasattr(made, each) for each in ("name", "parameters", "sums", "begin", "read_artifact"))
+        is_method = all(
+            hasattr(made, each) and getattr(type(made), each, None) is not getattr(Method, each)  # its own, no stub
+            for each in ("name", "parameters", "sums", "begin", "read_artifact")
+        )
     except Exception as error:
         problem = f"{found.name} of {found.source} cannot be made without arguments ({type(error).__name__}: {error})"
         raise BadInput(problem, remedy="give each of its fields a default") from error
@@ -127,13 +131,13 @@ def _refuse_others(found: plugins.Plugin) -> None:
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
-    """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
+    """Return the kinds of sums of a plan, in order. Raises BadInput for an unknown method or unknown parameters."""
     method = method_of(plan)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)
 
 
 def read_planned(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters in a text, each of the type of its default in `known`. No file is read. Raises BadInput."""
+    """Parse a text of parameters, each to the type of its default in `known`. No file is read. Raises BadInput."""
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -150,7 +154,7 @@ def read_planned(name: str, known: Parameters, text: str) -> Parameters:
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
-    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
+    """Return a method's parameters from shared options (None: not given) and from a `text`: "slots=16 keep=0.9".
 
     Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
     and for rounds that are given as both.
@@ -169,7 +173,10 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
+    """Read a typed text of parameters; a file of a network in it is registered, and replaced by its digest.
+
+    Raises BadInput as `read_planned` does.
+    """
     if PROGRAM in text:
         text = import_module("secagg.networks.exported").planned_programs(text)
     return read_planned(name, known, text)

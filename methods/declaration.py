@@ -1,4 +1,4 @@
-"""Whether a method does what it declares: additive integer blocks within their bounds and sensitivities.
+"""The check that a method does what it declares: additive integer blocks within their bounds and sensitivities.
 
 Capacity proof and noise rest on what `sums` says. Here `contribute` is tried on extreme single records and on batches
 of them: on all in a few dimensions and classes, on some with all of the plan's. What passes may still be wrong, what
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Method, SumSpec, domain_count
-from methods.round import Examples, Local, Opened, Round, Step
+from methods.round import Examples, Local, OpenedTotal, Round, Step
 from secagg.encoding import Grid
 from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
@@ -25,26 +25,26 @@ from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Op
 
 MOST_DIMENSIONS = 4
 MOST_CLASSES = 3
-"""Of the records that are tried; a plan's numbers where they are smaller."""
+"""The most dimensions and classes of records that are tried; a plan's numbers where they are smaller."""
 DIRECTIONS = 4
-"""Random ones, from a fixed seed."""
+"""The number of random directions tried, from a fixed seed."""
 MOST_ENTRIES = 1 << 19
-"""Of what single records add with all of a plan's dimensions and classes, together; beyond it the fewest are tried."""
+"""The most entries of all single records' contributions at a plan's full size; beyond it only `FEWEST` are tried."""
 FEWEST, MOST = 10, 256
-"""Single records that are tried so; of a method that trains the fewest."""
+"""The numbers of single records tried at a plan's full size: of a method that trains the fewest."""
 OFTEN = 64
-"""How often each record is in the longest batch, where that many fit into int64."""
+"""The number of times that each record is in the longest batch, where that many fit into int64."""
 SLACK = 1e-9
 """Relative room for float64 rounding of lengths."""
 ALONE = 1e-12
-"""Weight of the other blocks where one is looked at by itself, relative to its own."""
+"""Weight of the other blocks when one block is checked by itself, relative to that block's weight."""
 UNREAD = (Kind.OTHER, Kind.UPDATE, Kind.SCORE)
-"""Kinds that say nothing of what the entries of a sum of records are."""
+"""Kinds of blocks that do not define the entries of a sum of records."""
 REMEDY = "mend contribute or finalize, or declare in sums what they do"
 
 
 def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) -> None:
-    """Raise BadInput, naming the block, what is declared and what was found, where `contribute` breaks `sums`.
+    """Raise BadInput where `contribute` breaks what `sums` declares, naming the block, what is declared and found.
 
     Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one unit's part beyond
     its block's `bound`; counts, class sums or a second moment under another kind (`Kind`); a unit that moves a block,
@@ -74,13 +74,13 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
         _Trial(method.name, round_, kind, local).check()
         for _ in range(kind.times if place + 1 < len(kinds) else 0):
             if round_ is not None:
-                round_ = round_.finalize(Opened(round_.contribute(local).blocks, grid)).next_round
+                round_ = round_.finalize(OpenedTotal(round_.contribute(local).blocks, grid)).next_round
     if whole != (dimension, classes):
         _check_whole(method, *whole, grid)
 
 
 def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> None:
-    """Raise BadInput where a method's rounds do not lead from extreme records to an artifact, or its shares are wrong.
+    """Raise BadInput unless a method's rounds lead from extreme records to an artifact, with valid shares of μ².
 
     `finalize` runs on the sum of each round, without noise and with σ = 1 on every block, and must not fail; the last
     gives an artifact. Shares of μ² are positive, of the sum's blocks, and add up to 1, as the budgets of all kinds do.
@@ -125,10 +125,12 @@ def _walk(method: Method, kinds: Sequence[SumSpec], local: Local, *, is_noisy: b
         how = f"finalize of sum {number}, {'with' if is_noisy else 'without'} noise,"
         try:
             part = round_.contribute(local)
-            step = round_.finalize(Opened(part.blocks, local.grid, noise))
+            step = round_.finalize(OpenedTotal(part.blocks, local.grid, noise))
         except Exception as error:
             problem = error.problem if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
             raise _broken(method.name, f"{how} fails: {problem}") from error
+        if not isinstance(step, Step):
+            raise _broken(method.name, f"{how} returns a {type(step).__name__}, not a Step")
         local, round_ = replace(local, state=part.state), step.next_round
     if step.artifact is None:
         raise _broken(method.name, f"its last round gives no artifact, {'with' if is_noisy else 'without'} noise")
@@ -154,7 +156,7 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
 
 
 def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Examples:
-    """For each class: the zero record, the shortest, full length along every axis and diagonal, random directions."""
+    """Return extreme records of each class: zero, shortest, full length along axes and diagonals, random directions."""
     directions = np.random.default_rng(0).normal(size=(DIRECTIONS, dimension))
     directions *= (1 - 1e-9) * levels / np.linalg.norm(directions, axis=1, keepdims=True)
     axes = levels * np.eye(dimension, dtype=np.int64)
@@ -167,19 +169,20 @@ def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Exampl
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One round's `contribute` on some records, held against what its kind of sum declares."""
+    """A trial of one round's `contribute` on some records, compared with what its kind of sum declares."""
 
     method: str
     round: Round
     kind: SumSpec
     local: Local
-    layout: Layout = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layout", Layout(self.kind.blocks))
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of the kind's blocks."""
+        return Layout(self.kind.blocks)
 
     def check(self, *, in_pairs: bool = True) -> None:
-        """Raise BadInput for whatever is broken; not `in_pairs`: of several records only all together are tried."""
+        """Raise BadInput where a contribution breaks the declaration; `in_pairs` tries records two by two as well."""
         every = np.arange(len(self.local.examples))
         batches = self._batches(every) if in_pairs else [every]
         singles = [self._flat(np.array([row])) for row in every]
@@ -203,13 +206,12 @@ class _Trial:
                 self._check_sensitivity(stated, squares)
 
     def _batches(self, every: Integers) -> list[Integers]:
-        """The records' rows in batches: none, all, all backwards, each twice and more often, and pairs."""
+        """Return the records' rows in batches: none, all, all backwards, each twice and more often, and pairs."""
         room = (1 << 62) // (len(every) * max(block.bound for block in self.kind.blocks))
         more = np.repeat(every, max(1, min(OFTEN, room)))
         return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
 
     def _flat(self, rows: NDArray[np.int64]) -> Integers:
-        """The flat vector of the records at `rows`."""
         local = replace(self.local, examples=self.local.examples.take(rows))
         try:
             return self.layout.flatten(self.round.contribute(local).blocks)
@@ -222,7 +224,6 @@ class _Trial:
             raise _broken(self.method, problem) from error
 
     def _by_block(self, flat: Integers) -> Iterator[tuple[str, int, Integers]]:
-        """Name, bound and entries of every block."""
         for block in self.kind.blocks:
             yield block.name, block.bound, self.layout.split(flat)[block.name]
 
@@ -235,14 +236,14 @@ class _Trial:
                 raise _broken(self.method, f"one {self.kind.per} adds {told}")
 
     def _check_census(self, clients: list[Integers]) -> None:
-        """A policy does not count censuses: a client's part of one is 0 or 1, however many records it has."""
+        """Raise BadInput unless a client's part of a census is 0 or 1, since policies do not count censuses."""
         for block in self.kind.blocks:
             parts = [self.layout.split(each)[block.name] for each in clients if block.kind is Kind.CENSUS]
             if any(part.min() < 0 or part.max() > 1 for part in parts):
                 raise _broken(self.method, f"{block.name} is no census: one client adds more to it than 0 or 1")
 
     def _check_kinds(self, singles: list[Integers]) -> None:
-        """Audits, plausibility and the class gate go by kinds: a block of a known kind has no other label."""
+        """Raise BadInput for a block with another label than its kind: audits and the class gate go by kinds."""
         parts = [self.layout.split(each) for each in singles]
         unread = [block.name for block in self.kind.blocks if block.kind in UNREAD]
         for names in (*([name] for name in unread), unread):
@@ -278,14 +279,14 @@ class _Trial:
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """The parts of single units (n, m), at the m entries that any of them reaches, and which entries of which block."""
+    """The contributions of single units (n, m), at the m entries that any unit reaches, and these entries by block."""
 
     rows: Integers
     columns: Mapping[str, tuple[slice, Integers]]
 
     @classmethod
     def by(cls, singles: list[Integers], layout: Layout) -> _Moved:
-        """Of flat vectors."""
+        """Return the contributions from the units' flat vectors."""
         reached = np.unique(np.concatenate([np.flatnonzero(flat) for flat in singles]))
         ends = np.cumsum([0, *(block.size for block in layout.blocks)])
         cuts = np.searchsorted(reached, ends)
@@ -296,7 +297,7 @@ class _Moved:
         return cls(np.array([flat[reached] for flat in singles]), columns)
 
     def squares(self, blocks: tuple[BlockSensitivity, ...], adjacency: Adjacency) -> dict[str, NDArray[np.float64]]:
-        """‖Δ‖² of every block, for every unit added (n,) or every one replaced by every other (n, n)."""
+        """Return ‖Δ‖² of every block, for every unit added (n,) or every unit replaced by every other (n, n)."""
         return {block.name: self._square(block, adjacency) for block in blocks}
 
     def _square(self, block: BlockSensitivity, adjacency: Adjacency) -> NDArray[np.float64]:
@@ -311,7 +312,7 @@ class _Moved:
 
 
 def _statistics(local: Local) -> Iterator[tuple[Kind, Integers]]:
-    """Yield each kind whose entries are defined one by one, and what each of n records adds to these, (n, m)."""
+    """Yield each kind whose entries are defined one by one, and what each of n records adds to them, (n, m)."""
     q, own = local.examples.records, np.eye(local.classes, dtype=np.int64)[local.examples.labels]
     first, second = np.triu_indices(q.shape[1])
     if q.shape[1] > 1:
@@ -322,18 +323,14 @@ def _statistics(local: Local) -> Iterator[tuple[Kind, Integers]]:
 
 
 def _holds(entries: Integers, wanted: Integers) -> bool:
-    """Whether each wanted column (n, m) is some column of `entries` (n, k), in any order and at any scale but 0."""
-    one, other = (_directions(columns) for columns in (entries, wanted))
+    """Return whether each wanted column (n, m) is a column of `entries` (n, k), in any order and at any scale but 0."""
+    directions = []
+    for columns in (entries, wanted):  # of length 1; those of length 0 stay
+        lengths = np.linalg.norm(columns.astype(np.float64), axis=0)
+        directions.append(columns.astype(np.float64) / np.where(lengths > 0, lengths, 1.0))
+    one, other = directions
     cosines = np.abs(other.T @ one)
     return bool((cosines.max(axis=1, initial=0.0) > 1 - SLACK).all())
-
-
-def _directions(columns: Integers) -> NDArray[np.float64]:
-    """Columns at length 1; those of length 0 stay."""
-    rows = columns.astype(np.float64)
-    lengths = np.linalg.norm(rows, axis=0)
-    directions: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1.0)
-    return directions
 
 
 def _broken(method: str, problem: str) -> BadInput:

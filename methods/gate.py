@@ -1,4 +1,4 @@
-"""The class gate: a census of who holds which class opens a plan, and classes that too few hold are left out.
+"""The class gate: a plan's first sum counts the clients that hold each class, and classes of too few are left out.
 
 Where a method tells parts of a class apart (`Traits.cells_per_class`: domains, mostly), what is counted and left out is
 a *cell*: a class in one of the parts.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec, Traits
-from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.round import Blocks, Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
 from secagg.encoding.layout import Block, Integers, Kind
@@ -24,21 +24,19 @@ from secagg.heads import Artifact
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
 from secagg.wire import Items, Range, decode, encode, message
 
-Number = TypeVar("Number", np.int64, np.float32)
-
 GATE = "gate"
 """Name of the threshold among a plan's parameters."""
 CENSUS_SHARE = 0.02
 """The census's share of μ²; the method's sums divide the rest as they would divide all of it."""
 FEWEST_CLASSES = 2
-"""A head tells classes apart."""
+"""The fewest classes that may be kept, since a head tells classes apart."""
 MOST_CELLS = 10_000
 
 
 @message("KeptClasses")
 @dataclass(frozen=True)
 class KeptClasses:
-    """The classes that pass, by their place in the plan; of D parts the cells, class·D + part."""
+    """The broadcast of a class gate: the indices of the classes that pass, or of the cells (class·D + part)."""
 
     classes: Annotated[
         tuple[int, ...], Items(FEWEST_CLASSES, MOST_CELLS, each=Range(0, MOST_CELLS - 1), ascending=True)
@@ -47,7 +45,7 @@ class KeptClasses:
 
 @dataclass(frozen=True)
 class Gated(SimpleMethod):
-    """A method after a census: for each class, how many clients have a record of it (C,), or of each cell (C, D).
+    """A method behind a class gate: its first sum is a census, the number of clients with a record of each cell.
 
     Classes whose opened count is below `threshold` are left out of the sums of `method`, and of its head: a class sum
     over one client would be that client's own prototype. The threshold counts clients that may vanish after the census
@@ -71,38 +69,34 @@ class Gated(SimpleMethod):
 
     @property
     def name(self) -> str:
-        """The gated method's."""
         return self.method.name
 
     @property
     def parameters(self) -> Parameters:
-        """The gated method's, and the threshold."""
         return {**self.method.parameters, GATE: self.threshold}
 
     @property
     def traits(self) -> Traits:
-        """The gated method's, and the threshold."""
         return replace(self.method.traits, class_threshold=self.threshold)
 
     @property
     def parts(self) -> int:
-        """Into how many cells each class is divided, D."""
+        """The number D of cells into which each class is divided."""
         return self.method.traits.cells_per_class
 
     def cell_of(self, examples: Examples) -> Integers:
-        """In which of these cells (n,) each example is."""
         return self.method.cell_of(examples)
 
     @property
     def per_class(self) -> frozenset[str]:
-        """The blocks with a row for each class: those whose shape depends on how many there are."""
+        """The names of the blocks with a row for each class: their shape depends on the number of classes."""
         two, three = (
             [block for kind in self.method.sums(1, classes, 2) for block in kind.blocks] for classes in (2, 3)
         )
         return frozenset(one.name for one, other in zip(two, three, strict=True) if one.shape != other.shape)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """The census (`CensusSensitivity`), then the method's sums, which share what the census leaves of μ².
+        """Return the census, then the method's sums, to which the census leaves a part of μ².
 
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
         Raises BadInput for too many cells.
@@ -127,25 +121,22 @@ class Gated(SimpleMethod):
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
     def resolve(self, fixed: Fixed) -> Method:
-        """The same gate before the settled method."""
         return put_gate(self.method.resolve(fixed), self.threshold)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """The gated method's."""
         return self.method.read_artifact(content)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The census, then the gated method's first round over such records."""
         return replace(self, method=self.method.begin(dimension, classes, levels))  # type: ignore[arg-type]
 
     def contribute(self, local: Local) -> Contribution:
-        """1 for each cell of which this client has a record: additive over clients, not over records."""
+        """Return this client's part of the census: 1 for each cell of which it has a record."""
         parts, examples = self.parts, local.examples
         held = np.bincount(examples.labels * parts + self.cell_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
-    def finalize(self, opened: Opened) -> Step:
-        """The method's first round over the cells that pass. Raises BadInput when fewer than two classes have any."""
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the method's first round, over the cells that pass. Raises BadInput if fewer than two classes pass."""
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
@@ -158,7 +149,6 @@ class Gated(SimpleMethod):
         return Step(next_round=self._over(tuple(kept.tolist())))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The method's first round over the cells that the server names. Raises MalformedMessage."""
         kept = decode(KeptClasses, broadcast).classes
         if len({cell // self.parts for cell in kept}) < FEWEST_CLASSES:
             raise MalformedMessage("KeptClasses", "the cells are all of one class")
@@ -168,23 +158,16 @@ class Gated(SimpleMethod):
         return (classes, self.parts) if self.parts > 1 else (classes,)
 
     def _over(self, kept: tuple[int, ...]) -> GatedRound:
-        return GatedRound(self.method, kept, self.per_class, self.parts, self.cell_of, self._by_class)
-
-    @property
-    def _by_class(self) -> frozenset[str]:
-        """Of `per_class` the blocks that are not divided where there are several parts.
-
-        They are no sums over records, or too small to be, having fewer entries than there are cells.
-        """
-        if self.parts == 1:
-            return frozenset()
-        every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
-        cells = FEWEST_CLASSES * self.parts
-        return self.per_class & {each.name for each in every if each.kind is Kind.UPDATE or each.size < cells}
+        whole: set[str] = set()
+        if self.parts > 1:  # what is no sum over records, or has fewer entries than there are cells, is not divided
+            every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
+            cells = FEWEST_CLASSES * self.parts
+            whole = {each.name for each in every if each.kind is Kind.UPDATE or each.size < cells}
+        return GatedRound(self.method, kept, self.per_class, self.parts, self.cell_of, self.per_class & whole)
 
 
 def put_gate(method: Method, threshold: int) -> Method:
-    """Return the method behind a class gate of so many clients; as it is for 0.
+    """Return the method behind a class gate of `threshold` clients; the unchanged method for 0.
 
     Raises BadInput below, and for a method that trains one model of all classes.
     """
@@ -196,13 +179,13 @@ def put_gate(method: Method, threshold: int) -> Method:
 
 
 def without_gate(method: Method) -> Method:
-    """Return the method that a class gate stands before; one without a gate as it is."""
+    """Return a gated method without its gate; any other method unchanged."""
     return method.method if isinstance(method, Gated) else method
 
 
 @dataclass(frozen=True)
 class GatedRound(SimpleRound):
-    """A round of the gated method over the classes of the `kept` cells alone, as if the plan had no others.
+    """A round of a gated method, restricted to the `kept` cells: other cells' records are left out.
 
     Records of the other cells add nothing, and their entries in the `per_class` blocks are zero. Where there are
     several `parts` these blocks have the shape (C, D, …), but for those `by_class`, whose rows are of whole classes.
@@ -216,19 +199,19 @@ class GatedRound(SimpleRound):
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
-        """The method's blocks over the kept cells, each row in its class's place."""
+        """Return the method's blocks over the kept cells, each row in its class's place."""
         rows = self._rows(local.classes)
         examples, is_kept = self._keep(local.examples, rows)
         inputs = None if local.inputs is None else local.inputs[is_kept]
         made = self.round.contribute(replace(local, examples=examples, classes=len(rows), inputs=inputs))
-        widened = {
-            name: self._widen_rows(block, local.classes) if name in self.per_class else block
-            for name, block in made.blocks.items()
-        }
+        widened = dict(made.blocks)
+        for name in self.per_class & set(widened):
+            kept = widened[name]
+            widened[name] = np.zeros((local.classes, *kept.shape[1:]), dtype=kept.dtype)
+            widened[name][rows] = kept
         return Contribution(widened, made.state)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """The method's, of the records in kept cells."""
         rows = self._rows(classes)
         own, is_kept = self._keep(examples, rows)
         cells = np.full(len(examples), -1, dtype=np.int64)
@@ -236,7 +219,7 @@ class GatedRound(SimpleRound):
         return cells
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
+        """Return the method's complaints about the kept classes, and complaints about left-out sums that are not 0."""
         others = self._others(self._classes(blocks)).tolist()
         by_cell = [self._by_cell(blocks[name]) for name in (self.per_class - self.by_class) & set(blocks)]
         part = " in part {}" if self.parts > 1 else ""
@@ -247,8 +230,8 @@ class GatedRound(SimpleRound):
         ]
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
-    def finalize(self, opened: Opened) -> Step:
-        """Return the kept cells' result: a head that never predicts another class, noise or not; or a round."""
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the step of the method's round: its head never predicts a class that is left out."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
         if step.artifact is None:
@@ -256,33 +239,31 @@ class GatedRound(SimpleRound):
         classes = self._classes(opened.blocks)
         return Step(step.artifact.among(self._rows(classes), classes), following)
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
-        """The method's over the kept classes, which predict no other."""
+    def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
         own = self.round.personal(state, replace(opened, blocks=self._narrow(opened.blocks)))
         classes = self._classes(opened.blocks)
         return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
 
     def broadcast(self) -> bytes:
-        """The kept cells before the method's first round, which needs no other word; then what the method tells."""
+        """Return the indices of the kept cells for the method's first round; later, the method's own broadcast."""
         return self.round.broadcast() or encode(KeptClasses(self.kept))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The method's next round as the server announces it, over the same cells."""
         return replace(self, round=self.round.decode_broadcast(broadcast, grid))
 
     def require_equal(self, told: Round) -> None:
-        """The census decides exactly which cells are kept; further rounds are the method's to check."""
+        """Raise ProtocolViolation unless the server's round `told` is of this kind and keeps the same cells."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
             raise ProtocolViolation(SERVER_INDEX, "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
             self.round.require_equal(told.round)
 
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
-        """The cells (class, part) that did not pass, of so many classes."""
+        """Return the cells (class, part) that did not pass."""
         return tuple(divmod(int(cell), self.parts) for cell in self._others(classes))
 
     def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
-        """The records in kept cells, their classes counted among the kept ones, `rows`; and which they are."""
+        """Return the records in kept cells, their classes counted among the kept (`rows`), and the records' mask."""
         cells = examples.labels * self.parts + self.cell_of(examples)
         is_kept: NDArray[np.bool_] = np.isin(cells, self.kept)
         counted = examples.take(is_kept)
@@ -292,7 +273,7 @@ class GatedRound(SimpleRound):
         return np.setdiff1d(np.arange(classes * self.parts), self.kept)
 
     def _rows(self, classes: int) -> Integers:
-        """The kept classes. Raises BadInput for one that the plan does not have."""
+        """Return the kept classes. Raises BadInput for one that the plan does not have."""
         rows = np.unique(np.array(self.kept, dtype=np.int64) // self.parts)
         if rows[-1] >= classes:
             raise BadInput(f"the gate keeps class {rows[-1]} of {classes}")
@@ -303,11 +284,10 @@ class GatedRound(SimpleRound):
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
     def _by_cell(self, block: Integers) -> Integers:
-        """A row for each cell."""
         return block.reshape(len(block) * self.parts, -1)
 
     def _narrow(self, aggregate: Blocks) -> Blocks:
-        """The sum as the method knows it: of the kept classes alone, where the other cells hold nothing."""
+        """Return the sum with the kept classes alone, as the method knows it; cells left out hold zeros."""
         rows = self._rows(self._classes(aggregate))
         narrow = dict(aggregate)
         for name in self.by_class & set(aggregate):
@@ -317,9 +297,3 @@ class GatedRound(SimpleRound):
             block[list(self.kept)] = self._by_cell(aggregate[name])[list(self.kept)]
             narrow[name] = block.reshape(aggregate[name].shape)[rows]
         return narrow
-
-    def _widen_rows(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
-        """The kept classes' rows in their places among all classes, the others zero."""
-        wide = np.zeros((classes, *rows.shape[1:]), dtype=rows.dtype)
-        wide[self._rows(classes)] = rows
-        return wide

@@ -1,4 +1,4 @@
-"""The interface of methods; clipping, noise, encoding, protection, transport and audit are given to them."""
+"""The interface of methods, which need not do clipping, noise, encoding, protection, transport and audit themselves."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact, parse_safetensors
 from secagg.heads.linear import WeightKind
-from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_client, of_record
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit
+from secagg.privacy.calibration import of_client, of_record
 
 DOMAINS = "domains"
-"""Name of the parameter that lists the domains of a method which tells them apart, joined by "+"."""
+"""Name of the parameter that lists the domains that a method keeps apart, joined by "+"."""
 Parameters = dict[str, str | float]
 
 
 def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
-    """The domains that a method with these parameters tells apart, in order; none where it tells none apart."""
+    """Return the domains that a method with these parameters keeps apart, in order; empty if it keeps none apart."""
     return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
 
 
 def domain_count(parameters: Mapping[str, str | float]) -> int:
-    """Return the number of domains that a method with these parameters keeps apart; 1 where it keeps none apart."""
+    """Return the number of domains that a method with these parameters keeps apart; 1 if it keeps none apart."""
     return len(domains_of(parameters)) or 1
 
 
 @dataclass(frozen=True)
 class SampledTraining:
-    """DP-SGD inside a member before sums, `times` in all: `steps` on batches that a record is in with chance `rate`.
+    """DP-SGD inside a member before each of `times` sums: `steps` on batches that hold a record at probability `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
     `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
@@ -51,7 +52,7 @@ class SampledTraining:
 
 @dataclass(frozen=True)
 class ZeroSums:
-    """Sums of a block's entries that are 0 without noise, but for rounding: audits measure the noise there.
+    """Sums of a block's entries that are 0 but for rounding and noise: audits measure the noise there.
 
     `axis` is the one along which entries are added; None: the last axis holds upper triangles, and each row of each
     symmetric matrix is added. One record leaves at most `remainder`, the L2 norm over all these sums. `centred`: they
@@ -66,7 +67,7 @@ class ZeroSums:
 
 @dataclass(frozen=True)
 class SumSpec:
-    """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
+    """One kind of secure sum: its blocks in order, how far one unit moves them, and its part of the privacy budget.
 
     `per` says of whom the blocks' bounds speak: of one record, or of a client's whole contribution (Unit.CLIENT).
     `sensitivities` are stated for the units and adjacencies that the method knows; `sensitivity` derives the others.
@@ -100,12 +101,12 @@ class SumSpec:
 
     @property
     def unit_lengths(self) -> Mapping[str, float]:
-        """The largest L2 length of each block of one unit of `per`, in grid units; empty where nothing says so."""
+        """The largest L2 length of one unit's contribution to each block, in grid units; empty where not declared."""
         stated = next((each for each in self.sensitivities if each.unit is self.per), None)
         return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
-        """Return how far one unit moves the sum, a client having at most `max_records` records.
+        """Return how far one unit moves the sum if a client has at most `max_records` records.
 
         As stated; otherwise by the lengths stated for the unit under another adjacency, block by block; otherwise a
         client as far as its records do one after the other (`of_client`), and a record as far as replacing all of its
@@ -125,16 +126,16 @@ class SumSpec:
 
     @property
     def is_about_records(self) -> bool:
-        """Whether it tells more of a client than which cells it holds, as a policy counts sums."""
+        """Whether the sum shows more about a client than which cells it holds; policies count only such sums."""
         return any(block.kind is not Kind.CENSUS for block in self.blocks)
 
     def has(self, kind: Kind) -> bool:
-        """Whether one of its blocks is of this kind."""
+        """Return whether one of the blocks is of this kind."""
         return any(block.kind is kind for block in self.blocks)
 
 
 def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
-    """Return the training that these sums and files of code ask of a member: all rounds, and the most of any round."""
+    """Return a member's training effort for these sums and code files: over all rounds, and the most of one round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
@@ -147,7 +148,7 @@ def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort
 
 @dataclass(frozen=True)
 class Fixed:
-    """Facts that a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
+    """Facts that a plan fixes before any record is read; a method decides its open parameters from them.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
     Of so many `clients` so many may be `colluders`, and so many `dropouts`.
@@ -163,8 +164,10 @@ class Fixed:
     dropouts: int
 
 
-def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
-    """Return the sensitivities of contributions whose blocks are never longer (L2) than `lengths`, for any client.
+def clipped(
+    blocks: tuple[Block, ...], lengths: Mapping[str, float], unit: Unit = Unit.CLIENT
+) -> tuple[Sensitivity, ...]:
+    """Return the sensitivities of blocks that every client clips to these L2 `lengths`.
 
     A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length.
     """
@@ -172,12 +175,17 @@ def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Se
         BlockSensitivity(block.name, lengths[block.name], block.size, scalable=block.kind is Kind.COUNTS)
         for block in blocks
     )
-    return tuple(BlockwiseSensitivity(Unit.CLIENT, each, parts) for each in Adjacency)
+    return tuple(BlockwiseSensitivity(unit, each, parts) for each in Adjacency)
+
+
+def of_records(blocks: tuple[Block, ...]) -> tuple[Sensitivity, ...]:
+    """Return the sensitivities of sums to which a record adds at most a block's `bound` (L2)."""
+    return clipped(blocks, {block.name: float(block.bound) for block in blocks}, Unit.RECORD)
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts about a method with its parameters.
+    """Facts about a method with its parameters, for plans, policies and audits.
 
     `reads_inputs`: members train on raw inputs through the feature map, and its loss reads these; else on examples.
     `needs_unit_length`: it takes records of one length only, so that a plan must normalise them.
@@ -210,7 +218,7 @@ class Traits:
 
 
 class Method(Protocol):
-    """A method: its sums, and its first round. The plan holds its name and parameters."""
+    """A method: its kinds of sums and its first round. A plan holds its name and parameters."""
 
     @property
     def name(self) -> str:
@@ -218,34 +226,34 @@ class Method(Protocol):
 
     @property
     def parameters(self) -> Parameters:
-        """Everything that `method_named` needs beside the name to make this method again."""
+        """The parameters from which `method_named` makes this method again."""
 
     @property
     def traits(self) -> Traits:
-        """Facts about it beside its sums, for plans, policies and audits."""
+        """Facts about the method besides its sums, for plans, policies and audits."""
 
     def cell_of(self, examples: Examples) -> Integers:
-        """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
+        """Return the part of its class (n,) that each example belongs to, from this example alone."""
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
+        """Return the method with its open parameters decided from the plan's facts; most methods return themselves."""
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """Return the first round over such records."""
+        """Return the first round, for records q in Z^d with ‖q‖₂ ≤ `levels`."""
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Return the artifact that a file's bytes hold, and the file's texts. Raises BadInput for another kind."""
+        """Return the artifact in a file's bytes, and the file's texts. Raises BadInput for another kind of file."""
 
 
 class OwnRound(Method, Round, Protocol):
-    """A method that is its own first round."""
+    """The base of methods that are their own first round."""
 
 
-class UsualMethod:
-    """The facts of most methods: examples of any length, and a linear head without class means.
+class UsualMethod(Method):
+    """The base of most methods: it takes records of any length, and gives a linear head without class means.
 
     A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
     `libraries` are the modules that its contributions and steps import on first use, which may take many seconds.
@@ -255,26 +263,23 @@ class UsualMethod:
 
     @property
     def parameters(self) -> Parameters:
-        """All fields that can be given."""
         given = (each for each in fields(self) if each.init and "round" not in each.metadata)  # type: ignore[arg-type]
         return {each.name: getattr(self, each.name) for each in given}
 
     @property
     def traits(self) -> Traits:
-        """The usual facts; a class is divided by domains, where it tells them apart."""
+        """The usual facts; a class has one part for each domain that the method keeps apart."""
         domains = domain_count(self.parameters)
         return Traits(needs_gate=domains > 1, cells_per_class=domains)
 
     def cell_of(self, examples: Examples) -> Integers:
-        """Their domains."""
         return examples.domains
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Itself: nothing is left open."""
-        return self  # type: ignore[return-value]  # as above
+        return self
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A head. Raises BadInput for one that carries class means, or for what is none."""
+        """Return the head in a file, and the file's texts. Raises BadInput for another artifact, or for class means."""
         head, texts = parse_safetensors(content)
         if head.means is not None:
             raise BadInput("the head carries class means, which this method does not release")
@@ -282,8 +287,7 @@ class UsualMethod:
 
 
 class SimpleMethod(UsualMethod, SimpleRound):
-    """A method that is its own first round (`OwnRound`), as most are; a one-shot method has no other."""
+    """The base of most methods: a `UsualMethod` that is its own first round."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """Itself."""
-        return self  # type: ignore[return-value]  # whoever inherits is a Round
+        return self

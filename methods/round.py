@@ -1,4 +1,4 @@
-"""A round: what a member contributes from what is local to it, and the step that the opened total gives."""
+"""The interface of a round: a member's contribution from its local data, and the step that the opened total gives."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Noise = Mapping[str, OpenedNoise]
-"""What is known of the noise on every opened block, by its name."""
+"""The noise on every opened block, by the block's name."""
 Blocks = Mapping[str, Integers]
 """The blocks of one contribution or of one total, by name."""
 Total = Mapping[str, NDArray[Any]]
-"""The same of an opened total; float64 where an audit makes one up, in units of one record's integers."""
+"""The blocks of an opened total by name; float64 where an audit makes one up, in units of one record's integers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """One client's records that count: q (n, d), their labels (n,) in 0…C−1 and domains (n,), all 0 without any."""
+    """The records of one client that count: q (n, d), labels (n,) in 0…C−1 and domains (n,), all 0 without domains."""
 
     records: Integers = field(repr=False)
     labels: Integers = field(repr=False)
@@ -40,26 +40,26 @@ class Examples:
 
     @classmethod
     def of(cls, records: Integers, labels: Integers) -> Examples:
-        """Examples of one domain."""
+        """Return examples of one domain."""
         return cls(records, labels, np.zeros(len(labels), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def once(self, rule: Callable[[Integers], T]) -> T:
-        """Apply a public rule to the records, once however many rounds ask, while the rule is the same object."""
+        """Return the value of `rule`, a public function, for the records; it is kept for later rounds."""
         if not self._made or self._made[0] != rule:
             self._made[:] = rule, rule(self.records)
         return self._made[1]  # type: ignore[no-any-return]  # it came from this rule
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Examples:
-        """Those where `rows` holds, or at `rows`."""
+        """Return the examples at `rows`, which are indices or a mask."""
         return Examples(self.records[rows], self.labels[rows], self.domains[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """A member's data in a round, of which its contribution alone leaves.
+    """A member's data in a round; nothing but its contribution leaves the member.
 
     `examples` are on the plan's `grid` and of its `classes`. `member` is its index in the roster, 0 where there is
     none (pooled records). `state` is what its contribution to the round before kept, empty in the first. A method that
@@ -84,15 +84,15 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """One member's blocks in a round (int64), and its private `state` for the next, which stays with it."""
+    """One member's blocks in a round (int64), and the private `state` that it keeps for the next round."""
 
     blocks: Blocks = field(repr=False)
     state: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
-    """An opened total, multipliers still in it, and all that is public about it.
+class OpenedTotal:
+    """An opened total, its blocks still multiplied by their multipliers, and all public facts about it.
 
     `noise` is None for an exact sum. `clients` is how many contributed, `members` are their indices where they have
     any, `seed` (32 bytes) is public randomness that the plan and everything opened so far decide: whoever draws from it
@@ -113,92 +113,86 @@ class Opened:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The step after an opened total: an artifact that may be used, or none; the next round, or none."""
+    """The result of an opened total: an artifact, the next round, or both."""
 
     artifact: Artifact | None = None
     next_round: Round | None = None
 
 
 class Round(Protocol):
-    """One secure sum of a method, and what comes of it. Immutable, and public in all that it holds."""
+    """One secure sum of a method, and what follows from it. Immutable; all that it holds is public."""
 
     def contribute(self, local: Local) -> Contribution:
         """Return one client's blocks for n ≥ 0 examples, as the round's `SumSpec` declares them."""
+        raise NotImplementedError(f"{type(self).__name__} has no contribute")
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return in which cell of its class (n,), from 0, the sum holds each of one client's examples; −1: in none.
+        """Return each example's cell within its class (n,), from 0; −1 for none.
 
         0 where a class is not divided. What `contribute` sums by, told to audits.
         """
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Return what no honest sum without noise would show (no culprit); empty when there is nothing."""
+        """Return complaints about sums that are impossible without noise, empty if none; no culprit is named."""
 
-    def finalize(self, opened: Opened) -> Step:
-        """Return what follows from the opened total, by public arithmetic that clients repeat.
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the step that follows from the opened total, by public arithmetic that clients repeat.
 
         Every last round gives an artifact. Raises BadInput when this total fails to.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no finalize")
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
-        """Return the models, by name, that a member has for itself after this round; mostly none.
+    def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
+        """Return a member's own models after this round, by name; empty for most methods.
 
         From the `state` that its contribution to this round left to it, and what the round opened. They stay with the
         member. Raises BadInput for a state that is none.
         """
 
     def broadcast(self) -> bytes:
-        """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
+        """Return the bytes from which members begin this round; empty for the first, which the plan alone decides."""
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """Return the round after this one as `broadcast` opens it. Raises MalformedMessage or ProtocolViolation."""
+        """Return the next round from its `broadcast`. Raises MalformedMessage or ProtocolViolation."""
 
     @property
     def is_self_contained(self) -> bool:
-        """Whether `broadcast` tells all of a round: only then may who was away return (`from_broadcast`)."""
+        """Whether a round follows from its `broadcast` alone, so that an absent client may return."""
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
-        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `is_self_contained`.
+        """Return round `number`, counted from 1, from its `broadcast` alone; only if `is_self_contained`.
 
         Raises MalformedMessage or ProtocolViolation.
         """
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless `told` is this round but for rounding: machines differ in the last bits."""
+        """Raise ProtocolViolation unless the server's round `told` equals this one, but for rounding."""
 
 
-class SimpleRound:
-    """A round as most are: classes are not divided, nothing is implausible, the plan opens this round and no other."""
+class SimpleRound(Round):
+    """The base of most rounds: one cell per class, no complaints, and no broadcast."""
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """0: classes are not divided, and every record counts."""
         return np.zeros(len(examples), dtype=np.int64)
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """None: nothing is known of the sum."""
         return []
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
-        """None: the artifact is for everybody."""
+    def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
         return {}
 
     def broadcast(self) -> bytes:
-        """Nothing: the plan opens the first round."""
         return b""
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """Refuse any other round. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
 
     @property
     def is_self_contained(self) -> bool:
-        """No: what a round sums follows from those before it."""
         return False
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
-        """Nobody can tell without the rounds between. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, f"round {number} does not follow from its broadcast alone")
 
     def require_equal(self, told: Round) -> None:
-        """The first round is not told. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, "announces the first round, which the plan opens")

@@ -54,7 +54,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is public when it is first used: a server or client process does not need most of it."""
+    """Import a public name when it is first used: a server or client process does not need most of them."""
     if name not in _PLACES:
         raise AttributeError(f"module 'secagg' has no attribute {name!r}")
     module, _, own = _PLACES[name].partition(":")
@@ -63,5 +63,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, those loaded on first use among them."""
+    """Return the public names, including those that are imported on first use."""
     return sorted({*globals(), *__all__})

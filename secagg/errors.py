@@ -1,4 +1,4 @@
-"""One exception per failure, each with its culprit, its values and the exit code of the command line.
+"""The package's exceptions, one for each kind of failure, with their exit codes of the command line.
 
 Messages are one line, name what was wrong and end with a remedy where there is one.
 No exception carries a secret: only public names, sizes, digests and limits.
@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import ClassVar, Self
 
 COUNTS = "count this as a release"
-"""What a session says to its members that ended without a published sum when somebody may know the sum."""
+"""Suffix of an abort's reason when somebody may know the sum all the same: members then charge it as a release."""
 
 
 class ExitCode(IntEnum):
-    """Exit codes of commands, for scripts; `meaning` is what help and guide say of it."""
+    """Exit codes of commands, for scripts; `meaning` is the description in the help and the guide."""
 
     meaning: str
 
@@ -29,19 +29,19 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130, "interrupted"
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """The code with its meaning."""
+        """Make the enum member of the number `code`, with its `meaning`."""
         self = int.__new__(cls, code)
         self._value_, self.meaning = code, meaning
         return self
 
     @classmethod
     def explain(cls) -> str:
-        """All of them in one sentence."""
+        """Return a sentence that lists all exit codes with their meanings."""
         return f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in cls)}."
 
 
 class SecaggError(Exception):
-    """Root of everything that this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL_ERROR
 
@@ -68,14 +68,14 @@ class BadRecord(BadInput):
         super().__init__(f"{place}: {problem}", remedy=remedy)
 
 
-def why(error: Exception) -> str:
-    """The message of another library's error, on one line; of an operating system's its words alone."""
+def describe_error(error: Exception) -> str:
+    """Return the message of another library's error on one line; of an OSError the operating system's words alone."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 class PlanRefused(BadInput):
-    """The plan breaks this client's policy; `violations` names every line that is broken, `listed` on one line."""
+    """The plan breaks this client's policy; `violations` has a sentence for each broken line, `listed` joins them."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
@@ -84,7 +84,7 @@ class PlanRefused(BadInput):
 
 
 class CapacityExceeded(BadInput):
-    """An exact integer result would not fit: the sum could wrap, or a float64 product could round."""
+    """An exact integer result would not fit: a sum could wrap around in its ring, or a float64 product could round."""
 
     def __init__(self, what: str, needed: int, available: int, *, remedy: str = "") -> None:
         self.needed = needed
@@ -93,7 +93,7 @@ class CapacityExceeded(BadInput):
 
 
 class MalformedMessage(SecaggError):
-    """Bytes that are not the one canonical encoding of an allowed message."""
+    """Received bytes are not the canonical encoding of an allowed message."""
 
     exit_code = ExitCode.ABORTED
 
@@ -104,7 +104,7 @@ class MalformedMessage(SecaggError):
 
 
 class OtherVersion(MalformedMessage):
-    """A message of another version of its format than the `known` one that this program reads."""
+    """A message whose format has another version than the one that this program reads (`known`)."""
 
     def __init__(self, message: str, version: int, known: int) -> None:
         self.version = version
@@ -132,7 +132,7 @@ class ProtocolViolation(SecaggError):
 
 
 class ImpossibleSum(SecaggError):
-    """An opened sum that honest vectors do not add up to; nobody can tell whether a client or who opened it lied."""
+    """An opened sum is impossible for honest vectors: some client, or a party that opened the sum, lied."""
 
     exit_code = ExitCode.ABORTED
 
@@ -153,14 +153,14 @@ class SessionAborted(SecaggError):
 
 
 class LeftBehind(SessionAborted):
-    """The session goes on without this party, which was away for too long or has lost what it needs; it did no wrong.
+    """The session goes on without this party, which was away for too long or has lost data that it needs.
 
     Where rounds follow it may return in one of them.
     """
 
 
 class NotNow(SecaggError):
-    """It cannot be done at present; nothing is lost, and running the same command again may go on."""
+    """The work cannot go on at present; nothing is lost, and running the same command again may continue it."""
 
     exit_code = ExitCode.NOT_NOW
 
@@ -170,14 +170,14 @@ class NotNow(SecaggError):
 
 
 class OtherPlan(NotNow):
-    """A party was asked about a session that is none of its plan's; `runs` and `asked` are SHA-256 digests."""
+    """A request names a plan (SHA-256 `asked`) that is not the one which its recipient runs (SHA-256 `runs`)."""
 
     def __init__(self, runs: bytes, asked: bytes) -> None:
         super().__init__(f"the server runs another plan: its SHA-256 is {runs.hex()}, you asked about {asked.hex()}")
 
 
 class ServerAway(NotNow):
-    """The server (or another `peer`) has not given a valid answer for so many seconds.
+    """The server (or another `peer`) has not given a valid answer for `seconds`.
 
     `said` is what came instead: nobody signed it, so it ends nothing.
     """
@@ -191,7 +191,7 @@ class ServerAway(NotNow):
 
 
 class TranscriptInvalid(SecaggError):
-    """A transcript (of the file `source`) does not verify; `record` is the index of the first record at fault."""
+    """The transcript in the file `source` does not verify; `record` is the index of the first record at fault."""
 
     exit_code = ExitCode.TRANSCRIPT_INVALID
 

@@ -16,11 +16,10 @@ class RandomSource(Protocol):
 
     def bytes(self, count: int) -> bytes:
         """Return `count` fresh bytes."""
-        ...
 
 
 class OperatingSystem:
-    """`getrandom(2)` through `os.urandom`."""
+    """The operating system's generator: `getrandom(2)` through `os.urandom`."""
 
     def bytes(self, count: int) -> bytes:
         """Return `count` fresh bytes of the operating system's generator."""
@@ -28,7 +27,7 @@ class OperatingSystem:
 
 
 class UnsafeToken:
-    """Says that its holder knows what seeded randomness is. There is one, in `secagg.unsafe_for_tests`."""
+    """A token that permits the use of insecure `SeededRandomness`; the only one is in `secagg.unsafe_for_tests`."""
 
 
 class SeededRandomness:

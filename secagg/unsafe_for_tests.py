@@ -1,4 +1,4 @@
-"""The token that seeded randomness takes.
+"""The token that unlocks seeded, hence insecure, randomness.
 
 In the package only `secagg.experiments.seeding` imports this module, when a simulation is given a seed for noise; a
 test sees to it.
@@ -9,4 +9,4 @@ from __future__ import annotations
 from secagg.randomness import UnsafeToken
 
 TOKEN = UnsafeToken()
-"""To be passed where predictable keys and noise do no harm: in tests, for vectors, and for reproducible noise."""
+"""The token; pass it only where predictable keys and noise do no harm: tests, test vectors, reproducible noise."""

@@ -1,5 +1,6 @@
 """What all tests share: how Hypothesis draws, no features kept, where files are written, the larger data sets."""
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from hypothesis import settings
 
 from tests.worlds.chance import repeatable
 
-settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("wide", deadline=None, max_examples=2_000)
 settings.load_profile("fixed")
 os.environ["SECAGG_CACHE"] = "off"
@@ -20,6 +21,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 MEMORY = Path("/dev/shm")  # noqa: S108 (pytest makes a folder of its own in it)
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # parties sync every record: a disk is slow at that
+
+gc.disable()  # until all tests are collected: what is imported and collected stays
+
+
+def pytest_collection_finish() -> None:
+    """Collect no garbage among what was imported: each search through it would take half a second."""
+    gc.freeze()
+    gc.enable()
+
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

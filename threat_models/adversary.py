@@ -11,14 +11,14 @@ from secagg.errors import BadInput
 
 FOLDER = Path(__file__).parent / "adversaries"
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
-"""Who is asked about when nobody is named."""
+"""Adversaries of an audit whose caller names none."""
 FIELDS = ("messages", "uploads", "release", "head", "contributions")
-"""What an adversary may see of a session beside its plan and the clients' names (`threat_models.session.Session`)."""
+"""Fields of `Session` that an adversary may see, beside the plan and the clients' names."""
 
 
 @dataclass(frozen=True)
 class Adversary:
-    """One threat model.
+    """A threat model: what an adversary sees, and which attacks it tries.
 
     `sees` names fields of the session. `opens` names the protections under which it sees every client's contribution,
     if `contributions` is among `sees`; under any other it sees those of its `colluders` alone: a number of clients, the
@@ -42,17 +42,17 @@ class Adversary:
     residual_risk: str
 
     def colluding(self, clients: tuple[str, ...]) -> tuple[str, ...]:
-        """The clients that collude with it."""
+        """Return the clients that collude with the adversary, the first ones of `clients`."""
         return clients[:-1] if self.colluders == "all but one" else clients[: int(self.colluders)]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all threat models."""
+    """Return the names of all threat models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 def adversary_named(name: str) -> Adversary:
-    """Read one. Raises BadInput for an unknown name or a file that is not complete."""
+    """Read a threat model by its name. Raises BadInput for an unknown name or an incomplete file."""
     if name not in names():
         raise BadInput(f"there is no threat model {name!r}", remedy=f"choose among {', '.join(names())}")
     content: dict[str, Any] = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))

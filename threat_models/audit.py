@@ -6,21 +6,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any, Protocol
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.experiments.input_data import open_simulated
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.networks import code_warnings
+from secagg.networks.exported import code_warnings
 from secagg.protection import UNPROTECTED, protection_named
 from secagg.system import plugins
 from secagg.verification.verification import NOTHING_BROUGHT, Trust
@@ -35,27 +37,15 @@ from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.evidence.transcripts import input_of, known_of, of_plans, read_sessions
 from threat_models.examination import Steps, examine, plan_comparisons
 from threat_models.findings import Finding
+from threat_models.report import summary_facts
 from threat_models.report.changes import compare
-from threat_models.report.content import AttackNote, AuditReport, Examination, Input, ProtectionLevel
+from threat_models.report.content import AttackNote, AuditReport, Examination, Input, LowerBound, ProtectionLevel
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_content
 from threat_models.report.summary import as_text
-from threat_models.report.summary_facts import (
-    ONE_RUN_LEVEL,
-    add_drawn,
-    add_multiples,
-    add_session_noise,
-    bound_of,
-    cover_of,
-    environment,
-    limits_of,
-    measure_promise,
-    subject_of,
-)
 from threat_models.session import Knowledge, Session
-from threat_models.views import View
 
 ACTIVE = AttackNote(
     "malicious_server",
@@ -69,19 +59,19 @@ NO_PUBLIC = (
     "bring records of the same population that took no part."
 )
 COMPARED = ("unmixing", "feature_inversion")
-"""Attacks that a simulation repeats at the other levels of protection."""
+"""Attacks that a simulation repeats without protection, and without noise, for comparison."""
+PACKAGES = ("numpy", "scipy", "torch", "secagg")
+"""Packages whose versions a report names, because they computed it."""
 
 
 class Progress(Protocol):
-    """Receives notes and progress; the command line's `Speaker` is one."""
+    """An object that receives an audit's notes and progress, such as the command line's `Speaker`."""
 
     def say(self, text: str, /) -> None:
-        """Take a note of one line."""
-        ...
+        """Receive a note of one line."""
 
     def steps(self) -> AbstractContextManager[Steps]:
-        """Yield a function that takes (the step's name, steps done, steps in all; 0: unknown)."""
-        ...
+        """Yield a function to call with a step's name, the steps done, and the number of all steps (0: unknown)."""
 
 
 class _Silent:
@@ -95,7 +85,7 @@ class _Silent:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A plan to simulate and audit: its data set, by name or path, how that is read, and the plan's settings."""
+    """A plan to simulate and audit: the data set's name or path, how to read it, and the plan's settings."""
 
     dataset: str
     settings: SimulationSettings
@@ -107,7 +97,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """A request for an audit: its subject, adversaries and rules.
+    """A request for an audit: transcripts or simulation, adversaries, the auditor's files, and the gate.
 
     Without `transcripts` the `simulation` is audited. `known` and `public` are records that took part and others that
     did not, `records` how many took part in all, where that is public; `canaries` how many to plant, or the file of
@@ -133,8 +123,8 @@ class AuditRequest:
 
 
 @dataclass(frozen=True)
-class AuditInput:
-    """The subject of an audit: sessions, what may be known beside them, and where they come from.
+class _AuditInput:
+    """The input of an audit's attacks: sessions, the records known beside them, and the files that the auditor brought.
 
     `recorded` are the sessions of single transcripts, `levels` a simulated plan's sums without its protection, and
     without its noise. `doubts` say why known and public records may not be what they are called, or are missing.
@@ -153,21 +143,21 @@ class AuditInput:
 
 @dataclass(frozen=True)
 class Audit:
-    """A report, and the exit code that its gate gives: 0 pass, 1 fail, 4 inconclusive."""
+    """An audit's report, and the exit code that its gate gives: 0 pass, 1 fail, 4 inconclusive."""
 
     report: AuditReport = field(repr=False)
     exit_code: int
 
     def summary(self) -> str:
-        """The report for a terminal."""
+        """Return the report as lines for a terminal."""
         return as_text(self.report)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, by the report's published schema."""
+        """Return the JSON report as plain values; `audit.schema.json` describes them."""
         return as_content(self.report)
 
     def to_html(self) -> str:
-        """One page that needs nothing else."""
+        """Return the report as one HTML page that needs no other file."""
         return as_html(self.report)
 
     def _repr_html_(self) -> str:
@@ -191,7 +181,7 @@ def audit(
     across_sessions: bool = False,
     **settings: Any,
 ) -> Audit:
-    """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
+    """Measure what adversaries could learn from transcripts, or from a plan simulated with a data set.
 
     `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
     with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises
@@ -202,9 +192,8 @@ def audit(
     if bool(transcripts) == (dataset is not None):
         raise BadInput("say what to audit", remedy="give transcripts or dataset, not both")
     if transcripts and settings:
-        raise BadInput(
-            f"{', '.join(settings)} go with dataset", remedy="a transcript's session is over: leave them out"
-        )
+        remedy = "a transcript's session is over: leave them out"
+        raise BadInput(f"{', '.join(settings)} go with dataset", remedy=remedy)
     simulation = None
     if dataset is not None:
         read = {name: settings.pop(name, None) for name in ("label", "schema", "image_size", "test")}
@@ -229,15 +218,15 @@ def audit(
 
 
 def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
-    """Gather what is audited, run the attacks, and judge the report by its gate."""
+    """Read or simulate the sessions, run the attacks, and judge the report by its gate."""
     progress = progress or _Silent()
     brought = [_load_attack(progress, spec) for spec in request.attacks]
     today = datetime.now(UTC).date()
     rules = Gate.read(request.gate or DEFAULT, today)
-    adversaries = [adversary_named(name) for name in request.threat_models]
     own = tuple(attack.name for attack, _ in brought)  # none for an adversary that only talks to real parties
     adversaries = [
-        each if each.attacks == (ACTIVE.name,) else replace(each, attacks=(*each.attacks, *own)) for each in adversaries
+        each if each.attacks == (ACTIVE.name,) else replace(each, attacks=(*each.attacks, *own))
+        for each in map(adversary_named, request.threat_models)
     ]
     if request.simulation is not None:
         audited = _simulate(progress, request.simulation, request.canaries)
@@ -249,44 +238,38 @@ def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
     with comparisons.apply():
         report = _report(progress, audited, adversaries, comparisons, seed=request.seed)
     result = judge(rules, report, today)
-    report = replace(report, gate=result, cover=cover_of(audited.recorded, request.auditor, today))
+    report = replace(report, gate=result, cover=summary_facts.cover_of(audited.recorded, request.auditor, today))
     if request.against is not None:
-        earlier = compare(report, request.against, across_sessions=request.across_sessions)
-        report = replace(report, against=earlier)
+        report = replace(report, against=compare(report, request.against, across_sessions=request.across_sessions))
     return Audit(report, result.exit_code)
 
 
 def _load_attack(progress: Progress, spec: str) -> tuple[Attack, plugins.Plugin]:
-    """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
+    """Load an attack that the auditor wrote; its adversaries try it beside theirs. Its code runs. Raises BadInput."""
     _warn(progress, method=spec)
     found = plugins.load(plugins.ATTACKS, spec)
     if found is None:
         raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
     attack: Any = found.value
-    own = replace(attack, run=partial(_run_brought, spec, attack)) if isinstance(attack, Attack) else None
-    return add_attack(own, spec), found
 
+    def run(*evidence: Any) -> Finding:
+        """Run the auditor's attack. Raises BadInput where its code fails, or returns no Finding."""
+        try:
+            told: object = attack.run(*evidence)
+        except Exception as error:
+            problem = f"the attack {spec} failed ({type(error).__name__}: {describe_error(error)})"
+            raise BadInput(problem, remedy="mend it; --debug shows where") from error
+        if not isinstance(told, Finding) or told.attack != attack.name:
+            raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
+        return told
 
-def _run_brought(
-    spec: str, attack: Attack, views: tuple[View, ...], knowledge: Knowledge, progress: Callable[[int, int], None]
-) -> Finding:
-    """Run an auditor's own attack. Raises BadInput where its code fails, or returns no Finding."""
-    try:
-        found: object = attack.run(views, knowledge, progress)
-    except Exception as error:
-        problem = f"the attack {spec} failed ({type(error).__name__}: {why(error)})"
-        raise BadInput(problem, remedy="mend it; --debug shows where") from error
-    if not isinstance(found, Finding) or found.attack != attack.name:
-        raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
-    return found
+    return add_attack(replace(attack, run=run) if isinstance(attack, Attack) else None, spec), found
 
 
 def attack_notes() -> dict[str, AttackNote]:
-    """Return what a report says of each attack, by its name."""
-    found = {
-        name: AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()
-    }
-    return {**found, ACTIVE.name: ACTIVE}
+    """Return each attack's description for the report, by the attack's name."""
+    found = [AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()]
+    return {note.name: note for note in (*found, ACTIVE)}
 
 
 def _warn(progress: Progress, *backbones: str | None, parameters: str = "", method: str = "") -> None:
@@ -294,8 +277,8 @@ def _warn(progress: Progress, *backbones: str | None, parameters: str = "", meth
         progress.say(line)
 
 
-def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> AuditInput:
-    """The plan of the settings; where it has noise, the same plan without it to compare; once more with canaries."""
+def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> _AuditInput:
+    """Simulate the plan of the settings; with noise, also without it to compare; with canaries, once more with them."""
     settings = simulation.settings
     _warn(progress, settings.backbone, parameters=settings.parameters, method=settings.method)
     read = simulation.label, simulation.schema, simulation.image_size, simulation.test
@@ -303,11 +286,10 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
     one_run = None
     if canaries is not None:
         if not canaries.isdecimal():
-            raise BadInput(
-                f"--canaries must be a number here (got {canaries!r})", remedy="with --simulate say how many; 100, say"
-            )
+            problem = f"--canaries must be a number here (got {canaries!r})"
+            raise BadInput(problem, remedy="with --simulate say how many; 100, say")
         planted = plant(data, settings, int(canaries))
-        one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
+        one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=summary_facts.ONE_RUN_LEVEL)
     with progress.steps() as told:
         title = f"simulating a federation on {data.name}"
         told(title, 0, 0)
@@ -324,11 +306,11 @@ def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) 
     del chosen["reference"]  # an audit compares with none
     named = {name: str(value).removesuffix(".0") for name, value in chosen.items() if value not in (None, 0, "")}
     shown, known = {**named, "data_sha256": data_sha256(data)}, found.knowledge
-    return AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
+    return _AuditInput(found.sessions, known, shown, known.doubts, one_run, rehearsal=found, levels=tuple(levels))
 
 
-def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> AuditInput:
-    """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
+def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary]) -> _AuditInput:
+    """Verify transcripts, read one session for all rounds of a plan, and read the records that the auditor brings."""
     with progress.steps() as told:
         told(f"verifying {', '.join(map(str, request.transcripts))}", 0, 0)
         recorded = read_sessions(request.transcripts, request.trust)
@@ -353,35 +335,35 @@ def _read(progress: Progress, request: AuditRequest, adversaries: list[Adversary
         canaries = canaries_of(sessions[0].plan, Path(request.canaries))
         inputs += (input_of("canaries", request.canaries, len(canaries)),)
         known = knowledge.candidates.take(knowledge.is_member) if request.known else None
-        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
+        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, summary_facts.ONE_RUN_LEVEL)
     settings = {} if request.records is None else {"records, as the auditor says": str(request.records)}
     lacking = (NO_PUBLIC,) if request.known is not None and request.public is None else ()
-    return AuditInput(sessions, knowledge, settings, knowledge.doubts + lacking, one_run, recorded, inputs)
+    return _AuditInput(sessions, knowledge, settings, knowledge.doubts + lacking, one_run, recorded, inputs)
 
 
 def _report(
-    progress: Progress, found: AuditInput, adversaries: list[Adversary], comparisons: Comparisons, seed: int
+    progress: Progress, found: _AuditInput, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
     rehearsal, knowledge = found.rehearsal, found.knowledge
     audited = found.sessions[:1] if rehearsal else found.sessions
     protection = protection_named(audited[0].plan.protection)
     with progress.steps() as told:
-        promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        promise = summary_facts.measure_promise(audited, partial(told, "measuring epsilon on re-releases"))
         if rehearsal is not None:
-            promise = add_drawn(promise, rehearsal.drawn, rehearsal.opinion)
-        promise = add_multiples(promise, found.recorded)
-        promise = add_session_noise(promise, noise_of_sessions(audited, knowledge))
-        if found.one_run is not None:
-            promise = replace(promise, one_run=bound_of(found.one_run))
+            promise = summary_facts.add_drawn(promise, rehearsal.drawn, rehearsal.opinion)
+        promise = summary_facts.add_recorded(promise, noise_of_sessions(audited, knowledge), found.recorded)
+        if (one := found.one_run) is not None:
+            bound = LowerBound(one.lower, one.method, one.sentence, one.power, one.refuted)
+            promise = replace(promise, one_run=bound)
         examinations = []
         for each in adversaries:
             if each.attacks != (ACTIVE.name,):
                 examinations.append(examine(each, found.sessions, knowledge, told))
                 continue
-            finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
+            finding = malicious_server(partial(told, ACTIVE.title))
             examinations.append(Examination(each, each.sees, (), (replace(finding, adversary=each.name),)))
         levels = [ProtectionLevel(name, _at(name, level, known, told)) for name, level, known in found.levels]
-    subject = subject_of(audited, knowledge.records, found.settings, found.recorded)
+    subject = summary_facts.subject_of(audited, knowledge.records, found.settings, found.recorded)
     return AuditReport(
         title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
         subject=replace(subject, inputs=found.inputs, doubts=found.doubts),
@@ -389,8 +371,8 @@ def _report(
         attacks=tuple(attack_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=limits_of(subject, rehearsal.refusals if rehearsal else (), is_simulated=rehearsal is not None),
-        environment=environment(),
+        limits=summary_facts.limits_of(subject, rehearsal.refusals if rehearsal else None),
+        environment={"python": python_version(), **{name: version(name) for name in PACKAGES}},
         seed=seed,
         comparisons=comparisons,
         levels=tuple(levels),
@@ -398,7 +380,7 @@ def _report(
 
 
 def _at(name: str, session: Session, knowledge: Knowledge, told: Steps) -> tuple[Finding, ...]:
-    """The compared attacks on one level: by somebody who sees every vector, or by the server."""
+    """Run the compared attacks on one level of protection: as one who sees every vector in clear, or as the server."""
     seen = adversary_named("no_protection" if "clear" in name else "curious_server")
     chosen = replace(seen, attacks=tuple(each for each in seen.attacks if each in COMPARED))
     return examine(chosen, (session,), knowledge, told).findings

@@ -14,48 +14,39 @@ from threat_models.attacks.targets import unread_in, withhold
 from threat_models.estimation.intervals import Comparisons
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, SEEN, Examination
-from threat_models.report.gate import Gate, Rule
+from threat_models.report.gate import Gate
 from threat_models.report.summary_facts import ONE_RUN_LEVEL, RESERVED
 from threat_models.session import Knowledge, Session
 from threat_models.views import View, missing_from, view_of
 
 MOST_MEASURES = 64
-"""No attack has more measures of one view."""
+"""The most measures that an attack may have of one view."""
 APART = {"messages", "uploads", "head"}
-"""What is no part of a sum, nor of use against one."""
+"""Fields of a session that are no part of a sum, and of no use in an attack on one."""
+SUMS = frozenset({"release", "contributions"})
 Steps = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+"""Called with (the running step's name, steps done, steps in all)."""
 
 
 def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
-    """Count the confidence limits on which the gate's decisions may rest; attacks that it tolerates have none.
-
-    `one_run`: there are canaries, whose bound has a level of its own.
-    """
-    limits = [
-        _count_limits(ATTACKS[attack], gate.rules_for(attack, adversary.name))
-        for adversary in adversaries
-        for attack in adversary.attacks
-        if attack in ATTACKS
-    ]
-    return Comparisons(sum(limits), RESERVED + one_run * ONE_RUN_LEVEL)
-
-
-def _count_limits(attack: Attack, rules: tuple[Rule, ...]) -> int:
-    """Count the limits that these rules may judge: few measures have a ceiling, but a name may stand for many."""
-    if all(rule.tolerated for rule in rules):
-        return 0
-    is_wide = any(
-        rule.measure and rule.names_several and "ceiling" not in (rule.at_most, rule.at_least) for rule in rules
-    )
-    return max(attack.limits, len(rules), MOST_MEASURES if is_wide else 0)
+    """Count the confidence limits that a gate may judge, without tolerated attacks'; `one_run`: with canaries."""
+    limits = 0
+    for adversary in adversaries:
+        for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
+            rules = gate.rules_for(attack.name, adversary.name)
+            # Few measures have a ceiling, but a name may stand for many.
+            is_wide = any(rule.measure and rule.names_several and rule.limit != "ceiling" for rule in rules)
+            if not all(rule.tolerated for rule in rules):
+                limits += max(attack.limits, len(rules), MOST_MEASURES if is_wide else 0)
+    return Comparisons(limits, RESERVED + one_run * ONE_RUN_LEVEL)
 
 
 def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, progress: Steps) -> Examination:
-    """Run an adversary's attacks on the sessions that it saw, in order. Active ones are not run here."""
+    """Run an adversary's attacks on the sessions that it saw, in order. Probes of live parties are not run here."""
     seen = sessions[: adversary.sessions]
     views = tuple(view_of(session, adversary) for session in seen)
     sees = views[0].sees
+    missing = {name for session in seen for name in missing_from(session, adversary)}
     findings = []
     blocks = tuple(dict.fromkeys(name for view in views for name in unread_in(view)))
     for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
@@ -65,26 +56,24 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
             findings.append(nothing)
             continue
         title = f"{adversary.title}: {attack.title}"
-        unseen = _find_unseen(attack, adversary, seen)
+        used = set(attack.needs) if attack.needs and set(attack.needs) <= APART else SUMS.union(attack.needs)
+        unseen = tuple(name for name in FIELDS if name in used & missing)
         found = _explain_not_run(attack, adversary, seen, views, knowledge, unseen)
         if found is None:
             found = attack.run(views, knowledge, partial(progress, title))
         found = withhold(found, unread)
         found = _withhold_if_unseen(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
-        trusts = attack.trusts_owners or attack.tells_members
-        findings.append(_withhold_if_doubted(found, knowledge) if trusts else found)
+        is_in_doubt = bool(knowledge.doubts) and (attack.trusts_owners or attack.tells_members)
+        if is_in_doubt and found.verdict is not Verdict.NOT_APPLICABLE:  # inconclusive, and no ceiling holds
+            measures = tuple(replace(measure, ceiling=None) for measure in found.measures)
+            sentence = f"{found.sentence} {knowledge.doubts[0]}"
+            found = replace(found, verdict=Verdict.INCONCLUSIVE, sentence=sentence, measures=measures)
+        findings.append(found)
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
 
 
-def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) -> tuple[str, ...]:
-    """The fields that the adversary sees, that the attack would use, and that these sessions do not hold."""
-    used = set(attack.needs) | (set() if attack.needs and set(attack.needs) <= APART else {"release", "contributions"})
-    missing = {name for session in seen for name in missing_from(session, adversary)}
-    return tuple(name for name in FIELDS if name in used & missing)
-
-
 def _find_nothing(attack: Attack, adversary: Adversary, session: Session, unread: tuple[str, ...]) -> Finding | None:
-    """Find that an attack has nothing to work on by the plan, or by what the adversary sees; None where it may have.
+    """Return the finding of an attack that the plan, or the adversary's view, gives nothing to work on; else None.
 
     That kinds of sums are missing is no reason where blocks of unknown kind are seen.
     """
@@ -108,13 +97,13 @@ def _explain_not_run(
     knowledge: Knowledge,
     unseen: tuple[str, ...],
 ) -> Finding | None:
-    """The finding of an attack that has nothing to work on, which says why; None where it can be run.
-
-    The control without protection is one only where it sees every vector.
-    """
-    if adversary.name == CONTROL and unseen:
+    """Return a finding that says why an attack has nothing to work on; None where the attack can be run."""
+    if adversary.name == CONTROL and unseen:  # a control is one only where it sees every vector
         return Finding(attack.name, "", Verdict.NOT_APPLICABLE, "")
-    if (not attack.needs or {"class_sums", "counts"} & set(attack.needs)) and _is_elsewhere(seen[0]):
+    is_other = bool(seen[0].role and seen[0].release) and "class_sums" not in seen[0].release
+    is_of_classes = not attack.needs or bool({"class_sums", "counts"} & set(attack.needs))
+    kinds = sums_of(seen[0].plan) if is_other and is_of_classes else ()
+    if any(kind.has(Kind.CLASS_SUMS) and not kind.keeps_state for kind in kinds):
         why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
     weighed = unread_in(views[0]) if attack.weighs_all else ()
@@ -136,14 +125,8 @@ def _explain_not_run(
     return None
 
 
-def _is_elsewhere(session: Session) -> bool:
-    """Whether this is the transcript of another round than that of the sum of classes, which its adversary saw too."""
-    is_other = bool(session.role and session.release) and "class_sums" not in session.release
-    return is_other and any(kind.has(Kind.CLASS_SUMS) and not kind.keeps_state for kind in sums_of(session.plan))
-
-
 def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
-    """Make a finding inconclusive where the attack, which did not succeed, had not all that its adversary sees.
+    """Make a finding inconclusive where its attack failed without some of the fields that its adversary sees.
 
     The control without protection is nobody's view here: where it has not all, it has nothing to say.
     """
@@ -152,14 +135,6 @@ def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
     what = "transcript" if session.role else "simulation"
     held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
     sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
+    # The control without protection is nobody's view here: where it has not all, it has nothing to say.
     verdict = Verdict.NOT_APPLICABLE if finding.adversary == CONTROL else Verdict.INCONCLUSIVE
     return replace(finding, verdict=verdict, sentence=sentence)
-
-
-def _withhold_if_doubted(finding: Finding, knowledge: Knowledge) -> Finding:
-    """Make a finding inconclusive, without ceilings, where it is in doubt which records took part."""
-    if not knowledge.doubts or finding.verdict is Verdict.NOT_APPLICABLE:
-        return finding
-    measures = tuple(replace(measure, ceiling=None) for measure in finding.measures)
-    sentence = f"{finding.sentence} {knowledge.doubts[0]}"
-    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence, measures=measures)

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 SHARE = "%"
 REFUSED = "refused"
-"""Units of metrics that are not plain numbers."""
+"""The unit of metrics whose value is 1 for a refused cheat and 0 for one that was not."""
 
 
 class Verdict(StrEnum):
-    """The conclusion from an attack's numbers."""
+    """The conclusion drawn from an attack's numbers."""
 
     SUCCEEDS = "succeeds"
     """The adversary learns what the attack is after, beyond chance and beyond its interval."""
     FAILS = "fails"
-    """It does not: the upper limit of what would be a success is below its bar, or it cannot be otherwise."""
+    """The adversary does not learn it: the upper limit of the measure is below the bar, or it cannot be otherwise."""
     INCONCLUSIVE = "inconclusive"
-    """The interval holds the bar, a control did not behave, or the records may not be what they are called."""
+    """Nothing can be said: the interval holds the bar, a control failed, or the records are in doubt."""
     NOT_APPLICABLE = "not applicable"
     """The adversary does not see what the attack needs."""
 
@@ -44,7 +44,7 @@ class Metric:
     each: str = ""
 
     def variant(self, name: str, words: str) -> Metric:
-        """The metric for one way to measure it: `name` follows the id after a dot, `words` follow the label."""
+        """Return the metric for one way to measure it: `name` follows the id after a dot, `words` follow the label."""
         return replace(self, id=f"{self.id}.{name}", label=f"{self.label}, {words}")
 
     def exact(
@@ -56,19 +56,19 @@ class Metric:
         baseline: float | None = None,
         ceiling: float | None = None,
     ) -> Measure:
-        """A measure without an interval."""
+        """Return a measure of this metric without an interval."""
         value = float(value)
         return Measure(self, value, value, value, method, baseline, ceiling, of, has_interval=False)
 
 
 def covers(name: str, metric: Metric) -> bool:
-    """Whether a name stands for a metric: its id, the part of it before a dot, or * for all."""
+    """Return whether a name stands for a metric: its id, the part of the id before a dot, or * for all."""
     return name in ("*", metric.id) or metric.id.startswith(f"{name}.")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number: `low` ≤ value ≤ `high` by `method` at its level ("Clopper-Pearson, 95 %").
+    """One measured number: `low` ≤ value ≤ `high` by `method` at its level ("Clopper-Pearson, 95 %").
 
     `baseline` is what the same guess reaches without the view; `ceiling` the most that the plan's ε allows. `of` says
     what it was measured of, where the metric has one measure for each of several. Without an interval both limits are
@@ -87,13 +87,13 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """The name of the measured quantity, and its object, for people."""
+        """The name of the measured quantity, and of what it was measured, for people."""
         return f"{self.metric.label}, {self.of}" if self.of else self.metric.label
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a curve: points, with lower and upper limits where there are any; else these are empty."""
+    """One line of a curve: points, with lower and upper limits where there are any; without them both are empty."""
 
     name: str
     x: tuple[float, ...]
@@ -104,7 +104,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """Lines over one pair of axes; `logarithmic` axes for both."""
+    """Lines over one pair of axes; `logarithmic`: both axes are."""
 
     title: str
     x_label: str
@@ -138,10 +138,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack by one adversary.
-
-    `unseen` are fields that the adversary sees, that the attack would use, and that the audited session does not hold.
-    """
+    """The result of one attack by one adversary; `unseen` are fields that it sees and needs and the session lacks."""
 
     attack: str
     adversary: str
@@ -155,12 +152,12 @@ class Finding:
 
     @property
     def leading(self) -> Measure | None:
-        """The first measure that may sum the finding up."""
+        """The finding's first measure whose metric may sum it up; None without any."""
         return next((measure for measure in self.measures if measure.metric.leads), None)
 
 
 def decide(succeeded: bool, withstood: bool, controls: Sequence[Control]) -> Verdict:
-    """Decide what an attack's numbers say; inconclusive where a control did not behave.
+    """Return the verdict on an attack's numbers; inconclusive where a control did not behave.
 
     `withstood`: the upper limits of what the attack is after lie below the bar, or it cannot be otherwise. That nothing
     was found is no reason.

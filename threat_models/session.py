@@ -1,4 +1,4 @@
-"""Values of an audit: one secure sum, and the knowledge of an adversary beside it."""
+"""Values of an audit: one secure sum, and the knowledge that an adversary has beside it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from secagg.encoding import full_matrix
 from secagg.encoding.layout import Integers
 from secagg.heads import LinearHead
 from secagg.networks import Adapted, OverEncoder, SlotMeans, TrainedModel
-from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
+from secagg.privacy import NoiseCalibration, OpenedNoise, PrivacyClaim
 
 Floats = NDArray[np.float64]
 SOMEBODY = "a member"
-"""The owner of records of which it is not known which member had them: the sum of all holds them."""
+"""The owner's name of a record that took part, where it is not known which member had it."""
 Released = LinearHead | TrainedModel | SlotMeans
-"""What a plan may end with."""
+"""What the last round of a plan may release."""
 OTHER = "other "
-"""What stands before the name of a block that attacks would take for another kind's."""
+"""Prefix of a block's name that attacks would take for a block of another kind."""
 Blocks = Mapping[str, NDArray[Any]]
 """Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out).
 
@@ -36,7 +36,7 @@ them into, class by class, such as slots.
 
 
 def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
-    """Add up the cells of each class."""
+    """Add up the cells of each class, in blocks with one row for each cell."""
     summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
     return {
         name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
@@ -46,7 +46,7 @@ def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Message:
-    """One frame that passed between two parties: names, step, bytes in all, and its place in the transcript."""
+    """One frame that passed between two parties: names, step, size in bytes, and its place in the transcript."""
 
     sender: str
     receiver: str
@@ -57,9 +57,9 @@ class Message:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Results of the verification of one transcript (a file): what it proves, and with which doubts.
+    """Results of the verification of one transcript file: what it proves, and the doubts that are left.
 
-    `consortium` is the roster's word, which has so many `clients`; `signers` are the names and identity keys (hex) of
+    `consortium` is its name in the roster, which has `clients` clients; `signers` are names and identity keys (hex) of
     those who signed what is in it; `vouched_by` says on whose word plan and roster are the consortium's, and is empty
     where nobody's.
     """
@@ -76,7 +76,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """The encoding of a vector as a ciphertext: the client's, or the library's, which rounds; masks known or not."""
+    """The encryption of a vector: by the client's code, or by the library's, which rounds; masks known or not."""
 
     CLIENT = "client"
     LIBRARY = "library"
@@ -85,7 +85,7 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SplitSession:
-    """One encrypted session of two members, as its key holder sees it under some keys, modulo one prime.
+    """One encrypted session of two members, as its key holder sees it under several keys, modulo one prime.
 
     `seen` are the summed ciphertexts under the key, masks taken off, (N,) by the key's name; `predicted` (N,) what that
     would be but for noise, for each of two ways to split the sum; `truth` says which it was, 0 or 1.
@@ -98,16 +98,15 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """A maker of encrypted sessions."""
+    """Makes new encrypted sessions of two members, in which a sum is split between them in one of two known ways."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions in which the sum is split in the same of two ways."""
-        ...
+        """Make `rounds` sessions, all with the same one of two ways to split the sum."""
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroSample:
-    """Zero sums of one block of an opened sum, `values` (n,): N(0, 1) each under noise as planned, but for rounding.
+    """Entries of one block of an opened sum that are 0 without noise, `values` (n,): each N(0, 1) under planned noise.
 
     `sigma` is σ of the planned noise of all noisers together on one entry, `off_diagonal` that off the diagonal of a
     triangle. `remainder` is the most that one record leaves of an exact sum, the L2 norm in these units.
@@ -122,17 +121,17 @@ class ZeroSample:
 
     @classmethod
     def of(cls, number: int, rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> ZeroSample:
-        """The zero sums of a block of the plan's sum of this number."""
+        """Compute the zero sums of a block of the plan's sum with this number."""
         values, least = _zero_sums(rule, sigma, off_diagonal, block)
         return cls(number, rule, sigma, off_diagonal, values, rule.remainder / least)
 
     def left_by(self, block: NDArray[Any]) -> float:
-        """The L2 norm of the same sums of another block, in the same units."""
+        """Compute the L2 norm of the same zero sums of another block, in the same units."""
         return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
 
 
 def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> tuple[Floats, float]:
-    """Zero sums of a block over the σ of their noise, made independent; and the least σ by which any is divided.
+    """Compute a block's zero sums over the σ of their noise, made independent; and the least σ among the divisors.
 
     The rows of a symmetric matrix of independent noise, σ on the diagonal and σ' off it, have sums with the covariance
     a·I + b·1·1ᵀ, a = σ² + (d − 2)σ'² and b = σ'²: with the eigenvalue a + d·b along 1, and a elsewhere.
@@ -152,10 +151,7 @@ def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """The noise of the plan's sum of this number: its zero samples, and the round that was summed.
-
-    `unseen` are the blocks with noise that have no zero sums, by name.
-    """
+    """Noise in the plan's sum `number`: zero samples, the round summed, noisy blocks without zero sums (`unseen`)."""
 
     number: int
     round: Round | None = field(repr=False)
@@ -165,7 +161,7 @@ class NoisySum:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One secure sum as its transcript shows it, or as it was simulated.
+    """One secure sum, as its transcript shows it or as it was simulated.
 
     `contributions` are clients' own blocks in clear: those that a transcript holds in clear (protection none), or all
     of them in a simulation; which adversary sees which is decided by `threat_models.views`. `uploads` are the protected
@@ -187,7 +183,7 @@ class Session:
     release: Blocks = field(repr=False)
     noise: Mapping[str, OpenedNoise] | None
     claim: PrivacyClaim | None
-    calibration: Calibration | None
+    calibration: NoiseCalibration | None
     head: Released | None = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
     uploads: Mapping[str, bytes] = field(repr=False)
@@ -210,7 +206,7 @@ class Session:
 
 @dataclass(frozen=True, eq=False)
 class AuditRecords:
-    """Records that the audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
+    """Records that an audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
 
     `features` are what the integers were made of (n, d), before centring and normalisation; `prepared` what an encoder
     takes of the records (n, p), where the plan's method trains inside one. `domains` (n,) are None
@@ -230,46 +226,34 @@ class AuditRecords:
 
     @property
     def cells(self) -> Integers:
-        """The cell of the sum that each record is in, or would be, (n,)."""
+        """The cell of the sum that each record is in, or would be in, (n,)."""
         return self.labels if self.in_cells is None else self.in_cells
 
     @property
     def examples(self) -> Examples:
-        """The records as methods take them."""
+        """The records as the `Examples` that methods take."""
         if self.domains is None:
             return Examples.of(self.integers, self.labels)
         return Examples(self.integers, self.labels, self.domains)
 
     def take(self, rows: Any) -> AuditRecords:
-        """The records at `rows`."""
-        return AuditRecords(
-            self.integers[rows],
-            self.labels[rows],
-            self.features[rows],
-            *(
-                None if each is None else each[rows]
-                for each in (self.images, self.domains, self.in_cells, self.prepared)
-            ),
-        )
+        """Return the records at `rows`."""
+        taken: dict[str, Any] = {name: None if each is None else each[rows] for name, each in vars(self).items()}
+        return AuditRecords(**taken)
 
 
 def join_records(*parts: AuditRecords) -> AuditRecords:
-    """Join records of several sources, in order; images, domains and cells where all sources have them."""
-    optional = []
-    for name in ("images", "domains", "in_cells", "prepared"):
+    """Join records of several sources, in order; images, domains and cells only where all sources have them."""
+    joined: dict[str, Any] = {}
+    for name in vars(parts[0]):
         found = [getattr(part, name) for part in parts]
-        optional.append(None if any(each is None for each in found) else np.concatenate(found))
-    return AuditRecords(
-        np.concatenate([part.integers for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.features for part in parts]),
-        *optional,
-    )
+        joined[name] = None if any(each is None for each in found) else np.concatenate(found)
+    return AuditRecords(**joined)
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """An adversary's knowledge beside its view, and the truth by which its attacks are scored.
+    """The knowledge of an adversary beside its view, and the truth by which its attacks are scored.
 
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
@@ -298,11 +282,11 @@ class Knowledge:
 
     @property
     def is_member(self) -> NDArray[np.bool_]:
-        """Which candidates took part, (n,)."""
+        """True for each candidate that took part, (n,)."""
         return np.array([bool(owner) for owner in self.owners], dtype=np.bool_)
 
     @property
     def by_class(self) -> Knowledge:
-        """The same, as if no class were divided into cells."""
+        """Return the same knowledge with classes as cells: no class is divided."""
         public = None if self.public is None else replace(self.public, in_cells=None)
         return replace(self, candidates=replace(self.candidates, in_cells=None), public=public)

@@ -1,4 +1,4 @@
-"""The view of one adversary of a session, without the fields that it does not see."""
+"""The view that one adversary has of a session; fields that it does not see are not in the view."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from methods import sums_of
 from methods.round import Round
-from secagg.agreement.plan import Plan, Result
+from secagg.agreement.plan import Plan, ResultAccess
 from secagg.errors import BadInput
-from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
+from secagg.privacy import NoiseCalibration, OpenedNoise, PrivacyClaim
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.session import Blocks, Message, Released, RemadeSessions, Session
 
 ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number", "cells", "ciphertexts")
-"""Public to everyone who knows the plan and its outcome."""
+"""Fields of a session that everybody sees who knows the plan and its outcome."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
@@ -33,7 +33,7 @@ class View:
     members: tuple[str, ...]
     noise: Mapping[str, OpenedNoise] | None
     claim: PrivacyClaim | None
-    calibration: Calibration | None
+    calibration: NoiseCalibration | None
     number: int
     cells: tuple[str, ...]
     ciphertexts: RemadeSessions | None
@@ -51,22 +51,22 @@ class View:
 
     @property
     def sees(self) -> tuple[str, ...]:
-        """Which of `FIELDS` are there."""
+        """The names of `FIELDS` that this view holds."""
         return tuple(name for name in FIELDS if hasattr(self, name))
 
     @property
     def in_clear(self) -> Mapping[str, Blocks]:
-        """The clients' blocks that it sees in clear; empty where there are none."""
+        """The clients' blocks that the adversary sees in clear; empty where there are none."""
         return self.contributions if "contributions" in self.sees else {}
 
     def has(self, need: str) -> bool:
-        """Whether an attack's need is met: by a field that is there, or by a block of that name in some sum."""
+        """Return whether an attack's need is met: the view has a field, or a sum has a block, of that name."""
         sums = [*([self.release] if "release" in self.sees else []), *self.in_clear.values()]
         return need in self.sees or any(need in blocks for blocks in sums)
 
 
 def view_of(session: Session, adversary: Adversary) -> View:
-    """The view of an adversary of a session.
+    """Make an adversary's view of a session.
 
     `contributions` are of all clients where the protection is one that the adversary opens, else of its colluders; the
     field is missing where there are none. Raises BadInput where the transcript of a party shows nothing of what the
@@ -93,7 +93,7 @@ def view_of(session: Session, adversary: Adversary) -> View:
 
 
 def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
-    """The fields that the adversary sees and that this session does not hold, or not completely.
+    """Return the fields that the adversary sees and that this session does not hold, or not completely.
 
     Only a server's transcript shows every message and upload. Contributions that the protection hides from the server,
     but not from this adversary, are in no transcript. A simulation makes no uploads; this counts as holding them, since
@@ -115,15 +115,11 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
 
 
 def _clients_in_clear(session: Session, adversary: Adversary) -> tuple[str, ...]:
-    """The clients whose contributions the adversary has in clear."""
+    """Return the clients whose contributions the adversary has in clear."""
     return session.clients if session.plan.protection in adversary.opens else adversary.colluding(session.clients)
 
 
 def _hidden_from_members(session: Session) -> set[str]:
-    """Fields that the plan hides from members: the head where the server keeps it, sums that open no other round."""
-    plan = session.plan
-    return {
-        name
-        for name, is_shown in (("head", plan.result is Result.MEMBERS), ("release", session.is_shown))
-        if not is_shown
-    }
+    """Return the fields that the plan hides from members: a head that the server keeps, and sums not shown to them."""
+    hidden = set() if session.plan.result is ResultAccess.MEMBERS else {"head"}
+    return hidden if session.is_shown else {*hidden, "release"}

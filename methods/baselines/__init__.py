@@ -17,11 +17,11 @@ BASELINES: Mapping[str, type[Baseline]] = {
     Ensemble.name: Ensemble,
     FedPFT.name: FedPFT,
 }
-"""Those that take the clients' records as they are divided; DP-SGD, which pools them and keeps an ε, is beside them."""
+"""Baselines that train on each client's records, by name; DP-SGD, which takes pooled records and an ε, is apart."""
 
 
 def baseline_named(name: str) -> type[Baseline] | None:
-    """Return the baseline of `BASELINES`, or in FILE.py:NAME, whose code then runs; None for what is none.
+    """Return the baseline with this name, or the one in FILE.py:NAME, whose code then runs; None if there is none.
 
     Raises BadInput for a file that is not here, or does not hold the name.
     """

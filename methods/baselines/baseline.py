@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.heads import LinearHead
-from secagg.heads.linear import predict
 
 NUMBER = 4
-"""Bytes of a float32, or of a count, on the wire."""
+"""Bytes of one float32, or of one count, on the wire."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,19 +29,19 @@ class ClientData:
 
     @classmethod
     def of(cls, features: NDArray[np.float64], labels: NDArray[np.int64]) -> ClientData:
-        """Records of one domain."""
+        """Return the records of a client that has one domain only."""
         return cls(features, labels, np.zeros(len(labels), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: NDArray[Any]) -> ClientData:
-        """The records at `rows`, or where `rows` holds."""
+        """Return the records at `rows`, which are indices or a mask."""
         return ClientData(self.features[rows], self.labels[rows], self.domains[rows])
 
 
-class Predictor(Protocol):
-    """A trained model of a baseline."""
+class BaselineModel(Protocol):
+    """A model that a baseline trained: it predicts classes."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the classes (m,) of head inputs (m, d)."""
@@ -50,46 +49,46 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear head as a predictor."""
+    """A predictor with a linear head."""
 
     head: LinearHead
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class with the largest score."""
-        return predict(self.head, features)
+        """Return the class with the largest score."""
+        return self.head.predict(features)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a baseline's training; accuracy is the mean of the predictors'.
+    """The result of a baseline's training: its predictors, whose mean accuracy is the baseline's.
 
     `bytes_per_client`: most that one client sends. `client_seconds`: CPU seconds of all clients together, where told.
     `note`: what else is to be known of this run, in one line.
     """
 
-    predictors: tuple[Predictor, ...]
+    predictors: tuple[BaselineModel, ...]
     bytes_per_client: int
     client_seconds: float | None = None
     note: str = ""
 
 
 class Baseline(Protocol):
-    """A frozen dataclass whose fields are the baseline's parameters, numbers or texts, each with a default."""
+    """The interface of a baseline: a frozen dataclass of parameters, numbers or texts, each with a default."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     """Name on the command line."""
     leaves: ClassVar[str]
-    """What leaves a client in the clear, as the end of "what leaves a client: …"."""
+    """The data that leave a client in the clear, as the end of "what leaves a client: …"."""
     protections: ClassVar[str]
-    """Which protection it can and cannot use, and why, in one sentence."""
+    """The protections that it can and cannot use, and why, in one sentence."""
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """Train on the clients' records; the same `seed` gives the same bits. Raises BadInput."""
+        """Train on the clients' records; the same `seed` gives the same result. Raises BadInput."""
 
 
 def holders(clients: Sequence[ClientData]) -> tuple[ClientData, ...]:
-    """The clients that have records. Raises BadInput where none has."""
+    """Return the clients that have records. Raises BadInput if no client has any."""
     kept = tuple(client for client in clients if len(client))
     if not kept:
         raise BadInput("no client holds a record", remedy="a baseline needs one at least")
@@ -97,7 +96,7 @@ def holders(clients: Sequence[ClientData]) -> tuple[ClientData, ...]:
 
 
 def pooled(clients: Sequence[ClientData]) -> ClientData:
-    """All records in one place, in an order that does not depend on who held them. Raises BadInput without any."""
+    """Return all clients' records together, in an order independent of who held them. Raises BadInput for none."""
     held = holders(clients)
     together = ClientData(
         np.concatenate([client.features for client in held]),
@@ -109,5 +108,5 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
 
 
 def head_bytes(classes: int, dimension: int) -> int:
-    """Bytes of a linear head in float32."""
+    """Return the size in bytes of a linear head in float32."""
     return NUMBER * classes * (dimension + 1)

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from opacus import PrivacyEngine
 
 SMALLEST_DELTA = 1e-10
-"""Below it the accountant's Fourier transform drowns in rounding errors."""
+"""The least δ: below it the accountant's Fourier transform drowns in rounding errors."""
 EPSILONS = (0.02, 100.0)
-"""What the accountant answers within seconds; its grid grows beyond."""
+"""The range of ε for which the accountant answers within seconds; its grid grows beyond."""
 MOST_BATCHES = 40
-"""Opacus takes the number of batches from 1/(1/b) rounded down, which is b up to 48."""
+"""The most batches per epoch: opacus computes b as 1/(1/b) rounded down, which is b up to 48."""
 SEEDS = 2**32
 LONGEST = 1 + 1e-6
 Positive = Annotated[float, Range(0, math.inf, above=True, below=True)]
@@ -53,7 +53,7 @@ EXPECTED_WARNINGS = (
 
 @dataclass(frozen=True)
 class DpSgd:
-    """DP-SGD with momentum from zero weights; each field is the same for every data set, n, d and C.
+    """DP-SGD with momentum, from zero weights; its settings do not depend on the data set.
 
     `epochs` of `batches` Poisson batches each, q = 1/batches; `clip`: L2 bound of one record's gradient.
     The rate follows from ε: without contraction, all the noise together would give each weight the standard
@@ -76,18 +76,18 @@ class DpSgd:
         require_in_range(self)
 
     def batches_of(self, n: int) -> int:
-        """Return the batches per epoch, 1/q, for n ≥ 2 records: `batches`, or fewer below about 100 records."""
+        """Return the number of batches per epoch for n ≥ 2 records: `batches`, or fewer below about 100 records."""
         if n < 2:
             raise BadInput(f"{n} records", remedy="sampling takes 2 or more")
         return math.ceil(n / math.ceil(n / self.batches))
 
     def noise_multiplier(self, n: int, *, epsilon: float, delta: float) -> float:
-        """Return σ/clip of one step's noise for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
+        """Return one step's noise, σ/clip, for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
         _check_budget(epsilon, delta)
         return _noise_multiplier(self.batches_of(n), self.epochs, epsilon, delta)
 
     def learning_rate(self, n: int, *, epsilon: float, delta: float) -> float:
-        """Return the rate of the mean clipped gradient for n ≥ 2 records. Raises BadInput.
+        """Return the learning rate for the mean clipped gradient of n ≥ 2 records. Raises BadInput.
 
         T steps with rate r move a weight by noise of √T·r/(1 − momentum)·σ·clip/(q·n), and T subsampled steps are
         nearly one release with μ = q·√T/σ: so `spread` = r·T·clip/((1 − momentum)·μ·n).
@@ -124,10 +124,12 @@ class DpSgd:
         multiplier = self.noise_multiplier(len(records), epsilon=epsilon, delta=delta)
         rate = self.learning_rate(len(records), epsilon=epsilon, delta=delta)
         with _opacus_warnings(), extra("experiments"), one_thread():
+            import torch
             from opacus import PrivacyEngine
 
             engine = PrivacyEngine(accountant="prv")
-            layer = self._train(engine, _rows(records, labels), classes, multiplier, rate, seed)
+            rows = _Rows(torch.from_numpy(records.astype(np.float32)), torch.from_numpy(labels.astype(np.int64)))
+            layer = self._train(engine, rows, classes, multiplier, rate, seed)
             spent = float(engine.accountant.get_epsilon(delta, eps_error=_accounting_error(epsilon)))
         if spent > epsilon:
             raise BadInput(f"training spent epsilon {spent:.6g}, more than {epsilon:.6g}")
@@ -168,7 +170,7 @@ class DpSgd:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Records (n, d) float32 and labels (n,) int64; a whole batch is taken by one indexing."""
+    """Records (n, d) float32 with labels (n,) int64, of which one indexing takes a whole batch."""
 
     records: torch.Tensor
     labels: torch.Tensor
@@ -185,7 +187,7 @@ class _Rows:
 
 @cache
 def _noise_multiplier(batches: int, epochs: int, epsilon: float, delta: float) -> float:
-    """σ/clip for a training of that many epochs and batches per epoch: seconds of the accountant's search."""
+    """Return σ/clip for a training of so many epochs and batches per epoch: seconds of the accountant's search."""
     with _opacus_warnings(), extra("experiments"):
         from opacus.accountants.utils import get_noise_multiplier
 
@@ -202,14 +204,8 @@ def _noise_multiplier(batches: int, epochs: int, epsilon: float, delta: float) -
         )
 
 
-def _rows(records: NDArray[np.float64], labels: NDArray[np.int64]) -> _Rows:
-    import torch
-
-    return _Rows(torch.from_numpy(records.astype(np.float32)), torch.from_numpy(labels.astype(np.int64)))
-
-
 def _accounting_error(epsilon: float) -> float:
-    """The error that the accountant may add to ε for its grid: at most 2 % and at most its own default of 0.01."""
+    """Return the error that the accountant's grid may add to ε: at most 2 % of ε, and at most its default of 0.01."""
     return min(0.01, epsilon / 50)
 
 

@@ -20,14 +20,14 @@ from secagg.errors import BadInput
 from secagg.system.extras import extra
 
 LEAST_VARIANCE = 1e-6
-"""Added to every variance, as scikit-learn does."""
+"""The number added to every variance, as scikit-learn does."""
 HALF = 2
 """Bytes of a float16."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """A Gaussian mixture as it is sent, float16: weights (k,), means (k, d) and variances (k, d), one class's."""
+    """One class's Gaussian mixture as it is sent, in float16: weights (k,), means (k, d) and variances (k, d)."""
 
     weights: NDArray[np.float16]
     means: NDArray[np.float16]
@@ -39,11 +39,11 @@ class Mixture:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire."""
+        """Bytes of the mixture on the wire."""
         return HALF * (self.weights.size + self.means.size + self.variances.size)
 
     def sample(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return features (count, d)."""
+        """Return features (count, d) drawn from the mixture."""
         shares = self.weights.astype(np.float64)
         component = np.repeat(np.arange(len(shares)), generator.multinomial(count, shares / shares.sum()))
         draws = generator.standard_normal((count, self.means.shape[1]))
@@ -53,7 +53,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class FedPFT:
-    """Each client fits a diagonal mixture to the features of each class; the server samples n_kj of each and trains.
+    """The baseline FedPFT: clients send Gaussian mixtures of each class's features; the server trains on draws of them.
 
     `components`: K of a mixture, or one per record where there are fewer; `iterations`: most steps of
     expectation-maximisation (published: 10,000, at the tolerance 10⁻¹²; here at scikit-learn's 10⁻³).
@@ -80,10 +80,15 @@ class FedPFT:
             raise BadInput("fedpft takes components, iterations and fewest of 1 or more")
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """One head. A client sends its mixtures in float16, each with its class and count."""
+        """Return one head. A client sends its mixtures in float16, each with its class and count."""
         generator = np.random.default_rng(seed)
         start = time.process_time()
-        sent = [self._send(client, classes, generator) for client in holders(clients)]
+        sent = []  # of each client: class, number of records and mixture, for each class with `fewest` records
+        for client in holders(clients):
+            cells = enumerate(client.features[client.labels == label] for label in range(classes))
+            seeds = generator.integers(2**32, size=classes)
+            kept = [(label, own) for label, own in cells if len(own) >= self.fewest]
+            sent.append([(label, len(own), self.mixture(own, int(seeds[label]))) for label, own in kept])
         seconds = time.process_time() - start
         received = [cell for cells in sent for cell in cells]
         if not received:
@@ -93,18 +98,8 @@ class FedPFT:
         most = max(sum(mixture.size + 2 * NUMBER for _, _, mixture in cells) for cells in sent)
         return Fitted((Linear(by_sgd(samples, labels, classes, generator)),), most, seconds)
 
-    def _send(self, client: ClientData, classes: int, generator: np.random.Generator) -> list[tuple[int, int, Mixture]]:
-        """Return a client's message: class, number of records and mixture, for each class with `fewest` records."""
-        cells = [client.features[client.labels == label] for label in range(classes)]
-        seeds = generator.integers(2**32, size=classes)
-        return [
-            (label, len(own), self.mixture(own, int(seeds[label])))
-            for label, own in enumerate(cells)
-            if len(own) >= self.fewest
-        ]
-
     def mixture(self, features: NDArray[np.float64], seed: int) -> Mixture:
-        """Fit to features (n, d), n ≥ 1. One record, which has no mixture, is a component of the least variance."""
+        """Fit a mixture to features (n, d), n ≥ 1. A single record becomes one component of the least variance."""
         if len(features) == 1:
             return _half(np.ones(1), features, np.full(features.shape, LEAST_VARIANCE))
         with extra("experiments"):

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 Real = TypeVar("Real", np.float32, np.float64)
 STEPS = 500
-"""Most iterations of L-BFGS."""
+"""The most iterations of L-BFGS."""
 EPOCHS, BATCH, RATE, MOMENTUM = 50, 128, 0.01, 0.9
-"""Of FedAvg, the ensemble and FedPFT in Guan et al. 2025."""
+"""Settings of SGD for FedAvg, the ensemble and FedPFT in Guan et al. 2025."""
 
 
 def by_sgd(
     features: NDArray[np.float64], labels: NDArray[np.int64], classes: int, generator: np.random.Generator
 ) -> LinearHead:
-    """Return the head after EPOCHS of SGD over features (n, d), labels (n,), n ≥ 1, shuffled by `generator`.
+    """Return the softmax head trained by SGD for EPOCHS on features (n, d) with labels (n,), n ≥ 1.
 
     As `torch.optim.SGD` with momentum does it, in float32, the short last batch included; by hand, which is six times
     as fast. The published heads start at torch's random weights; these at zero, which the clients of a FedAvg then
@@ -56,14 +56,14 @@ def by_sgd(
 
 
 def softmax(scores: NDArray[Real]) -> NDArray[Real]:
-    """Probabilities (n, C) of scores (n, C), row by row."""
+    """Return probabilities (n, C) of scores (n, C), row by row."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: NDArray[Real] = powers / powers.sum(axis=1, keepdims=True)
     return shares
 
 
 def by_lbfgs(features: NDArray[np.float64], labels: NDArray[np.int64], classes: int) -> LinearHead:
-    """Return the head after at most STEPS iterations of L-BFGS over features (n, d) with labels (n,), n ≥ 1."""
+    """Return the softmax head trained by L-BFGS, at most STEPS iterations, on features (n, d) with labels (n,)."""
     import torch
 
     inputs, targets = torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
@@ -82,7 +82,7 @@ def by_lbfgs(features: NDArray[np.float64], labels: NDArray[np.int64], classes: 
 
 
 def zero_layer(dimension: int, classes: int) -> torch.nn.Linear:
-    """A linear layer whose weights are all 0."""
+    """Return a linear layer whose weights are all 0."""
     import torch
 
     layer = torch.nn.Linear(dimension, classes)
@@ -92,13 +92,13 @@ def zero_layer(dimension: int, classes: int) -> torch.nn.Linear:
 
 
 def head_of(layer: torch.nn.Linear) -> LinearHead:
-    """The layer's weights as a head of its own."""
+    """Return the layer's weights as a head."""
     return LinearHead(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
 
 
 @dataclass(frozen=True)
 class Centralised:
-    """argmin over (W, b) of −Σ log softmax(W·f + b)_y over all records, by L-BFGS; the seed plays no part."""
+    """The baseline of one softmax head, trained by L-BFGS on all clients' records; the seed changes nothing."""
 
     name: ClassVar[str] = "centralised"
     leaves: ClassVar[str] = "every record, with its label"
@@ -108,18 +108,15 @@ class Centralised:
     )
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """One head on all records. A client sends d float32 and a label per record."""
+        """Return one head trained on all records. A client sends d float32 and a label per record."""
         everything = pooled(clients)
         head = by_lbfgs(everything.features, everything.labels, classes)
         numbers = everything.features.shape[1] + 1
         return Fitted((Linear(head),), NUMBER * numbers * max(map(len, clients)), client_seconds=0.0)
 
 
-OWN_HEAD = "a head trained on the client's records alone"
-
-
 def local_heads(clients: Sequence[ClientData], classes: int, seed: int) -> tuple[tuple[LinearHead, ...], float]:
-    """Return each client's head, in their order, for those that have records, and the CPU seconds that it took.
+    """Return the head of each client that has records, in the clients' order, and the CPU seconds that training took.
 
     Raises BadInput where none has.
     """
@@ -132,7 +129,7 @@ def local_heads(clients: Sequence[ClientData], classes: int, seed: int) -> tuple
 
 @dataclass(frozen=True)
 class LocalOnly:
-    """The mean accuracy of the clients' own heads W_k, which take no part, over the clients k that have records.
+    """The baseline in which each client trains a head on its own records; accuracy is the mean over these clients.
 
     Measured on the common held-out records, so that a client which lacks classes is wrong on them; Guan et al. 2025
     (Table 3) measure on records distributed like the client's own.
@@ -143,36 +140,36 @@ class LocalOnly:
     protections: ClassVar[str] = "nothing leaves a client, so that there is nothing to protect and no sum to make"
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """One head per client, each from its own records."""
+        """Return one head per client, each trained on the client's own records."""
         heads, seconds = local_heads(clients, classes, seed)
         return Fitted(tuple(map(Linear, heads)), 0, seconds)
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """argmax_y Σ_k softmax(W_k·f + b_k)_y: the mean of the clients' predictions (Guha et al. 2019)."""
+    """The baseline that predicts by the mean of the clients' softmax outputs (Guha et al. 2019)."""
 
     name: ClassVar[str] = "ensemble"
-    leaves: ClassVar[str] = OWN_HEAD
+    leaves: ClassVar[str] = "a head trained on the client's records alone"
     protections: ClassVar[str] = (
         "no secure sum, as the server needs every client's own head: the mean is of their outputs, not of their "
         "weights; no finite epsilon, as one record moves a trained head without a bound"
     )
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """The clients' heads side by side. A client sends its head."""
+        """Return a predictor by all clients' heads. A client sends its head."""
         heads, seconds = local_heads(clients, classes, seed)
         return Fitted((MeanOutput(heads),), head_bytes(*heads[0].weight.shape), seconds)
 
 
 @dataclass(frozen=True)
 class MeanOutput:
-    """Predicts by the mean of the heads' softmax outputs, each with the same weight."""
+    """A predictor by the mean of the heads' softmax outputs, each with the same weight."""
 
     heads: tuple[LinearHead, ...]
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class with the largest mean probability; ties go to the lower class."""
+        """Return the class with the largest mean probability; ties go to the lower class."""
         mean = np.zeros((len(features), len(self.heads[0].bias)))
         for head in self.heads:
             mean += softmax(features @ head.weight.T.astype(np.float64) + head.bias)

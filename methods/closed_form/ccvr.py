@@ -18,8 +18,8 @@ from scipy.special import ndtri
 
 from methods.closed_form.fedcgs import FedCGS
 from methods.closed_form.refinement import release_noise
-from methods.method import SimpleMethod, SumSpec, ZeroSums
-from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
+from methods.method import SimpleMethod, SumSpec, ZeroSums, of_records
+from methods.round import Blocks, Contribution, Local, OpenedTotal, Step
 from secagg.crypto.labels import digest
 from secagg.encoding import Block, Grid, Kind, accumulate, full_matrix
 from secagg.errors import BadInput
@@ -27,7 +27,6 @@ from secagg.heads import ReleaseNoise
 from secagg.heads.descent import Recipe, train
 from secagg.heads.discriminant import denoise, in_feature_units, read_release, unbiased_scatter, within_scatter
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
-from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.system.reading import refuse_larger
 
 Floats = NDArray[np.float64]
@@ -35,17 +34,17 @@ Floats = NDArray[np.float64]
 
 MOST = 1_000_000
 RECIPE = Recipe("sgd", rate=0.04, epochs=20, batch=512, momentum=0.9, cosine=True)
-"""The rate and momentum by which Guan et al. 2025 (section 4) train heads of one shot, for batches four times theirs:
+"""The rate and momentum with which Guan et al. 2025 (section 4) train one-shot heads, for batches four times theirs:
 every member trains the head again, to check it."""
 SHARES = {"counts": 0.02, "class_sums": 0.58, "class_moments": 0.40}
-"""Of μ², as where the classes share a second moment."""
+"""The blocks' shares of μ², the same as where the classes share a second moment."""
 POOLED = FedCGS()
-"""The sums of a shared covariance."""
+"""The method whose sums give a covariance that all classes share."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """A class's records in grid units: their number, mean (d,) and a root (d, d) of the covariance."""
+    """The Gaussian of one class's records, in grid units: their number, mean (d,), root (d, d) of the covariance."""
 
     count: float
     mean: Floats
@@ -55,7 +54,7 @@ class Gaussian:
 def gaussians_of(
     part: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise | None
 ) -> tuple[Gaussian | None, ...]:
-    """Return the Gaussian of each class in opened moments, all with the covariance within these classes.
+    """Return each class's Gaussian from opened moments; all classes share one covariance, the one within classes.
 
     `part` holds `counts` (c,), `class_sums` (c, d) and one `second_moment` of them all (upper triangle), as opened.
     Without noise a class of no records has none, and where no class has two the covariance is 0. Under noise the
@@ -81,7 +80,7 @@ def gaussians_of(
 
 
 def calibrate(gaussians: Sequence[Gaussian | None], grid: Grid, each: int, recipe: Recipe) -> LinearHead:
-    """Return the head of all classes, trained on `each` draws of every class that has a Gaussian.
+    """Return the head of all classes, trained on `each` draws from every class's Gaussian.
 
     A draw weighs as many records as its class has for one draw. Draws are moved to mean 0 and brought to entries of
     about 1 before the training, and the head undoes that: so one rate fits features of any length. Raises BadInput
@@ -106,8 +105,9 @@ def calibrate(gaussians: Sequence[Gaussian | None], grid: Grid, each: int, recip
 
 
 def standard_normal(label: int, count: int, dimension: int) -> Floats:
-    """Return draws (count, d) of a class from SHAKE-256 of its number: the same everywhere but for Φ⁻¹'s last bits.
+    """Return a class's standard normal draws (count, d), made from SHAKE-256 of its number.
 
+    They are equal on all machines but for the last bits of Φ⁻¹.
     Each takes 8 bytes, a little-endian word w, and is Φ⁻¹((⌊w/2¹²⌋ + ½)/2⁵²).
     """
     stream = hashlib.shake_256(digest("virtual features", label.to_bytes(4, "big"))).digest(8 * count * dimension)
@@ -117,14 +117,14 @@ def standard_normal(label: int, count: int, dimension: int) -> Floats:
 
 
 def _root(values: Floats, vectors: Floats) -> Floats:
-    """Σ^½ of Σ's eigenvalues and eigenvectors: of all its roots the one that rounding in Σ moves little."""
+    """Return Σ^½ from Σ's eigenvalues and eigenvectors: of all roots of Σ the one that rounding in Σ moves little."""
     root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root
 
 
 @dataclass(frozen=True)
 class CCVR(SimpleMethod):
-    """A softmax head trained on `virtual` draws of each class, N(μ_j, Σ_j), each class weighing as many as it has.
+    """The method CCVR: a softmax head trained on `virtual` draws from each class's Gaussian N(μ_j, Σ_j).
 
     `moments`: "class", the paper's, sums C·d(d+1)/2 numbers; with "pooled", Σ within all classes, one triangle. The
     paper calibrates the last layer of a model that FedAvg has trained; here features are frozen, and a head is trained
@@ -143,7 +143,9 @@ class CCVR(SimpleMethod):
             raise BadInput(f"{self.virtual} virtual features of a class", remedy=f"give 1 to {MOST}")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """A record q adds 1 to a count, q to a class sum and q·qᵀ to its class's moment: ‖q·qᵀ‖_F ≤ R_q².
+        """Return the sums: counts, class sums and each class's second moment.
+
+        A record q, ‖q‖₂ ≤ R_q, adds 1 to a count, q to a class sum and q·qᵀ to its class's moment; ‖q·qᵀ‖_F ≤ R_q².
 
         Raises BadInput for draws that take more room than `data_limit`.
         """
@@ -151,29 +153,15 @@ class CCVR(SimpleMethod):
         if self.moments == "pooled":
             return POOLED.sums(dimension, classes, levels)
         triangle = dimension * (dimension + 1) // 2
-        moved = (
-            BlockSensitivity("counts", 1.0, classes, scalable=True),
-            BlockSensitivity("class_sums", float(levels), classes * dimension),
-            BlockSensitivity("class_moments", float(levels**2), classes * triangle),
+        blocks = (
+            Block("counts", (classes,), bound=1, kind=Kind.COUNTS),
+            Block("class_sums", (classes, dimension), bound=levels, kind=Kind.CLASS_SUMS),
+            Block("class_moments", (classes, triangle), bound=levels**2, kind=Kind.OTHER),
         )
-        return (
-            SumSpec(
-                blocks=(
-                    Block("counts", (classes,), bound=1, kind=Kind.COUNTS),
-                    Block("class_sums", (classes, dimension), bound=levels, kind=Kind.CLASS_SUMS),
-                    Block("class_moments", (classes, triangle), bound=levels**2, kind=Kind.OTHER),
-                ),
-                sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, moved) for each in Adjacency),
-                shares=SHARES,
-                zero_sums=(
-                    ZeroSums("class_sums", -1, dimension / 2),
-                    ZeroSums("class_moments", None, levels * dimension / 2),
-                ),
-            ),
-        )
+        zero_sums = (ZeroSums("class_sums", -1, dimension / 2), ZeroSums("class_moments", None, levels * dimension / 2))
+        return (SumSpec(blocks, of_records(blocks), SHARES, zero_sums=zero_sums),)
 
     def contribute(self, local: Local) -> Contribution:
-        """Exact integer sums (`secagg.encoding.accumulate`), of all records or of each class's."""
         examples, levels = local.examples, local.grid.levels
         if self.moments == "pooled":
             return POOLED.contribute(local)
@@ -188,7 +176,7 @@ class CCVR(SimpleMethod):
         )
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Σ q·qᵀ of a class has a trace from 0 to N_j·R_q²; what a shared one has is known of its kind."""
+        """Return complaints about each class whose Σ q·qᵀ has a trace outside 0 to N_j·R_q²."""
         if "class_moments" not in blocks:
             return []
         dimension = blocks["class_sums"].shape[1]
@@ -197,25 +185,21 @@ class CCVR(SimpleMethod):
         wrong = (traces < 0) | (traces > blocks["counts"] * grid.levels**2)
         return [f"the second moment of class {label} is none of its records" for label in np.flatnonzero(wrong)]
 
-    def finalize(self, opened: Opened) -> Step:
-        """The calibrated head. Raises BadInput without records."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         gaussians = [each for part, noise in self._parts(opened) for each in gaussians_of(part, opened.grid, noise)]
         return Step(calibrate(gaussians, opened.grid, self.virtual, RECIPE))
 
-    def _parts(self, opened: Opened) -> Iterator[tuple[Blocks, ReleaseNoise | None]]:
-        """Classes with one covariance, and the noise on their moments."""
+    def _parts(self, opened: OpenedTotal) -> Iterator[tuple[Blocks, ReleaseNoise | None]]:
+        """Yield the blocks of classes that have one covariance together, and the noise on their moments."""
         blocks, noise = opened.blocks, opened.noise
         if self.moments == "pooled":
             yield blocks, release_noise(noise) if noise is not None else None
             return
-        known = _noise_of_class(noise) if noise is not None else None
+        known = None
+        if noise is not None:  # a triangle here has the same noise off the diagonal as on it, which √2 stands for
+            counts, sigma = noise["counts"], noise["class_moments"].sigma * 2**0.5
+            known = ReleaseNoise(counts.sigma, noise["class_sums"].sigma, sigma, counts.multiplier)
         for label, moment in enumerate(blocks["class_moments"]):
             rows = slice(label, label + 1)
-            counts, sums = blocks["counts"][rows], blocks["class_sums"][rows]
-            yield {"counts": counts, "class_sums": sums, "second_moment": moment}, known
-
-
-def _noise_of_class(noise: Noise) -> ReleaseNoise:
-    """That of one class's moments: its triangle has the same noise off the diagonal as on it, which √2 stands for."""
-    sigma = noise["class_moments"].sigma * 2**0.5
-    return ReleaseNoise(noise["counts"].sigma, noise["class_sums"].sigma, sigma, noise["counts"].multiplier)
+            own = {name: blocks[name][rows] for name in ("counts", "class_sums")}
+            yield {**own, "second_moment": moment}, known

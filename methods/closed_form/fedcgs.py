@@ -10,12 +10,12 @@ import numpy as np
 
 from methods.closed_form.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.method import Fixed, Method, SimpleMethod, SumSpec, Traits, ZeroSums
-from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
+from methods.round import Contribution, Local, OpenedTotal, Round, Step
 from secagg.encoding import Grid, accumulate
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
-from secagg.heads import Artifact, LinearHead, discriminant, noise_aware_discriminant, parse_safetensors
-from secagg.heads.discriminant import RIDGE, Covariance, nearest_mean
+from secagg.heads import Artifact, parse_safetensors
+from secagg.heads.discriminant import RIDGE, Covariance, discriminant, nearest_mean, noise_aware_discriminant
 from secagg.heads.refinement import FIRST_SHARE, FIRST_SHARES
 from secagg.privacy import Adjacency, MomentSensitivity
 from secagg.wire import Range, require_in_range
@@ -23,7 +23,7 @@ from secagg.wire import Range, require_in_range
 
 @dataclass(frozen=True)
 class FedCGS(SimpleMethod):
-    """Counts N (C,), class sums A (C, d), upper triangle of the second moment B: C + C·d + d(d+1)/2 numbers.
+    """The method FedCGS: a Gaussian classifier from counts N (C,), class sums A (C, d) and second moment B.
 
     `covariance`: "within" (what the paper's classifier assumes) or "total" (what the paper computes).
     `ridge` γ ≥ 0 adds γ·tr(Σ)/d to the covariance's diagonal. Both hold for exact sums; under noise the covariance is
@@ -48,13 +48,15 @@ class FedCGS(SimpleMethod):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     def resolve(self, fixed: Fixed) -> Method:
-        """With the rounds that pay where their number was left to the plan; none where the head is to be adapted."""
+        """Return the method with `refine` decided if AUTO: 0 with `personalise`, else the rounds that help the head."""
         if self.refine != AUTO:
             return self
         return replace(self, refine=0 if self.personalise else rounds_for(fixed))
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B (`MomentSensitivity`).
+        """Return the sums: counts, class sums and second moment, then clipped gradients if `refine` > 0.
+
+        A record adds ≤ 1 to a count, ≤ R_q to entries of A and ≤ R_q² to B's (`MomentSensitivity`).
 
         Raises BadInput while the number of rounds is left open.
         """
@@ -81,40 +83,35 @@ class FedCGS(SimpleMethod):
 
     @property
     def traits(self) -> Traits:
-        """Where it refines, gradients are clipped by the length that all records have, and members step along."""
+        """Facts about the method for plans, policies and audits, for example that members follow its rounds."""
         return replace(super().traits, needs_unit_length=self.refine > 0, shows_last_sum=self.refine > 0)
 
     def contribute(self, local: Local) -> Contribution:
-        """Paper Eq. 3–5, in exact integers (`secagg.encoding.accumulate`)."""
+        """Return counts N, class sums A and second moment B of a client's records (Eqs. 3 to 5), in exact integers."""
         examples = local.examples
         return Contribution(accumulate(examples.records, examples.labels, local.classes, local.grid.levels))
 
-    def finalize(self, opened: Opened) -> Step:
-        """The head, and the first refinement round if there is to be any."""
-        head = self._head(opened.blocks, opened.grid, opened.noise)
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the head by the corrected Eqs. 9 to 11, in their noise-aware form where the sum has noise."""
+        blocks, grid, noise = opened.blocks, opened.grid, opened.noise
+        if noise is None:
+            head = discriminant(blocks, grid, covariance=self.covariance, ridge=self.ridge)
+        else:
+            head = noise_aware_discriminant(blocks, grid, release_noise(noise))
+        if self.personalise:
+            means = nearest_mean(blocks, grid, noise).weight
+            offset = np.float32(0.0 if grid.is_normalised else grid.centre)
+            head = replace(head, means=np.where(head.present[:, None], means + offset, np.float32(0)))
         return Step(head, RefinementRound.first(opened, self.refine) if self.refine else None)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The first refinement round."""
         if not self.refine:
             return super().decode_broadcast(broadcast, grid)
         return RefinementRound.read_first(broadcast, grid, self.refine)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A head, with class means if and only if it is to be personalised. Raises BadInput."""
+        """Return the head in a file, with class means if `personalise` needs them and else without. Raises BadInput."""
         head, texts = parse_safetensors(content)
         if (head.means is not None) != bool(self.personalise):
             raise BadInput("the plan says otherwise about class means beside the head")
         return head, texts
-
-    def _head(self, blocks: Blocks, grid: Grid, noise: Noise | None) -> LinearHead:
-        """Paper Eq. 9–11 with their errata (`secagg.heads.discriminant`), or its noise-aware form."""
-        if noise is None:
-            head = discriminant(blocks, grid, covariance=self.covariance, ridge=self.ridge)
-        else:
-            head = noise_aware_discriminant(blocks, grid, release_noise(noise))
-        if not self.personalise:
-            return head
-        means = nearest_mean(blocks, grid, noise).weight
-        offset = np.float32(0.0 if grid.is_normalised else grid.centre)
-        return replace(head, means=np.where(head.present[:, None], means + offset, np.float32(0)))

@@ -10,52 +10,46 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Fixed, SumSpec, ZeroSums
-from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
+from methods.method import Fixed, SumSpec, ZeroSums, of_records
+from methods.round import Contribution, Local, Noise, OpenedTotal, Round, SimpleRound, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.encoding.softmax_gradient import EXACT as LARGEST_SCORE
-from secagg.encoding.softmax_gradient import (
-    RESIDUAL_LEVELS,
-    WEIGHT_BITS,
-    Whitening,
-    largest_score,
-    softmax_gradient,
-)
+from secagg.encoding.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, largest_score, softmax_gradient
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
 from secagg.heads import ReleaseNoise
 from secagg.heads import refinement as rule
-from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
+from secagg.privacy import OpenedNoise, Unit
 from secagg.wire import Length, Range, decode, encode, message
 
 AUTO = -1
-"""Stands for a number of rounds that the plan's other fields decide (`rounds_for`)."""
+"""A stand-in for the number of rounds where the plan's other fields decide it (`rounds_for`)."""
 USUAL_ROUNDS = 16
-"""Half of them lose up to half a point, twice as many win as little."""
+"""The number of rounds where they pay: half as many lose up to half a point, twice as many gain little."""
 GAIN = "0.5 to 9.4 points of accuracy at epsilon 1, mostly more below it and less above,"
-"""On the ten sets, of 456 to 60,000 records, in methods/RESULTS.md."""
+"""The gain by refinement on the ten data sets, of 456 to 60,000 records, in methods/RESULTS.md."""
 MAX_ROUNDS = 100
 MAX_DIMENSION = 1024
 MAX_WEIGHT_BYTES = 8 << 20
 GRADIENT_LEVELS = 1 << 16
 """R_x, the length of a mapped record in integers."""
 TOLERANCE = 1e-3
-"""How far a client's own recomputation may lie from the server's numbers, relative to the largest of them.
+"""The difference allowed between a client's recomputation and the server's numbers, relative to the largest of them.
 
 Processors differ by 10⁻¹² under noise, by 10⁻⁵ for exact sums, whose null directions nothing regularises.
 """
 EXACT = OpenedNoise(1.0)
-"""Stands for the noise of an exact gradient (`secagg.heads.refinement.ONE_GRID_STEP`)."""
+"""A stand-in for the noise of an exact gradient (`secagg.heads.refinement.ONE_GRID_STEP`)."""
 
 
 def rounds_for(fixed: Fixed) -> int:
-    """Return how many rounds pay, by what a plan fixes alone: the usual number, or none (`why_none`)."""
+    """Return the number of rounds that improve a head under the plan's facts: the usual number, or 0 (`why_none`)."""
     return 0 if why_none(fixed) else USUAL_ROUNDS
 
 
 def why_none(fixed: Fixed) -> str:
-    """Return why no rounds pay in a plan that fixes this; empty where they do."""
+    """Return why refinement rounds would not improve the head of a plan with these facts; empty where they would."""
     if math.isinf(fixed.epsilon):
         return "there is no noise, without which one sum is nearly as good"
     if fixed.unit is not Unit.RECORD:
@@ -68,7 +62,7 @@ def why_none(fixed: Fixed) -> str:
 
 
 def refuse_unasked(rounds: int, uploads: Sequence[int], steps: int, step_seconds: int) -> None:
-    """Raise BadInput for a plan with rounds that nobody asked for, with what they bring and cost.
+    """Raise BadInput for a plan that would gain refinement rounds by default; the error states their gain and cost.
 
     `uploads`: bytes of one client, of each kind of sum. A sum takes `steps` messages of a client.
     """
@@ -86,7 +80,7 @@ def _fits(dimension: int, classes: int) -> bool:
 
 
 def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
-    """Return the blocks and the sensitivity of a round: C·(d + 1) numbers, of which a record moves 2¹²·R_x in all.
+    """Return a refinement round's kind of sum: C·(d + 1) entries, which one record moves by at most 2¹²·R_x (L2).
 
     Replace-one moves twice that: two records' residuals can be opposite.
     """
@@ -96,10 +90,10 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
             remedy="use fewer features, or refine 0",
         )
     length = RESIDUAL_LEVELS * GRADIENT_LEVELS
-    block = BlockSensitivity("gradient", float(length), classes * (dimension + 1))
+    blocks = (Block("gradient", (classes, dimension + 1), bound=length, kind=Kind.UPDATE),)
     return SumSpec(
-        blocks=(Block("gradient", (classes, dimension + 1), bound=length, kind=Kind.UPDATE),),
-        sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency),
+        blocks,
+        of_records(blocks),
         shares="equal",
         times=rounds,
         budget=1 - rule.FIRST_SHARE,
@@ -108,7 +102,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
 
 
 def release_noise(noise: Noise) -> ReleaseNoise:
-    """Return the noise on counts, class sums and second moment in the words of `secagg.heads.discriminant`."""
+    """Return the noise on counts, class sums and second moment as a `ReleaseNoise` (`secagg.heads.discriminant`)."""
     counts = noise["counts"]
     return ReleaseNoise(
         counts.sigma, noise["class_sums"].sigma, noise["second_moment"].sigma, count_multiplier=counts.multiplier
@@ -118,7 +112,7 @@ def release_noise(noise: Noise) -> ReleaseNoise:
 @message("RefinementBroadcast")
 @dataclass(frozen=True)
 class RefinementBroadcast:
-    """The next weights and, before the first round, the whitening: little-endian int64, row by row."""
+    """The broadcast of a refinement round: weights and, in the first, whitening; little-endian int64, row by row."""
 
     number: Annotated[int, Range(1, MAX_ROUNDS)]
     scale: Annotated[float, Range(1e-6, 1e15)]
@@ -129,7 +123,7 @@ class RefinementBroadcast:
 
 @dataclass(frozen=True, eq=False)
 class RefinementRound(SimpleRound):
-    """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move.
+    """Refinement round `number` of `rounds`: the sum of whitened records' gradients at integer `weights` (C, d + 1).
 
     `before` are the weights of the round before; in the first the same.
     """
@@ -141,8 +135,8 @@ class RefinementRound(SimpleRound):
     before: Integers
 
     @classmethod
-    def first(cls, opened: Opened, rounds: int) -> RefinementRound:
-        """The round after the sum of counts, class sums and second moment (`secagg.heads.refinement.begin`)."""
+    def first(cls, opened: OpenedTotal, rounds: int) -> RefinementRound:
+        """Return the first refinement round, from the opened sum of counts, class sums and second moment."""
         if opened.noise is None:
             place = rule.begin_exact(opened.blocks, opened.grid)
         else:
@@ -151,13 +145,11 @@ class RefinementRound(SimpleRound):
         return cls(1, rounds, place, start, start)
 
     def contribute(self, local: Local) -> Contribution:
-        """Σ r xᵀ in exact integers (`secagg.encoding.softmax_gradient`)."""
         mapped = local.examples.once(self.place.whitening.map)
         gradient = softmax_gradient(mapped, local.examples.labels, self.weights, rule.CLIP)
         return Contribution({"gradient": gradient})
 
-    def finalize(self, opened: Opened) -> Step:
-        """The head after this round's step, and the round at the next weights."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         sigma = (opened.noise["gradient"] if opened.noise else EXACT).sigma
         pace = rule.NOISY_PACE if opened.noise else rule.EXACT_PACE
         weights, before = self.weights / 2.0**WEIGHT_BITS, self.before / 2.0**WEIGHT_BITS
@@ -169,7 +161,7 @@ class RefinementRound(SimpleRound):
         return Step(head, replace(self, number=self.number + 1, weights=following, before=self.weights))
 
     def broadcast(self) -> bytes:
-        """The weights; the whitening once, as it does not change."""
+        """Return the bytes of the weights and, in the first round, of the whitening, which does not change."""
         whitening = self.place.whitening
         first = self.number == 1
         return encode(
@@ -184,7 +176,7 @@ class RefinementRound(SimpleRound):
 
     @classmethod
     def read_first(cls, broadcast: bytes, grid: Grid, rounds: int) -> RefinementRound:
-        """The first round as the server announces it. Raises MalformedMessage."""
+        """Read the first refinement round from the server's broadcast. Raises MalformedMessage."""
         told = decode(RefinementBroadcast, broadcast)
         centre = _integers(told.centre)
         dimension = len(centre)
@@ -200,7 +192,6 @@ class RefinementRound(SimpleRound):
         return cls(1, rounds, rule.Refinement(whitening, start, told.scale), weights, weights)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The next round as the server announces it: other weights, the same geometry."""
         told = decode(RefinementBroadcast, broadcast)
         if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
@@ -210,7 +201,6 @@ class RefinementRound(SimpleRound):
         return replace(self, number=told.number, weights=weights, before=self.weights)
 
     def require_equal(self, told: Round) -> None:
-        """Every number is this client's own but for rounding."""
         if not isinstance(told, RefinementRound) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         own, its = self.place, told.place
@@ -222,7 +212,7 @@ class RefinementRound(SimpleRound):
 
 
 def _exact_weights(weights: NDArray[np.float64]) -> Integers:
-    """Weights (C, d + 1) as they are broadcast. Raises BadInput for larger ones than exact scores of records allow."""
+    """Return integer weights (C, d + 1) for the broadcast. Raises BadInput if records' scores would not be exact."""
     integers = rule.integer_weights(weights)
     if largest_score(integers, GRADIENT_LEVELS) >= LARGEST_SCORE:
         raise BadInput(
@@ -238,7 +228,7 @@ def _bytes(integers: Integers) -> bytes:
 
 
 def _integers(content: bytes, columns: int = 0) -> Integers:
-    """Little-endian int64, as rows of `columns` where given. Raises MalformedMessage."""
+    """Decode little-endian int64, as rows of `columns` where given. Raises MalformedMessage."""
     if not content or len(content) % (8 * max(columns, 1)):
         raise MalformedMessage("RefinementBroadcast", f"{len(content)} bytes are no rows of {columns} integers")
     integers = np.frombuffer(content, dtype="<i8").astype(np.int64)

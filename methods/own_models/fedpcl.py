@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from methods.method import Fixed, Method
 from methods.own_models.local_projection import Floats, LocalProjection
 from secagg.errors import BadInput
-from secagg.networks import MostSimilar, Nearest, Projecting, TrainedModel, project, similarities
+from secagg.networks import Projecting, TrainedModel
+from secagg.networks.projection import MostSimilar, Nearest, project, similarities
 from secagg.wire import Range
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ MOST_GROUPS = 1000
 
 @dataclass(frozen=True)
 class FedPCL(LocalProjection):
-    """Trains −log softmax_j(z·c_j/τ) at the label, c_j the shared means, τ the `temperature`; and the same by groups.
+    """The method FedPCL: members train projections with a contrastive loss −log softmax_j(z·c_j/τ) to shared means c_j.
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
     prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
@@ -51,13 +52,12 @@ class FedPCL(LocalProjection):
 
     @property
     def cohorts(self) -> int:
-        """`groups`."""
         if self.exchange != "none" and not self.groups:
             raise BadInput(f"the exchange {self.exchange} takes groups", remedy="a plan decides them; or give groups")
         return self.groups or 1
 
     def resolve(self, fixed: Fixed) -> Method:
-        """As many groups as leave each two honest members at least, or one for each member. Raises BadInput."""
+        """Return the method with `groups` decided: each has two honest members, or is one member. Raises BadInput."""
         if self.exchange == "none" or self.groups:
             return self
         if self.exchange == "published":
@@ -72,13 +72,11 @@ class FedPCL(LocalProjection):
         return replace(self, groups=min(fixed.clients // least, MOST_GROUPS))
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """The projection alone is trained."""
         return Contrast(dimension, prototypes.shape[1], self.width, prototypes, self.temperature)
 
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """`global` and `own`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         return {
             "global": TrainedModel(MostSimilar(*shape), {**kept, "prototypes": shared.astype(np.float32)}),
@@ -88,25 +86,20 @@ class FedPCL(LocalProjection):
 
 @dataclass(frozen=True)
 class Contrast(Projecting):
-    """Scores z·c_j/τ over sets of fixed prototypes (S, C, width); a class without one is in no denominator.
+    """A program with scores z·c_j/τ over sets of fixed prototypes (S, C, width); absent classes are left out.
 
     The first set is all members', the others groups': the loss is the first's cross-entropy and the others' mean.
     """
 
+    form = "contrast:{}"  # no file holds it
     prototypes: Floats = field(repr=False, compare=False)
     temperature: float
 
-    @property
-    def name(self) -> str:
-        """Such as contrast:256. No file holds it."""
-        return f"contrast:{self.width}"
-
     def scores(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """z·c_j/τ, by all members' prototypes."""
         return similarities(z, z.new_tensor(self.prototypes[0])) / self.temperature
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """L_g + L_p (Eq. 10); L_g alone without groups."""
+        """Return the loss L_g + L_p (Eq. 10) to the shared and the groups' prototypes; L_g alone without groups."""
         from torch.nn import functional
 
         z = project(parameters, x)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.own_models.local_projection import Floats, LocalProjection
-from secagg.networks import ByHead, Nearest, Projecting, TrainedModel, project
+from secagg.networks import Projecting, TrainedModel
+from secagg.networks.projection import ByHead, Nearest, project
 from secagg.wire import Range
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProto(LocalProjection):
-    """Trains the cross-entropy of a head of the member's own on z, plus `pull`·‖z − c_y‖², c_y its class's prototype.
+    """The method FedProto: members train projections z and heads by cross-entropy plus `pull`·‖z − c_y‖².
 
+    c_y is the shared prototype of a record's class.
     Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
     """
 
@@ -35,13 +37,11 @@ class FedProto(LocalProjection):
     pull: Annotated[float, Range(0, math.inf, below=True)] = 1.0
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """Projection and head are trained."""
         return Pull(dimension, prototypes.shape[1], self.width, prototypes[0], self.pull)
 
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """`global` and `head`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         near = {"weight": kept["weight"], "prototypes": shared.astype(np.float32)}
         return {"global": TrainedModel(Nearest(*shape), near), "head": TrainedModel(ByHead(*shape), kept)}
@@ -49,13 +49,13 @@ class FedProto(LocalProjection):
 
 @dataclass(frozen=True)
 class Pull(ByHead):
-    """A head on z, and fixed prototypes (C, width) that z is pulled to."""
+    """A program with a linear head on projections z, which training pulls to fixed prototypes (C, width)."""
 
     prototypes: Floats = field(repr=False, compare=False)
     pull: float
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """The mean of cross-entropy and `pull`·‖z − c_y‖²."""
+        """Return the mean of cross-entropy and `pull`·‖z − c_y‖²."""
         from torch.nn import functional
 
         z = project(parameters, x)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from methods.closed_form.prototypes import SHARES
 from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
 from methods.own_models.projected_sums import class_sums, released_sums
-from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
 from methods.training.client_update import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
 from methods.training.trained_in_rounds import MOST
@@ -42,18 +42,18 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import Artifact
 from secagg.networks import (
     DpSgdSettings,
-    MostSimilar,
     Projecting,
     TrainedModel,
     TrainingSettings,
     Untainted,
     dp_sgd,
-    public,
     read_model,
     require_untainted,
-    tensors_of,
     train,
 )
+from secagg.networks.programs import tensors_of
+from secagg.networks.projection import MostSimilar
+from secagg.networks.taint import public
 from secagg.privacy import Adjacency, Unit
 from secagg.wire import Range, require_in_range
 
@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 
 
 def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> tuple[Block, Block]:
-    """Counts (C,) and sums (C, width), for several groups (C, groups) and (C, groups, width).
+    """Return the blocks: counts (C,) and class sums (C, width), or with groups (C, groups) and (C, groups, width).
 
     A member, or a record, has no more than `most` records of a class, each projected to length ≤ `levels`.
     """
@@ -74,7 +74,7 @@ def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> 
 
 
 def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
-    """The blocks of a member with these counts (C,) and sums (C, w): zeros in other groups' places."""
+    """Return a member's blocks from counts (C,) and class sums (C, w): zeros in the places of other groups."""
     if groups == 1:
         return {COUNTS: counts, SUMS: sums}
     all_counts = np.zeros((len(counts), groups), dtype=np.int64)
@@ -84,7 +84,7 @@ def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> 
 
 
 def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
-    """Return counts (C,) with ‖counts‖₂ ≤ cap, and sums (C, w) of so many records of the same means, truncated.
+    """Return counts (C,) cut at the largest t with ‖counts‖₂ ≤ cap, and class sums (C, w) scaled to the cut counts.
 
     Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
     negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
@@ -98,8 +98,8 @@ def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integ
     return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
 
 
-def prototypes_of(opened: Opened) -> Integers:
-    """Return the prototype sets (S, C, width) in grid units: all members', and then every group's where there are any.
+def prototypes_of(opened: OpenedTotal) -> Integers:
+    """Return the sets of prototypes (S, C, width) in grid units: all members' set, then each group's.
 
     A class that a group has no record of has all members' prototype there (Tan et al. 2022, Eq. 7).
     """
@@ -115,7 +115,7 @@ def prototypes_of(opened: Opened) -> Integers:
 
 
 def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
-    """Return the means (C, width) of counts (C,) and sums (C, width), truncated; 0 for a class without records.
+    """Return each class's mean (C, width), truncated; 0 for a class without records.
 
     What noise may break is mended: a count below 1 is 1, no entry is negative, no mean longer than `levels`. Divisions
     of float64 and integers alone, so that everybody has the same.
@@ -132,7 +132,7 @@ OWN, SENDS = "own", "sends."
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width).
+    """A member's kept state: the `program`'s tensors in one row, `flat` (size,), and its own `prototypes` (C, width).
 
     `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
     has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
@@ -145,18 +145,18 @@ class Kept:
 
     @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
-        """The program's, by name."""
+        """The program's tensors by name."""
         return tensors_of(self.program, self.flat)
 
     def to_bytes(self) -> bytes:
-        """A safetensors file of float32. Raises TypeError for tainted tensors in place of those that it sends by."""
+        """Return a safetensors file of float32. Raises TypeError if a tensor in `sends` is not `Untainted`."""
         sends = [] if self.sends is None else [require_untainted(self.sends)]
         kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
         return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
 
     @classmethod
     def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
-        """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
+        """Read the state that `to_bytes` wrote. Raises BadInput for NaN, infinity, or tensors unlike the program's."""
         size, end = program.size, program.size + classes * program.width
         row = kept_of(program, classes, sends_others=sends_others).row(content)
         sends = Untainted(row[end:]) if sends_others else None
@@ -164,7 +164,7 @@ class Kept:
 
 
 def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
-    """Return what is kept: the program's tensors, own prototypes, and the tensors to send by if these are others."""
+    """Return the tensors that a member keeps: its program's, its prototypes and, if others, those that it sends."""
     sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
     shapes = {**program.shapes, OWN: (classes, program.width), **sends}
     return KeptTensors(shapes, frozenset(shapes))
@@ -180,7 +180,7 @@ REFUSAL = (
 
 @dataclass(frozen=True)
 class LocalProjection(SimpleMethod, ABC):
-    """`rounds` sums over projections to `width` dimensions; it is its own rounds, at the `prototypes` that opened one.
+    """The base of methods of `rounds` sums of projections to `width` numbers, and each round, at its `prototypes`.
 
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
     `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
@@ -226,17 +226,17 @@ class LocalProjection(SimpleMethod, ABC):
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """Return what a member trains against prototype sets (S, C, width), of which its tensors do not depend."""
+        """Return the program that a member trains with prototype sets (S, C, width), the same tensors for any sets."""
 
     @abstractmethod
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """Return a member's models by name: of its trained tensors, the shared prototypes and its own (C, width)."""
+        """Return a member's models by name, from its trained tensors, shared prototypes and its own ones (C, width)."""
 
     @property
     def cohorts(self) -> int:
-        """Into how many groups members are divided, each with prototypes of its own. Raises BadInput if undecided."""
+        """The number of groups of members, each with prototypes of its own. Raises BadInput while undecided."""
         return 1
 
     @property
@@ -246,16 +246,16 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of DP-SGD for what a member sends, where `sampling` is above 0; its noise is the plan's."""
+        """Settings of DP-SGD for what a member sends, where `sampling` is above 0; the plan sets the noise."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def traits(self) -> Traits:
-        """The rate is for records of length 1; members make their own models of the last sum."""
+        """Facts about the method: rates suit records of length 1; members make their own models from the last sum."""
         return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Counts and sums of every class; a projection is no longer than R_z = `levels`. Raises BadInput."""
+        """Return the one kind of sum, of counts and class sums of projections. Raises BadInput."""
         if 0 < self.cap**2 < classes:
             raise BadInput(
                 f"with cap {self.cap} a member of all {classes} classes would send nothing",
@@ -292,11 +292,9 @@ class LocalProjection(SimpleMethod, ABC):
         return (replace(spec, sensitivities=moved, per=Unit.CLIENT, refusal=""),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The first round over records of this dimension."""
         return replace(self, dimension=dimension)
 
     def contribute(self, local: Local) -> Contribution:
-        """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
         classes, levels = local.classes, local.grid.levels
         dimension = local.examples.records.shape[1]
         program = public(self._prototypes_of(classes)).then(lambda told: self.local_program(dimension, told / levels))
@@ -317,15 +315,14 @@ class LocalProjection(SimpleMethod, ABC):
         return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """0; in none where there are groups: which a record is in follows from whose it is."""
+        """Return 0 for each example; −1 if there are groups, as the cell then depends on the member."""
         return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """The model of the public start. Raises BadInput for anything else."""
         return read_model(content)
 
     def _prototypes_of(self, classes: int) -> Integers:
-        """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
+        """Return the prototypes, zeros in the first round. Raises ProtocolViolation for another number of classes."""
         if self.prototypes is None:
             return self._no_prototypes(classes)
         if (found := self.prototypes.shape[1]) != classes:
@@ -343,7 +340,7 @@ class LocalProjection(SimpleMethod, ABC):
         return program.start(digest("public start", self.name.encode()))
 
     def _state_of(self, program: Untainted[Projecting], local: Local) -> Kept:
-        """Return what the member kept of the round before; of none the public start."""
+        """Return what the member kept of the round before; the public start if it kept nothing."""
         if local.state:
             return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
         start = program.then(self._start)
@@ -351,11 +348,11 @@ class LocalProjection(SimpleMethod, ABC):
         return Kept(program.value, start.value, none, start if self.sampling else None)
 
     def _weight(self, flat: Floats, dimension: int) -> Floats:
-        """The projection W (width, d) among the tensors in one row, which it comes first of."""
+        """Return the projection W (width, d), which comes first among the tensors in one row."""
         return flat[: self.width * dimension].reshape(self.width, dimension)
 
     def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
-        """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
+        """Return inputs and labels of the records whose class has a prototype: other records have no loss."""
         inputs, labels = program_inputs(local, program), local.examples.labels
         known: NDArray[np.bool_] = (self._prototypes_of(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
@@ -363,7 +360,7 @@ class LocalProjection(SimpleMethod, ABC):
     def _noisily_trained(
         self, program: Untainted[Projecting], start: Untainted[Floats], local: Local
     ) -> Untainted[Floats]:
-        """The tensors after DP-SGD; as they were, where it gives no number.
+        """Return the tensors after DP-SGD; the tensors before it if it gives NaN or infinity.
 
         Raises TypeError for a program, or a start, that the member's records decided.
         """
@@ -372,8 +369,8 @@ class LocalProjection(SimpleMethod, ABC):
         trained = dp_sgd(program, start, *records, settings, local.randomness)
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
-    def finalize(self, opened: Opened) -> Step:
-        """The next round at the class means; after the last the model of the public start and these means.
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the next round, at the new class means; after the last round the public start with these means.
 
         Raises BadInput where no class has a mean.
         """
@@ -387,19 +384,16 @@ class LocalProjection(SimpleMethod, ABC):
         weight = self._weight(self._start(self.local_program(self.dimension, found / levels)), self.dimension)
         return Step(TrainedModel.of(program, np.concatenate([weight.ravel(), means.ravel() / levels])))
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
-        """The member's own models. Raises BadInput for another state than its contribution left."""
+    def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, TrainedModel]:
         shared = prototypes_of(opened) / opened.grid.levels
         program = self.local_program(self.dimension, shared)
         kept = Kept.of(state, program, program.classes, sends_others=self.sampling > 0)
         return self.own_models(kept.tensors, shared[0], kept.prototypes)
 
     def broadcast(self) -> bytes:
-        """The prototypes; nothing where the plan opens the round."""
         return b"" if self.prototypes is None else told_centres(self.number, self.prototypes)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The next round. Raises MalformedMessage or ProtocolViolation."""
         if self.number == self.rounds:
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         entries = read_centres(broadcast, self.number + 1, grid.levels)
@@ -409,7 +403,7 @@ class LocalProjection(SimpleMethod, ABC):
         return replace(self, number=self.number + 1, prototypes=entries.reshape(self._sets, -1, self.width))
 
     def require_equal(self, told: Round) -> None:
-        """The same integers: they follow from the sum by divisions that are the same everywhere."""
+        """Raise ProtocolViolation unless the server's round `told` has the same integers as this one."""
         same = isinstance(told, type(self)) and told.number == self.number
         if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
             raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")

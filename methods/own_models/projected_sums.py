@@ -1,4 +1,4 @@
-"""Sums of records' projections, and the promise about one record that they can keep.
+"""Sums of records' projections, and the privacy guarantee for one record that they can give.
 
 **A record's projection is its own.** z(q) ∈ Z^w, ‖z‖₂ ≤ R_z, is computed from the record q and the projection W alone,
 bit for bit, whoever else is there: W becomes integers by a rule of its own, so that W·q is exact in any order; what
@@ -55,26 +55,26 @@ from secagg.networks import Untainted, require_untainted
 Floats = NDArray[np.float64]
 
 EXACT_BITS = 52
-"""Integers below 2⁵³ are float64, and so are their sums, in any order, while none is above."""
+"""Bits of a sum that float64 adds exactly in any order: integers below 2⁵³ are float64."""
 ROW_BITS = 20
-"""A projected row is rounded to this many bits below its largest entry: squares of 2¹³ such still add up exactly."""
+"""A projected row is rounded to this many bits below its largest entry: 2¹³ squares of such entries add up exactly."""
 ROWS = 8192
 
 
 def class_sums(weight: Floats, examples: Examples, classes: int, levels: int) -> tuple[Integers, Integers]:
-    """Return how many records each class has, (C,), and the sums of their projections, (C, w)."""
+    """Return the number of records of each class, (C,), and the sums of their projections, (C, w)."""
     return cell_sums(project_records(weight, examples.records, levels), examples.labels, classes)
 
 
 def released_sums(
     weight: Untainted[Floats], examples: Examples, classes: int, levels: int
 ) -> tuple[Integers, Integers]:
-    """`class_sums`, by a projection that may be read by what leaves. Raises TypeError for any other."""
+    """Return `class_sums` of an `Untainted` projection, which alone may leave a member. Raises TypeError for others."""
     return class_sums(require_untainted(weight), examples, classes, levels)
 
 
 def project_records(weight: Floats, records: Integers, levels: int) -> Integers:
-    """Return z (n, w), ‖z‖₂ ≤ `levels`, of records q (n, d), ‖q‖₂ ≤ `levels`, by `weight` W (w, d): each row its own.
+    """Return the projections z (n, w) of records q (n, d) by `weight` (w, d), all of length ≤ `levels`; each row alone.
 
     z = h/‖h‖ in units of 1/levels, truncated towards zero, h = ReLU(W·q), and 0 where h is. W is rounded to integers,
     the largest row to about 2⁵¹/levels, so that W·q is exact in any order of addition.
@@ -90,7 +90,7 @@ def project_records(weight: Floats, records: Integers, levels: int) -> Integers:
 
 
 def _unit_rows(raised: Floats) -> Floats:
-    """Rows ≥ 0 brought to length 1, but for rounding that is each row's own; zero rows stay."""
+    """Return rows ≥ 0 brought to length 1, but for rounding that depends on the row alone; zero rows stay."""
     exponents = np.frexp(raised.max(axis=1, keepdims=True))[1]
     rounded = np.rint(np.ldexp(raised, ROW_BITS - exponents))
     squares = np.einsum("ij,ij->i", rounded, rounded)[:, None]  # integers, and exact

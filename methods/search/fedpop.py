@@ -8,7 +8,6 @@ comes from the digest of the public state, so that members repeat it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -23,20 +22,20 @@ from methods.training.training_round import MAX_ROUNDS, require_room
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
 from secagg.heads import Artifact
-from secagg.networks import read_tuned
+from secagg.networks.trained_model import read_tuned
 from secagg.privacy import BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.wire import Range, require_in_range
 
 SEARCHES = ("evolution", "random", "halving")
 SCORE_SHARE = {LOSS: 0.15, SCORED: 0.05}
-"""Of μ²: an error of the number moves a mean by its own size, a loss's by the largest."""
+"""The scores' shares of μ²: an error of the number moves a mean by that mean, one of the loss by the largest loss."""
 ROOM = 4
-"""How much larger than a cohort's numbers of records noise of a member's own may make them before it is cut."""
+"""The factor by which a member's own noise may raise a cohort's numbers of records before they are cut."""
 
 
 @dataclass(frozen=True)
 class FedPop(UsualMethod):
-    """`rounds` sums in which `population` configurations of `method` train beside each other.
+    """The method FedPop: `rounds` sums, in which `population` configurations of `method` train side by side.
 
     `fixed` are the method's parameters that stay ("model=mlp:32;clip=10"), `space` those that are tried
     ("rate=log:0.001:1;epochs=1:5;batch=8|16|32"). `search`: "evolution" replaces configurations every `interval` rounds
@@ -77,7 +76,7 @@ class FedPop(UsualMethod):
 
     @property
     def fixed_parameters(self) -> Parameters:
-        """The method's parameters that stay. Raises BadInput."""
+        """The method's parameters that no configuration changes. Raises BadInput."""
         return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property
@@ -93,7 +92,6 @@ class FedPop(UsualMethod):
 
     @property
     def traits(self) -> Traits:
-        """The trained method's."""
         trained = self._trained.traits
         return Traits(
             reads_inputs=trained.reads_inputs,
@@ -104,19 +102,16 @@ class FedPop(UsualMethod):
         )
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One kind of sum, `rounds` times. Raises BadInput for what does not fit records, messages or each other."""
         training = self._training(dimension, classes, levels)
         return (self._spec(training.spec),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The round of the first population, every model at the public start."""
         training = self._training(dimension, classes, levels)
         chosen = Chosen(self.validation, self.score_cap)
         judged = {"chosen": chosen, "largest": self.largest_loss}
         return PopulationRound.start(self._search, training, self._spec(training.spec), self.draw, **judged)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A trained program with the settings that it was trained with. Raises BadInput for anything else."""
         return read_tuned(content)
 
     def _training(self, dimension: int, classes: int, levels: int) -> TrainingSpace:
@@ -127,12 +122,16 @@ class FedPop(UsualMethod):
         return training
 
     def _spec(self, inner: SumSpec) -> SumSpec:
-        """A row of each block for each configuration, and the scores of each cohort.
+        """Return the sum: each block has a row for each configuration, and the scores an entry for each cohort.
 
         A member fills one row, so that lengths stay; a record is trained on or judges, which these lengths, added up,
         more than cover.
         """
         rows = tuple(replace(each, shape=(self.population, *each.shape)) for each in inner.blocks)
+        shares = inner.shares  # the scores have their part, the rest is divided as the method divides it
+        if isinstance(shares, str):
+            shares = {block.name: 1 / len(inner.blocks) for block in inner.blocks}
+        rest = 1 - sum(SCORE_SHARE.values())
         most = 1 if inner.per is Unit.RECORD else self.score_cap * (ROOM if inner.training else 1)
         scores = (
             Block(LOSS, (self._search.cohorts,), bound=most * LOSS_LEVELS, kind=Kind.SCORE),
@@ -148,7 +147,7 @@ class FedPop(UsualMethod):
             inner,
             blocks=(*rows, *scores),
             sensitivities=tuple(self._widened(each) for each in inner.sensitivities),  # type: ignore[arg-type]
-            shares=_shares(inner),
+            shares={**{name: share * rest for name, share in shares.items()}, **SCORE_SHARE},
             times=self.rounds,
             is_additive=False,
             keeps_state=True,
@@ -163,16 +162,8 @@ class FedPop(UsualMethod):
 
 
 def _scores_of(most: int, cohorts: int) -> tuple[BlockSensitivity, ...]:
-    """Return how far so many records move the scores."""
+    """Return the sensitivity of the scores of so many cohorts to `most` records."""
     return (
         BlockSensitivity(LOSS, float(most * LOSS_LEVELS), cohorts),
         BlockSensitivity(SCORED, float(most), cohorts, scalable=True),
     )
-
-
-def _shares(inner: SumSpec) -> Mapping[str, float]:
-    """The scores' part of μ², the rest as the method divides it."""
-    names = [block.name for block in inner.blocks]
-    known = inner.shares if isinstance(inner.shares, Mapping) else dict.fromkeys(names, 1 / len(names))
-    rest = 1 - sum(SCORE_SHARE.values())
-    return {**{name: share * rest for name, share in known.items()}, **SCORE_SHARE}

@@ -22,35 +22,35 @@ from methods.search.space import Setting, Space
 from secagg.crypto.labels import digest, number
 
 INTENSITY = 0.1
-"""ε₀: how far a setting moves at first, in lengths of its interval."""
+"""ε₀: the largest move of a setting at first, as a part of its interval's length."""
 RESAMPLED = 0.1
-"""p_re at first: how often a setting is drawn anew."""
+"""p_re at first: the probability that a setting is drawn anew."""
 BALL = 0.2
-"""Δ: how far from its configuration's settings one that is tried beside them lies at most."""
+"""Δ: the largest distance of a cohort's settings from those of its configuration."""
 RHO = 3
-"""One in so many is replaced."""
+"""One configuration in so many is replaced."""
 DISCOUNT = 0.9
-"""γ: what a round's score counts in comparison with the next one's."""
+"""γ: the weight of a round's score relative to the next round's."""
 Floats = NDArray[np.float64]
 
 
 class Draws:
-    """Numbers that a seed of 32 bytes decides, one after another."""
+    """A stream of random numbers that follow from a seed of 32 bytes."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed, self._count = seed, 0
 
     def unit(self) -> float:
-        """A number from 0 to below 1: 53 bits of the next digest."""
+        """Return a number from 0 to below 1: 53 bits of the next digest."""
         self._count += 1
         return (int.from_bytes(digest("a draw of evolution", self._seed, number(self._count))[:8], "big") >> 11) / 2**53
 
     def below(self, count: int) -> int:
-        """A whole number from 0 to below `count` ≤ 2²⁰, uneven by less than 2⁻³²."""
+        """Return a whole number from 0 to below `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
         return int(self.unit() * count)
 
     def shuffled(self, count: int) -> list[int]:
-        """0 … count − 1 in a random order (Fisher & Yates)."""
+        """Return 0 … count − 1 in a random order (Fisher & Yates)."""
         order = list(range(count))
         for place in range(count - 1, 0, -1):
             other = self.below(place + 1)
@@ -59,17 +59,26 @@ class Draws:
 
 
 def annealed(first: float, done: int, of: int) -> float:
-    """x₀/2·(1 + cos(π·r/R)) (Eq. 4) for r = `done` < R = `of`, 0 from there on."""
-    return first / 2 * (1 + _cosine(math.pi * done / of)) if done < of else 0.0
+    """Return `first`/2·(1 + cos(π·r/R)) (Eq. 4) for r = `done` and R = `of`; 0 from r = R on.
+
+    The cosine of 0 … π is by its series, to 10⁻¹⁵: libraries differ in the last bits.
+    """
+    if done >= of:
+        return 0.0
+    angle, term, cosine = math.pi * done / of, 1.0, 1.0
+    for power in range(2, 42, 2):
+        term *= -angle * angle / (power * (power - 1))
+        cosine += term
+    return first / 2 * (1 + cosine)
 
 
 def draw_settings(space: Space, draws: Draws) -> tuple[float, ...]:
-    """Places drawn evenly from the whole space."""
+    """Draw a place for each setting, uniformly from its whole interval or all its values."""
     return tuple(_anywhere(each, draws) for each in space.settings)
 
 
 def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[str]) -> tuple[float, ...]:
-    """Places in a small ball around others; of the settings that are not `moved` the same."""
+    """Return places drawn from a small ball around `places`; settings outside `moved` keep their places."""
     return tuple(
         _near(each, place, BALL, draws) if each.name in moved else place
         for each, place in zip(space.settings, places, strict=True)
@@ -79,7 +88,7 @@ def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequ
 def evolve(
     space: Space, places: Sequence[float], intensity: float, resampled: float, draws: Draws, moved: Sequence[str]
 ) -> tuple[float, ...]:
-    """Evo (Eq. 3): each of the `moved` settings drawn near its place, or, with probability `resampled`, anywhere."""
+    """Return places: each `moved` setting drawn near its place or, with probability `resampled`, anywhere (Eq. 3)."""
     return tuple(
         place
         if each.name not in moved
@@ -91,7 +100,7 @@ def evolve(
 
 
 def extremes(scores: Sequence[float]) -> tuple[list[int], list[int]]:
-    """The places of the best and of the worst scores, the lowest being the best: those within 1/ρ and beyond 1 − 1/ρ.
+    """Return the indices of the best (lowest) and of the worst scores: those within 1/ρ and beyond 1 − 1/ρ.
 
     Of K scores ⌊(K − 1)/ρ⌋ + 1 on either side, none of a single one; equal ones in their order.
     """
@@ -105,22 +114,13 @@ def _anywhere(setting: Setting, draws: Draws) -> float:
 
 
 def _near(setting: Setting, place: float, reach: float, draws: Draws) -> float:
-    """Evenly from within the reach, or from the place and its neighbours; what lies beyond an end is put there."""
+    """Draw evenly from within the reach, or from the place and its neighbours; beyond an end the end is taken."""
     moved = place + draws.below(3) - 1 if setting.is_whole else place + reach * (2 * draws.unit() - 1)
     return min(max(float(moved), 0.0), float(setting.last))
 
 
-def _cosine(angle: float) -> float:
-    """cos of 0 … π by its series, to 10⁻¹⁵: libraries differ in the last bits."""
-    term = total = 1.0
-    for power in range(2, 42, 2):
-        term *= -angle * angle / (power * (power - 1))
-        total += term
-    return total
-
-
 ACTIVE = 0.2
-"""For which part of an interval FedPop-L goes on after its configuration is new."""
+"""The part of an interval for which FedPop-L goes on after its configuration is new."""
 ETA = 3
 """One in so many configurations is kept by successive halving."""
 Tensors = Mapping[str, Floats]
@@ -128,7 +128,7 @@ Tensors = Mapping[str, Floats]
 
 @dataclass(frozen=True)
 class Search:
-    """A search's settings: its `kind`, the `space`, how many configurations, cohorts of each, rounds and interval.
+    """A search's settings: its `kind`, the `space`, and its numbers of configurations, cohorts and rounds.
 
     "evolution" is FedPop: every `interval` rounds the worst are replaced by neighbours of the best (FedPop-G), and
     beside each configuration its cohorts try settings of the members' own near it (FedPop-L), the names of the
@@ -149,12 +149,12 @@ class Search:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all settings."""
+        """The names of all settings."""
         return tuple(each.name for each in self.space.settings)
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Of the members' settings."""
+        """The names of the settings that members apply in their training, not the server."""
         return tuple(name for name in self.names if not name.startswith("server"))
 
 
@@ -179,7 +179,7 @@ class Population:
 
     @classmethod
     def first(cls, search: Search, draws: Draws) -> Population:
-        """Configurations drawn from the space; each cohort has its own number's."""
+        """Return configurations drawn from the space, with the settings that each cohort tries first."""
         places = [draw_settings(search.space, draws) for _ in range(search.configurations)]
         tried = [_ball(search, each, draws) for each in places]
         zeros, count = np.zeros(search.configurations), search.configurations
@@ -188,17 +188,17 @@ class Population:
 
     @classmethod
     def of(cls, groups: Tensors) -> Population:
-        """Undo `groups`."""
+        """Return the population with these arrays, which `groups` returned."""
         return cls(**{name: groups[name] for name in cls.__dataclass_fields__})
 
     @property
     def groups(self) -> dict[str, Floats]:
-        """The arrays by name, as a state holds them."""
+        """The population's arrays by name, as a round's state holds them."""
         return dict(vars(self))
 
     @classmethod
     def shapes(cls, search: Search) -> dict[str, tuple[int, ...]]:
-        """Of `groups`."""
+        """Return the shapes of `groups`."""
         count, settings = search.configurations, len(search.names)
         vectors = dict.fromkeys(("scores", "totals", "weights", "age", "alive"), (count,))
         return {
@@ -209,7 +209,7 @@ class Population:
         }
 
     def holds(self, search: Search) -> bool:
-        """Whether this can be a population of the search: a broadcast state may hold anything."""
+        """Return whether these arrays are a valid population of the search; a broadcast state may hold anything."""
         places = [*self.places, *self.tried.reshape(-1, len(search.names))]
         return (
             all(search.space.holds(tuple(each.tolist())) for each in places)
@@ -220,16 +220,16 @@ class Population:
         )
 
     def arm_of(self, member: int) -> int:
-        """Which of the settings tried, counted through, a member has: its cohort's, that of its index modulo K·m."""
+        """Return the index (0 … K·m − 1) of the settings that a member tries: its own index modulo K·m."""
         return int(self.order[member % len(self.order)])
 
     @property
     def best(self) -> int:
-        """The configuration with the lowest score of those that are alive, the first of equal ones."""
+        """The living configuration with the lowest score; of equal scores the first."""
         return int(np.argmin(np.where(self.alive > 0, self.scores, np.inf)))
 
     def measured(self, found: Floats) -> Population:
-        """After a round in which the configurations scored `found` (K,): discounted means over the interval (Eq. 5)."""
+        """Return the population with a round's scores `found` (K,) included in its discounted means (Eq. 5)."""
         alive = self.alive > 0
         totals = np.where(alive, DISCOUNT * self.totals + found, self.totals)
         weights = np.where(alive, DISCOUNT * self.weights + 1.0, self.weights)
@@ -237,7 +237,7 @@ class Population:
         return replace(self, totals=totals, weights=weights, scores=scores, age=self.age + 1.0)
 
     def following(self, search: Search, number: int, found: Floats, draws: Draws) -> tuple[Population, list[int]]:
-        """Return the population of the round after `number`, and for each configuration whose model it goes on with.
+        """Return the population after round `number`, and the configuration whose model each configuration continues.
 
         `found` (K, m) are the scores of what the cohorts tried.
         """
@@ -252,7 +252,7 @@ class Population:
 
 
 def _searched_beside(population: Population, search: Search, number: int, found: Floats, draws: Draws) -> Population:
-    """FedPop-L: what the worst cohorts of a new configuration tried becomes a neighbour of what the best did."""
+    """Move the worst cohorts of a new configuration near to the settings that its best cohorts tried (FedPop-L)."""
     if search.variants == 1:
         return population
     tried = population.tried.copy()
@@ -268,7 +268,7 @@ def _searched_beside(population: Population, search: Search, number: int, found:
 
 
 def _replaced(population: Population, search: Search, number: int, draws: Draws) -> tuple[Population, list[int]]:
-    """FedPop-G: the worst configurations become neighbours of the best, and go on with their models."""
+    """Replace the worst configurations by neighbours of the best, with the models of the best (FedPop-G)."""
     places, tried, scores, age = (
         each.copy() for each in (population.places, population.tried, population.scores, population.age)
     )
@@ -287,7 +287,7 @@ def _replaced(population: Population, search: Search, number: int, draws: Draws)
 
 
 def _halved(population: Population, search: Search, number: int) -> Population:
-    """Successive halving: after equal parts of the rounds one configuration in three stays, until one is left."""
+    """Apply successive halving: after equal parts of the rounds one configuration in three stays, until one is left."""
     kept = [search.configurations]
     while kept[-1] > 1:
         kept.append(-(-kept[-1] // ETA))
@@ -302,7 +302,7 @@ def _halved(population: Population, search: Search, number: int) -> Population:
 
 
 def _assigned(population: Population, search: Search, draws: Draws) -> Population:
-    """Cohorts are dealt out anew among what is tried, as evenly as their number allows."""
+    """Deal the cohorts out anew among the settings tried, as evenly as their number allows."""
     arms = [arm for arm in range(search.cohorts) if population.alive[arm // search.variants]]
     order = np.empty(search.cohorts)
     for turn, cohort in enumerate(draws.shuffled(search.cohorts)):
@@ -311,7 +311,7 @@ def _assigned(population: Population, search: Search, draws: Draws) -> Populatio
 
 
 def _ball(search: Search, places: tuple[float, ...], draws: Draws) -> list[tuple[float, ...]]:
-    """Return the settings that a new configuration's cohorts try: its own, or of several cohorts some near them."""
+    """Return the settings that a new configuration's cohorts try: its own for one cohort, near ones for several."""
     if search.variants == 1:
         return [places]
     return [draw_beside(search.space, places, draws, search.own_names) for _ in range(search.variants)]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec
-from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Round, Step
 from methods.search.population import Draws, Population, Search
 from methods.search.space import TrainingSpace, settings_text
 from methods.slots.slots import MOST_SLOTS, slot_of
@@ -28,7 +28,9 @@ from secagg.crypto.labels import digest, number
 from secagg.encoding import Grid, Integers
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage
-from secagg.networks import Program, TunedModel, record_losses
+from secagg.networks import Program
+from secagg.networks.trained_model import TunedModel
+from secagg.networks.training import record_losses
 from secagg.privacy import Unit, discrete_gaussian
 
 LOSS_LEVELS = 1 << 10
@@ -38,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Chosen:
-    """Picks records by a public hash of their integers (`slot_of`): a part `share` of all, of them at most `most`.
+    """A rule that picks at most `most` records, a fraction `share` of all, by a public hash of their integers.
 
     Both by rules under which a record more or less changes no other's lot but that of one at most: those beyond `most`
     have the largest hashes, and are neither judged by nor trained on.
@@ -48,7 +50,7 @@ class Chosen:
     most: int
 
     def __call__(self, records: Integers) -> tuple[NDArray[np.bool_], Integers]:
-        """Return which of the records (n, d) may be trained on (n,), and the places of those that judge."""
+        """Return the mask (n,) of the records (n, d) that may be trained on, and the places of those that judge."""
         slots = slot_of(records, MOST_SLOTS)
         trained = slots >= int(self.share * MOST_SLOTS)
         judging = np.flatnonzero(~trained)
@@ -65,7 +67,7 @@ def score(
     *,
     tolerant: bool = False,
 ) -> int:
-    """Return Σ min(loss, `largest`) of records, each in units of largest/`LOSS_LEVELS`, truncated by itself.
+    """Return the sum of the records' losses, each cut at `largest` and truncated to units of largest/`LOSS_LEVELS`.
 
     A loss that is no number counts as the largest, and so, with `tolerant`, does that of a record on which the program
     fails. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
@@ -76,12 +78,12 @@ def score(
 
 
 LOSS, SCORED = "loss", "scored"
-"""Blocks: the sum of what records lose, and how many there are, by what is tried."""
+"""Names of the scores' blocks: the sum of records' losses and their number, for each cohort."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationRound(TrainingRound):
-    """Round `number`: its state has K models with their moments, and everything of a `Population`.
+    """Round `number` of a search; its state holds K models with their moments, and a `Population`.
 
     `training` gives the method's round at any settings, `spec` is what is summed. `chosen` says which records judge,
     and `largest` is the most that one of them can lose.
@@ -95,8 +97,9 @@ class PopulationRound(TrainingRound):
 
     @classmethod
     def start(cls, search: Search, training: TrainingSpace, spec: SumSpec, draw: int, **judged: object) -> Round:
-        """The first round: every model at the public start, settings drawn by the public number `draw`."""
+        """Return the first round: every model at its public start, settings drawn from the public number `draw`."""
         inner = training.at({})
+        # the text of the space is protocol, the names of its classes included
         draws = Draws(digest("first population", repr(search.space).encode(), number(draw)))
         models = np.tile(inner.state.groups[MODEL], (search.configurations, 1))
         state = State({MODEL: models, **Population.first(search, draws).groups}, {}, 0)
@@ -111,25 +114,24 @@ class PopulationRound(TrainingRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The models and, after the first round, their moments: (K, size) each; and the population's."""
+        """The shapes of the models, of their moments after the first round, (K, size) each, and of the population."""
         models = dict.fromkeys((MODEL, *self.server.moments), (self.search.configurations, self.program.size))
         return {**models, **Population.shapes(self.search)}
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """None: each configuration has its own, which are groups."""
+        """Empty, as each configuration has moments of its own, in the state's groups."""
         return ()
 
     @property
     def model(self) -> TunedModel:
-        """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
+        """The best configuration's model, with its settings. Raises BadInput where float32 cannot hold it."""
         best = self.population.best
         scaled = for_unit_length(self.program, self.state.groups[MODEL][best])
         settings = settings_text(self._settings(self.population.places[best]))
         return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
 
     def contribute(self, local: Local) -> Contribution:
-        """The member's row of each block, and its cohort's entry of the scores."""
         further = local.further  # noise on the member's own two numbers, drawn before a record is touched
         noise = np.zeros(2, dtype=np.int64)
         if further:
@@ -142,26 +144,22 @@ class PopulationRound(TrainingRound):
         model = self.state.groups[MODEL][config]
         part = inner.work.contribute(model, _part(local, trained))
         if self.search.variants > 1:
-            model = model + inner.work.mean(Opened(part.blocks, local.grid, members=(local.member,)))
+            model = model + inner.work.mean(OpenedTotal(part.blocks, local.grid, members=(local.member,)))
         judged = _part(local, judging)
         inputs = program_inputs(judged, self.program)
         lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest, tolerant=local.has_noise)
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}
-        return Contribution(self._put_in_rows(rows), part.state)
-
-    def _put_in_rows(self, rows: Mapping[str, tuple[int, Integers | int]]) -> dict[str, Integers]:
-        """Blocks that are zero but for the given rows; what noise makes larger than its bound is cut to it."""
         blocks = {}
         for block in self.spec.blocks:
             blocks[block.name] = np.zeros(block.shape, dtype=np.int64)
             place, row = rows[block.name]
             limit = np.iinfo(np.int64).max if self.spec.per is Unit.RECORD else block.bound
-            blocks[block.name][place] = np.clip(row, -limit, limit)
-        return blocks
+            blocks[block.name][place] = np.clip(row, -limit, limit)  # noise may make it larger
+        return Contribution(blocks, part.state)
 
-    def finalize(self, opened: Opened) -> Step:
-        """Every configuration's next model, then its next settings, drawn from the digest of all that is known by then.
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the next round: every model moved, then new settings drawn from a digest of all public facts.
 
         After the last round the model of the best.
         """
@@ -177,8 +175,8 @@ class PopulationRound(TrainingRound):
         state = State({**models, **population.groups}, {}, known.step)
         return Step(next_round=replace(self, number=self.number + 1, state=state))
 
-    def _scores(self, opened: Opened) -> tuple[Floats, Floats]:
-        """The mean loss of each configuration (K,), and of each of its cohorts (K, m): at most the largest.
+    def _scores(self, opened: OpenedTotal) -> tuple[Floats, Floats]:
+        """Return the mean loss of each configuration (K,), and of each of its cohorts (K, m): at most the largest.
 
         Where noise leaves a number of records below its σ, the mean is taken over σ; where there are none, it is the
         largest.
@@ -191,8 +189,8 @@ class PopulationRound(TrainingRound):
         whole = np.array([_mean_loss(*pair, sigma, self.largest) for pair in zip(lost, count, strict=True)])
         return whole, arms.reshape(shape)
 
-    def _move_models(self, opened: Opened) -> tuple[Floats, dict[str, Floats]]:
-        """Every configuration's model and moments after its own step, (K, size) each.
+    def _move_models(self, opened: OpenedTotal) -> tuple[Floats, dict[str, Floats]]:
+        """Return every configuration's model and moments after its own step, (K, size) each.
 
         A model that leaves the numbers that programs compute with begins at the public start again, as if it were new.
         """
@@ -203,7 +201,7 @@ class PopulationRound(TrainingRound):
             for name in self.server.moments
         }
 
-    def _stepped(self, config: int, opened: Opened) -> State:
+    def _stepped(self, config: int, opened: OpenedTotal) -> State:
         names = self.server.moments if self.number > 1 else ()
         moments = {name: self.state.groups[name][config] for name in names}
         state = State({MODEL: self.state.groups[MODEL][config]}, moments, self.state.step)
@@ -212,7 +210,7 @@ class PopulationRound(TrainingRound):
         inner = self.training.at(self._settings(self.population.places[config]))
         arms = {each: self.population.arm_of(each) for each in opened.members}
         members = tuple(each for each, arm in arms.items() if arm // self.search.variants == config)
-        blocks = {name: opened.blocks[name][config] for name in self.training.names}
+        blocks = {each.name: opened.blocks[each.name][config] for each in self.training.spec.blocks}
         own = replace(opened, blocks=blocks, members=members, clients=max(1, len(members)))
         try:
             moved = inner.server.apply(state, inner.work.mean(own))
@@ -223,7 +221,6 @@ class PopulationRound(TrainingRound):
         return moved
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The next round. Raises MalformedMessage, or ProtocolViolation, for settings outside the plan's too."""
         told = super().decode_broadcast(broadcast, grid)
         if not told.population.holds(self.search):  # type: ignore[attr-defined]  # it is another of these
             raise MalformedMessage("ModelState", "its population is none of the plan's search")
@@ -234,13 +231,13 @@ class PopulationRound(TrainingRound):
 
 
 def _part(local: Local, rows: NDArray[np.bool_] | Integers) -> Local:
-    """Return the member's data with these of its records alone."""
+    """Return the member's data with the records at `rows` alone."""
     inputs = None if local.inputs is None else local.inputs[rows]
     return replace(local, examples=local.examples.take(rows), inputs=inputs)
 
 
 def _mean_loss(lost: float, count: float, sigma: float, largest: float) -> float:
-    """(Σ loss)/(Σ n), within 0 … `largest`."""
+    """Return (Σ loss)/(Σ n), cut to 0 … `largest`."""
     if count <= 0 and not sigma:
         return largest
     return float(min(max(lost / max(count, sigma, 1.0) * (largest / LOSS_LEVELS), 0.0), largest))

@@ -1,4 +1,4 @@
-"""Which settings of a training method are tried, and between which bounds: public, and the same everywhere.
+"""The settings of a training method that a search tries, and their bounds: public, and the same everywhere.
 
 A setting has a *place*: in an interval a number from 0 to 1, among values the number of one of them, from 0. Places are
 what evolution moves and what a state holds; the settings that belong to them are computed with decimals, whose ln and
@@ -23,7 +23,7 @@ from secagg.errors import BadInput
 
 @dataclass(frozen=True)
 class TrainingSpace:
-    """The method of this `name` with `fixed` parameters, over records of such a shape, and the `space` tried."""
+    """A method, `name` with `fixed` parameters, for records of a given shape, and the `space` of settings to try."""
 
     name: str
     fixed: tuple[tuple[str, str | float], ...]
@@ -33,18 +33,13 @@ class TrainingSpace:
     levels: int
 
     def at(self, settings: Parameters) -> TrainingRound:
-        """Its first round with these settings of the space; for none with the first."""
+        """Return the method's first round with these settings; if none are given, with the space's first settings."""
         chosen = settings or self.space.corners[0]
         return _round_at(self, tuple(sorted(chosen.items())))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the blocks of its sums."""
-        return tuple(block.name for block in self.spec.blocks)
-
     @cached_property
     def spec(self) -> SumSpec:
-        """Its sum at any settings, with the largest sampling rate and the most steps and effort that there are.
+        """The method's kind of sum, with the largest sampling rate, steps and effort of all settings.
 
         Raises BadInput where settings would change what is summed, or how far anybody moves it.
         """
@@ -65,16 +60,16 @@ class TrainingSpace:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Dimension, classes and levels, as methods take them."""
+        """The dimension, number of classes and levels, in the order in which methods take them."""
         return self.dimension, self.classes, self.levels
 
     def method(self, settings: Parameters) -> Method:
-        """The method with these settings of the space."""
+        """Return the method with these settings of the space."""
         return trained_method(self.name, {**dict(self.fixed), **settings})
 
 
 def trained_method(name: str, parameters: Parameters) -> Method:
-    """Return the method. Raises BadInput for one of which no settings can be tried, or that is code of others.
+    """Return the method of this name. Raises BadInput if it is a plug-in or has no settings to search.
 
     The name stands among a plan's parameters, where no policy looks for code that it would run.
     """
@@ -93,7 +88,7 @@ def _round_at(space: TrainingSpace, settings: tuple[tuple[str, str | float], ...
 
 
 DIGITS = 6
-"""Of a setting in an interval, so that it can be written down."""
+"""Digits of a setting from an interval, so that it can be written down."""
 MOST_VALUES = 1000
 LOG = "log"
 REMEDY = "write NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A|B|C"
@@ -102,27 +97,27 @@ _ROUND = Context(prec=DIGITS)
 
 
 class Setting(Protocol):
-    """One setting that is tried."""
+    """The interface of one setting that a search tries."""
 
     @property
     def name(self) -> str:
-        """Of the parameter of the method."""
+        """Name of the method's parameter."""
 
     @property
     def last(self) -> int:
-        """The last place."""
+        """The last place of the setting; places begin at 0."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether places are whole numbers."""
+        """Whether the setting's places are whole numbers."""
 
     def value(self, place: float) -> str | float:
-        """Return the setting at a place."""
+        """Return the value of the setting at a place."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Every number from `low` to `high`, evenly in its logarithm where `is_log`."""
+    """A setting with every number from `low` to `high`, evenly in its logarithm where `is_log`."""
 
     name: str
     low: Decimal
@@ -138,7 +133,7 @@ class Interval:
             raise BadInput(f"{self.name} has no logarithm at {self.low}", remedy="give bounds above 0")
 
     def value(self, place: float) -> float:
-        """Between the bounds, with `DIGITS` digits; the bounds themselves at 0 and 1."""
+        """Return the number at a place from 0 (`low`) to 1 (`high`), with `DIGITS` digits."""
         if place in (0.0, 1.0):
             return float(self.high if place else self.low)
         within = Decimal(place)
@@ -150,7 +145,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Values:
-    """One of some values, in an order in which neighbours are alike."""
+    """A setting with listed values, ordered so that neighbours are alike."""
 
     name: str
     values: tuple[str | float, ...]
@@ -162,23 +157,23 @@ class Values:
 
     @property
     def last(self) -> int:
-        """The number of the last one."""
+        """The place of the last value."""
         return len(self.values) - 1
 
     def value(self, place: float) -> str | float:
-        """The one at this place."""
+        """Return the value at this place."""
         return self.values[int(place)]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that are tried, in the order of their names."""
+    """The settings that a search tries, in the order of their names."""
 
     settings: tuple[Setting, ...]
 
     @classmethod
     def read(cls, text: str, known: Parameters, tunable: tuple[str, ...]) -> Space:
-        """Read "rate=log:0.001:1;epochs=1:5;batch=8|16|32" for a method with these defaults; spaces separate as well.
+        """Read "rate=log:0.001:1;epochs=1:5;batch=8|16|32"; spaces separate settings, too. `known` holds the defaults.
 
         A setting whose default is a whole number takes whole numbers. Raises BadInput for one that is not `tunable`.
         """
@@ -196,11 +191,11 @@ class Space:
         return cls(tuple(found[name] for name in sorted(found)))
 
     def at(self, places: tuple[float, ...]) -> Parameters:
-        """The settings at these places."""
+        """Return the settings at these places."""
         return {each.name: each.value(place) for each, place in zip(self.settings, places, strict=True)}
 
     def holds(self, places: tuple[float, ...]) -> bool:
-        """Whether they are places of these settings."""
+        """Return whether these are valid places of the space's settings."""
         return len(places) == len(self.settings) and all(
             0 <= place <= each.last and (place == int(place) or not each.is_whole)
             for each, place in zip(self.settings, places, strict=True)
@@ -208,7 +203,7 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """All settings at their first place, and each by itself wherever it may be (`bounds`).
+        """The settings to check: all at their first place, then each alone at each of its `bounds`.
 
         A list's values are in any order: the largest may be in the middle.
         """
@@ -216,7 +211,7 @@ class Space:
         return (first, *({**first, name: value} for name, values in self.bounds().items() for value in values[1:]))
 
     def bounds(self) -> Mapping[str, tuple[str | float, ...]]:
-        """All values of what has some, and both ends of what has an interval, by name."""
+        """Return each setting's bounds: all values of a list, both ends of an interval."""
         return {
             each.name: each.values if isinstance(each, Values) else (each.value(0.0), each.value(1.0))
             for each in self.settings
@@ -240,5 +235,5 @@ def _read(name: str, text: str, default: str | float) -> Setting:
 
 
 def settings_text(parameters: Parameters) -> str:
-    """Settings as words: "epochs=2 rate=0.05"."""
+    """Return settings as a text: "epochs=2 rate=0.05"."""
     return " ".join(f"{name}={value}" for name, value in parameters.items())

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec, Traits, clipped, domain_count, domains_of
-from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.round import Blocks, Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
 from methods.slots.fedtc import CERTAIN
 from methods.slots.slots import NAMES, Slotted, are_told, read_centres, spec_of_cells, sum_cells, told_centres
 from secagg.agreement.policy import Effort
@@ -34,19 +34,20 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.features import latents_of
 from secagg.generation import ConceptTraining, train_concepts
 from secagg.heads import Artifact
-from secagg.networks import SlotMeans, read_slot_means
+from secagg.networks import SlotMeans
+from secagg.networks.slot_means import read_slot_means
 from secagg.privacy import Unit
 from secagg.wire import Range, require_in_range
 
 OF_CLASS, OF_DOMAIN = "class_concepts", "domain_concepts"
 TOLD_LEVELS = 1 << 20
-"""A vector is told in units of the clip over this many."""
+"""Levels of a broadcast vector: its unit is the clip divided by this number."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ConceptSums:
-    """Vectors of `width` numbers for each class and each of so many `domains`, trained from zeros by `training`.
+    """The sum of concept vectors: `width` numbers for each class and each of `domains` domains, trained by `training`.
 
     A member's movements, of classes and of domains, are each no longer than `clip`, which is `levels` grid units.
     """
@@ -58,7 +59,7 @@ class ConceptSums:
     training: ConceptTraining
 
     def spec(self, classes: int, budget: float) -> SumSpec:
-        """Rows (C, width + 1) and (D, width + 1), whose last entry says that a member has records of them."""
+        """Return the kind of sum: rows (C, width + 1) and (D, width + 1), whose last entry marks that records exist."""
         rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
         blocks = tuple(
             Block(name, (count, self.width + 1), bound=self.levels, kind=Kind.UPDATE) for name, count in rows.items()
@@ -75,7 +76,7 @@ class ConceptSums:
         )
 
     def contribute(self, local: Local) -> Contribution:
-        """Train, clip, truncate; training that gives no number sends zeros. Raises BadInput for another backbone."""
+        """Return concept vectors, trained, clipped, truncated; zeros for NaN. Raises BadInput for other backbones."""
         examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
         if local.feature_map is None:
             trained = zeros
@@ -87,30 +88,30 @@ class ConceptSums:
         places = (OF_CLASS, examples.labels), (OF_DOMAIN, examples.domains)
         return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
 
-    def broadcast_means(self, opened: Opened) -> Integers:
-        """Return the mean vectors (C + D, width) over the members that have records of each, as they are broadcast."""
+    def broadcast_means(self, opened: OpenedTotal) -> Integers:
+        """Return each concept's mean vector (C + D, width), over the members that have records of it."""
         means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
         return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
 
     def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Undo `broadcast_means`: (C, width) of classes, (D, width) of domains. Raises MalformedMessage."""
+        """Return the classes' (C, width) and domains' vectors (D, width) of a broadcast. Raises MalformedMessage."""
         if len(told) != classes + self.domains:
             raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
         vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
         return vectors[:classes], vectors[classes:]
 
     def _encode(self, moved: Floats, places: Integers) -> Integers:
-        """Movements (rows, width), and beside each row whether a record is in its place."""
+        """Return movements (rows, width) as integers, and beside each row a mark if the member has a record of it."""
         rows = integers_of_records(moved.reshape(1, -1), self.clip, self.levels).reshape(moved.shape)
         present = np.bincount(places, minlength=len(moved)) > 0
         return np.column_stack([rows, present * self._one(len(moved))]).astype(np.int64)
 
     def _one(self, rows: int) -> int:
-        """A presence among so many rows in grid units: R_q/⌈√rows⌉, so that all of them are no longer than R_q."""
+        """Return the mark of one row in grid units: R_q/⌈√rows⌉, so that all rows' marks have length R_q at most."""
         return self.levels // (math.isqrt(rows - 1) + 1)
 
-    def _mean(self, opened: Opened, name: str) -> Floats:
-        """Over members that have records; never divided by less than one of them, or than the noise on their number."""
+    def _mean(self, opened: OpenedTotal, name: str) -> Floats:
+        """Return the mean over members with records, divided by at least one member and the noise on their number."""
         block = opened.blocks[name] / opened.multiplier(name)
         one = self._one(len(block))
         sigma = opened.noise[name].of_record.sigma if opened.noise is not None else 0.0
@@ -119,22 +120,14 @@ class ConceptSums:
         return mean
 
 
-def read_concepts(broadcast: bytes, width: int) -> Integers:
-    """The vectors (C + D, width) of a broadcast. Raises MalformedMessage."""
-    entries = read_centres(broadcast, 1, TOLD_LEVELS)
-    if len(entries) % width:
-        raise MalformedMessage("Centres", f"{len(entries)} numbers are no vectors of {width}")
-    return entries.reshape(-1, width)
-
-
 CONCEPT_SHARE = 0.5
-"""Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
+"""The share of μ² of concept vectors, where there are any: no rule says how much they are worth beside latents."""
 MOST_WIDTH = 1 << 13
 
 
 @dataclass(frozen=True)
 class FedBiP(Slotted):
-    """Counts (C, D, J) and sums (C, D, J, d) of latents over J `slots` of each class in each of D `domains`.
+    """Counts (C, D, J) and sums (C, D, J, d) of latents, one for each class, each of D `domains` and of J `slots`.
 
     A slot is a public hash of a record's integers (`slots.py`), with constants of the software, of which a plan
     chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
@@ -166,38 +159,35 @@ class FedBiP(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """A latent's mean is part of how bright a picture is; concepts train against the backbone's network."""
+        """Facts about the method: means of latents show pictures' brightness; concepts need the backbone's network."""
         usual, concepts = super().traits, self.concepts == 1
         return replace(usual, needs_gate=concepts or usual.needs_gate, keeps_mean=True, reads_inputs=concepts)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Concept vectors, where there are any; then counts and sums of slots (`spec_of_cells`)."""
         share = CONCEPT_SHARE if self.concepts else 0.0
         slots = replace(spec_of_cells((classes, *self.parts), dimension, levels), budget=1 - share)
         return (self._concept_sums(levels).spec(classes, share), slots) if self.concepts else (slots,)
 
     def contribute(self, local: Local) -> Contribution:
-        """Trained concept vectors; without any the slots."""
         if self.concepts:
             return self._concept_sums(local.grid.levels).contribute(local)
         return Contribution(self.slot_blocks(local))
 
     def slot_blocks(self, local: Local) -> Blocks:
-        """Counts and sums of the slots, in integers."""
+        """Return the integer counts and sums of the slots."""
         return sum_cells(local.examples, self.cell_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """domain·J + slot; in none of the concept vectors' sum."""
+        """Return the cell domain·J + slot of each example; −1 in the concept vectors' sum."""
         return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.cell_of(examples)
 
-    def finalize(self, opened: Opened) -> Step:
-        """The slots' means; with concepts the round that opens them. Raises BadInput."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         if self.concepts:
             return Step(next_round=LatentRound(self, self._concept_sums(opened.grid.levels).broadcast_means(opened)))
         return Step(self.means(opened))
 
-    def means(self, opened: Opened, concepts: Integers | None = None) -> SlotMeans:
-        """The means of slots that hold records, with their concept vectors. Raises BadInput where none does.
+    def means(self, opened: OpenedTotal, concepts: Integers | None = None) -> SlotMeans:
+        """Return the means of slots with records, and the concept vectors. Raises BadInput if all slots are empty.
 
         Under noise of slots whose count is at least 1 + 3σ, σ being its noise; a class and domain without such a slot
         is represented by the mean of all its slots, as slot 0, their count taken as at least 1. None is longer than a
@@ -226,13 +216,14 @@ class FedBiP(Slotted):
         )
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The slots' round, with the concept vectors. Raises MalformedMessage or ProtocolViolation."""
         if not self.concepts:
             return super().decode_broadcast(broadcast, grid)
-        return LatentRound(self, read_concepts(broadcast, self.width))
+        entries = read_centres(broadcast, 1, TOLD_LEVELS)
+        if len(entries) % self.width:
+            raise MalformedMessage("Centres", f"{len(entries)} numbers are no vectors of {self.width}")
+        return LatentRound(self, entries.reshape(-1, self.width))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Means of slots. Raises BadInput for anything else."""
         return read_slot_means(content)
 
     def _concept_sums(self, levels: int) -> ConceptSums:
@@ -242,28 +233,23 @@ class FedBiP(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class LatentRound(SimpleRound):
-    """The sum of slots after that of `concepts` (C + D, width), the broadcast integers."""
+    """The round that sums latents in slots, after the one of `concepts` (C + D, width), integers as broadcast."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)
 
     def contribute(self, local: Local) -> Contribution:
-        """Counts and sums of the slots."""
         return Contribution(self.method.slot_blocks(local))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """domain·J + slot."""
         return self.method.cell_of(examples)
 
-    def finalize(self, opened: Opened) -> Step:
-        """The slots' means with the concept vectors. Raises BadInput."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         return Step(self.method.means(opened, self.concepts))
 
     def broadcast(self) -> bytes:
-        """The concept vectors."""
         return told_centres(1, self.concepts)
 
     def require_equal(self, told: Round) -> None:
-        """Every entry is this client's own but for rounding."""
         if not (isinstance(told, LatentRound) and are_told(self.concepts, told.concepts)):
             raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

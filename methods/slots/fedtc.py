@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from methods.closed_form.prototypes import Prototypes
 from methods.method import SumSpec
-from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
+from methods.round import Blocks, Contribution, Examples, Local, Noise, OpenedTotal, Round, SimpleRound, Step
 from methods.slots.slots import (
     MOST_SLOTS,
     Slotted,
@@ -31,27 +31,27 @@ from secagg.heads.descent import Recipe, fresh_head, train
 from secagg.wire import Range, require_in_range
 
 WIDTHS = (1024, 512)
-"""Of the adapter's layers (paper Table 5)."""
+"""Widths of the adapter's layers (paper Table 5)."""
 RATE = 0.01
 """The paper says 0.001 and no momentum: without one that leaves the head untrained after 200 epochs (21 % on CIFAR-10
 features with 64 slots; 57 % with the momentum 0.9, 58 % at this rate)."""
 BATCH = 64
 LEAST_BATCHES = 10
-"""Of an epoch: few prototypes make smaller batches than the paper's 64, or they would hardly be trained on."""
+"""The fewest batches of an epoch: few prototypes in batches of the paper's 64 would hardly be trained on."""
 MOST_EPOCHS = 10_000
 CENTRE_SHARE = 0.1
 """The first round's share of μ² where there is a threshold: directions of whole classes take little."""
 CENTRE_LENGTH = 1 << 20
-"""Of a centre as it is told: times a record of 2²⁶ it stays far below 2⁵³, where products are exact."""
+"""Length of a broadcast centre: its product with a record of 2²⁶ is far below 2⁵³, where products are exact."""
 FIRST = Prototypes()
-"""The round before a threshold."""
+"""The method of the first round where there is a threshold: its class means are the centres."""
 CERTAIN = 3.0
-"""A noisy count is divided by from so many σ above 1 record."""
+"""The number of σ above 1 record from which on a noisy count is divided by."""
 
 
 @dataclass(frozen=True, eq=False)
 class SlotRound(SimpleRound):
-    """The sum of slots: counts (C, J) and sums (C, J, d), of records with a cosine ≥ `threshold` to their `centres`.
+    """The round that sums records with cosine ≥ `threshold` to their class's centre: counts (C, J) and sums (C, J, d).
 
     `centres` are all entries of C rows of d integers, row by row; None: every record counts.
     """
@@ -63,12 +63,11 @@ class SlotRound(SimpleRound):
     centres: Integers | None = field(default=None, repr=False)
 
     def contribute(self, local: Local) -> Contribution:
-        """Every record that counts in its slot (`methods.slots.slots`), in integers."""
         examples, classes = local.examples, local.classes
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """The slots of those whose q·c ≥ t·‖q‖·‖c‖. Both products are exact, so that every machine decides alike."""
+        """Return the slot of each record with q·c ≥ t·‖q‖·‖c‖; exact products make every machine decide alike."""
         slots = slot_of(examples.records, self.slots)
         if self.centres is None:
             return slots
@@ -81,8 +80,8 @@ class SlotRound(SimpleRound):
         lengths = np.sqrt((records * records).sum(axis=1)) * np.sqrt((centres * centres).sum(axis=1))
         return np.where((records * centres).sum(axis=1) >= self.threshold * lengths, slots, -1)
 
-    def finalize(self, opened: Opened) -> Step:
-        """Train the adapter and the head behind it on the slots' means, each weighing as many records as it has.
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the adapter and head trained on the slots' means, each weighted by its number of records.
 
         The paper's Eq. 5 and Algorithm 1 print the adapter behind the head; its Figure 2 and Table 5 are followed.
         Raises BadInput without records.
@@ -91,11 +90,9 @@ class SlotRound(SimpleRound):
         return Step(fit(*found, len(opened.blocks["slot_counts"]), self.epochs, self.momentum))
 
     def broadcast(self) -> bytes:
-        """The centres; nothing where the plan opens this round."""
         return b"" if self.centres is None else told_centres(1, self.centres)
 
     def require_equal(self, told: Round) -> None:
-        """Every entry is this client's own but for rounding."""
         own = self.centres
         its = told.centres if isinstance(told, SlotRound) else None
         if own is None or its is None or not are_told(own.ravel(), its):
@@ -103,7 +100,7 @@ class SlotRound(SimpleRound):
 
 
 def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float) -> NDArray[np.int64]:
-    """Return which of the records (n, d) are, of each class's n_j, the ⌈`keep`·n_j⌉ nearest to their mean by cosine.
+    """Return the indices of the fraction `keep` of each class's records (n, d) nearest to the class's mean by cosine.
 
     Paper Eq. 1-3. Of records as near as each other the earlier one is kept.
     """
@@ -120,7 +117,7 @@ def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float
 def prototypes(
     aggregate: Blocks, grid: Grid, noise: Noise | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the slots' means (n, d) as a head's inputs, their classes (n,) and how many records (n,) each stands for.
+    """Return the slots' means (n, d) as a head's inputs, their classes (n,) and their numbers of records (n,).
 
     Exact sums: of the slots that have records. Under noise: of the slots whose count is at least 1 + 3σ, σ being its
     noise, and σ'√d/R, σ' being that on a sum: so neither divisor nor mean is mostly noise. A class without such a
@@ -153,7 +150,7 @@ def fit(
     epochs: int,
     momentum: float,
 ) -> LinearHead:
-    """Return the head trained on rows (n, d) of `labels` (n,); classes without any are absent. Raises BadInput."""
+    """Return the head trained on `rows` (n, d) of `labels` (n,); classes without rows are absent. Raises BadInput."""
     if not len(labels):
         raise BadInput("the sum holds no record", remedy="the head needs one class at least")
     start = fresh_head((rows.shape[1], *WIDTHS), np.isin(np.arange(classes), labels))
@@ -163,7 +160,7 @@ def fit(
 
 @dataclass(frozen=True)
 class FedTC(Slotted):
-    """Slot sums: C·J·(d + 1) numbers, J = `slots`; the server trains head(adapter(p)) on the slots' means.
+    """The method FedTC: sums in J = `slots` of each class; the server trains an adapter and head on the slots' means.
 
     The paper's clients send the means of random batches of 5 of their own records. Here every record goes into one of
     J slots of its class, the same for all clients (`slots.slot_of`), and a mean mixes the N_j/J records of a
@@ -195,7 +192,6 @@ class FedTC(Slotted):
             raise BadInput("keep and threshold are two filters", remedy="give one of them")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Counts and sums of slots (`spec_of_cells`); where there is a threshold, of classes before."""
         slots = spec_of_cells((classes, self.slots), dimension, levels)
         if self.keep < 1:
             reason = "keep ranks a client's records, so that one of them decides which others count; threshold does not"
@@ -206,14 +202,13 @@ class FedTC(Slotted):
         return (replace(first, budget=CENTRE_SHARE), replace(slots, budget=1 - CENTRE_SHARE))
 
     def contribute(self, local: Local) -> Contribution:
-        """The slots' blocks, or before a threshold counts and class sums."""
         if self._has_threshold:
             return FIRST.contribute(local)
         examples, classes = local.examples, local.classes
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """The slots of the records that are kept; before a threshold classes are not divided."""
+        """Return the slots of the records that are kept, −1 for others; 0 in the round before a threshold."""
         if self._has_threshold:
             return FIRST.cells(examples, classes)
         cells = self._slot_round().cells(examples, classes)
@@ -222,8 +217,7 @@ class FedTC(Slotted):
             cells[np.setdiff1d(np.arange(len(cells)), kept)] = -1
         return cells
 
-    def finalize(self, opened: Opened) -> Step:
-        """The trained head; where there is a threshold the round of the slots, with the directions of class sums."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         if not self._has_threshold:
             return self._slot_round().finalize(opened)
         sums = opened.blocks["class_sums"].astype(np.float64)
@@ -232,7 +226,6 @@ class FedTC(Slotted):
         return Step(next_round=self._slot_round(centres))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The round of the slots as the server announces it. Raises MalformedMessage or ProtocolViolation."""
         if not self._has_threshold:
             return super().decode_broadcast(broadcast, grid)
         return self._slot_round(read_centres(broadcast, 1, CENTRE_LENGTH))

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from methods.method import SumSpec, Traits, domain_count
-from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots.fedtc import CERTAIN, prototypes
+from methods.round import Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
+from methods.slots.fedtc import CERTAIN, MOST_EPOCHS, prototypes
 from methods.slots.slots import (
     MAX_CENTRE_BYTES,
     NAMES,
@@ -30,14 +30,13 @@ from secagg.heads import LinearHead
 from secagg.heads.descent import adapted_head
 
 MOST_ROUNDS = 100
-MOST_EPOCHS = 10_000
 CENTRE_BYTES = 4
-"""Of one number of a broadcast centre."""
+"""Bytes of one number of a broadcast centre."""
 
 
 @dataclass(frozen=True)
 class MPFT(Slotted):
-    """Counts (C, D, J) and sums (C, D, J, d) of each class in each of D `domains`, divided over J `slots`.
+    """The method MPFT: counts (C, D, J) and sums (C, D, J, d) of each class, each of D `domains` and of J `slots`.
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
     the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
@@ -79,16 +78,16 @@ class MPFT(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """A class gate counts domains, not clusters, which nobody knows before the census."""
+        """Facts about the method: its class gate counts domains; clusters are unknown before the census."""
         usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
     def cell_of(self, examples: Examples) -> Integers:
-        """domain·J + slot; with clusters the domain."""
+        """Return the cell domain·J + slot of each example; with clusters its domain alone."""
         return examples.domains if self.rounds else super().cell_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Counts and sums of slots (`spec_of_cells`).
+        """Return the kinds of sums: counts and class sums of the slots.
 
         In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
         all sums have equal parts of μ². Raises BadInput for more centres than can be told.
@@ -102,26 +101,23 @@ class MPFT(Slotted):
         return (first, again) if self.rounds else (first,)
 
     def contribute(self, local: Local) -> Contribution:
-        """Integer sums over the slots that a public hash gives."""
         return self.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def sum_in(self, cells: Integers, local: Local) -> Contribution:
-        """Return both blocks for a member's examples in these cells of their classes (n,)."""
+        """Return the counts and sums of a member's examples, given the cell of each (n,)."""
         return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
 
-    def finalize(self, opened: Opened) -> Step:
-        """The head after a mean; the first round of clustering, if there is to be any. Raises BadInput."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         if not self.rounds:
             return Step(self.train(opened))
         before = np.zeros(opened.blocks["slot_sums"].shape, dtype=np.int64)
         return Step(next_round=Clustering(self, 1, _centres(opened, before).ravel()))
 
-    def train(self, opened: Opened) -> LinearHead:
-        """Return the frozen head behind the adapter, from the opened counts and sums. Raises BadInput without records.
+    def train(self, opened: OpenedTotal) -> LinearHead:
+        """Return the head and its trained adapter, from the opened counts and sums. Raises BadInput without records.
 
         Prototypes as `methods.slots.fedtc.prototypes` has them, with the (domain, slot) pairs in the place of slots.
         """
@@ -130,7 +126,6 @@ class MPFT(Slotted):
         return adapted_head(*prototypes(flat, opened.grid, opened.noise), len(counts), self.epochs)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The first round of clustering. Raises MalformedMessage or ProtocolViolation."""
         if not self.rounds:
             return super().decode_broadcast(broadcast, grid)
         return Clustering(self, 1, read_centres(broadcast, 1, grid.levels))
@@ -138,29 +133,37 @@ class MPFT(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class Clustering(SimpleRound):
-    """Round `number` of k-means in every cell: the nearest of its `centres` (C·D·J·d,), integers as records are."""
+    """Round `number` of k-means in every cell: records are summed by the nearest of integer `centres` (C·D·J·d,)."""
 
     method: MPFT
     number: int
     centres: Integers
 
     def contribute(self, local: Local) -> Contribution:
-        """Integer sums over the nearest centres. Raises BadInput for centres that are not this plan's."""
         return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""
-        return self.method.place(examples, _nearest(examples, self._shaped(classes, examples.records.shape[1])))
+        """Return the cell domain·J + nearest centre of each example; of equally near ones the first. Raises BadInput.
+
+        Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
+        """
+        centres = self._shaped(classes, examples.records.shape[1])
+        found = np.zeros(len(examples), dtype=np.int64)
+        for class_, domain in np.unique(np.column_stack([examples.labels, examples.domains]), axis=0):
+            rows = np.flatnonzero((examples.labels == class_) & (examples.domains == domain))
+            own = centres[class_, domain]
+            products = examples.records[rows].astype(np.float64) @ own.astype(np.float64).T
+            found[rows] = np.argmax(2 * products.astype(np.int64) - (own * own).sum(axis=1), axis=1)
+        return self.method.place(examples, found)
 
     def _shaped(self, classes: int, dimension: int) -> Integers:
-        """The centres, (C, D, J, d). Raises BadInput where there are more or fewer."""
+        """Return the centres as (C, D, J, d). Raises BadInput for another number of entries."""
         shape = (classes, *self.method.parts, dimension)
         if len(self.centres) != np.prod(shape):
             raise BadInput(f"{len(self.centres)} numbers are no centres for {classes} classes")
         return self.centres.reshape(shape)
 
-    def finalize(self, opened: Opened) -> Step:
-        """The head after the last round; before it the round at the means of this one's slots. Raises BadInput."""
+    def finalize(self, opened: OpenedTotal) -> Step:
         sums = opened.blocks["slot_sums"]
         before = self._shaped(len(sums), sums.shape[-1])
         if self.number == self.method.rounds:
@@ -168,25 +171,22 @@ class Clustering(SimpleRound):
         return Step(next_round=Clustering(self.method, self.number + 1, _centres(opened, before).ravel()))
 
     def broadcast(self) -> bytes:
-        """The centres."""
         return told_centres(self.number, self.centres)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The next round as the server announces it. Raises MalformedMessage or ProtocolViolation."""
         if self.number == self.method.rounds:
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         return Clustering(self.method, self.number + 1, read_centres(broadcast, self.number + 1, grid.levels))
 
     def require_equal(self, told: Round) -> None:
-        """Every centre is this client's own but for rounding."""
         if not isinstance(told, Clustering) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         if not are_told(self.centres, told.centres):
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
 
 
-def _centres(opened: Opened, before: Integers) -> Integers:
-    """The slots' means (C, D, J, d), no longer than a record can be.
+def _centres(opened: OpenedTotal, before: Integers) -> Integers:
+    """Return the slots' means (C, D, J, d), each no longer than a record can be.
 
     Where the (noisy) count is too small to be divided by, as in `methods.slots.fedtc.prototypes`, the centre stays.
     """
@@ -199,17 +199,3 @@ def _centres(opened: Opened, before: Integers) -> Integers:
     lengths = np.sqrt((means * means).sum(axis=1, keepdims=True))
     centres[held] = np.rint(means * np.minimum(1.0, grid.levels / np.maximum(lengths, 1.0))).astype(np.int64)
     return centres
-
-
-def _nearest(examples: Examples, centres: Integers) -> Integers:
-    """The nearest of its cell's centres (C, D, J, d) for every example (n,): the largest 2⟨q, c⟩ − ‖c‖², in int64.
-
-    Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
-    """
-    found = np.zeros(len(examples), dtype=np.int64)
-    for class_, domain in np.unique(np.column_stack([examples.labels, examples.domains]), axis=0):
-        rows = np.flatnonzero((examples.labels == class_) & (examples.domains == domain))
-        own = centres[class_, domain]
-        products = examples.records[rows].astype(np.float64) @ own.astype(np.float64).T
-        found[rows] = np.argmax(2 * products.astype(np.int64) - (own * own).sum(axis=1), axis=1)
-    return found

@@ -1,4 +1,4 @@
-"""Slots: partial sums of a class, of which every record goes into the one that a public hash of it names."""
+"""Slots: partial sums of a class; a public hash of each record names the slot that it goes into."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from secagg.wire import Length, Range, decode, encode, message
 MOST_SLOTS = 1 << 16
 SEED = "secagg slots v2"
 NAMES = ("slot_counts", "slot_sums")
-"""Of the blocks of a sum of slots."""
+"""Names of the blocks of a sum of slots."""
 SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
-"""Of μ², as for class prototypes: a count only scales its mean."""
+"""The blocks' shares of μ², as for class prototypes: a count only scales its mean."""
 MAX_CENTRE_BYTES = 8 << 20
 MOST_TOLD = 1000
 """The last round that centres can open."""
@@ -33,7 +33,7 @@ Words = NDArray[np.uint64]
 
 
 def slot_of(records: Integers, slots: int) -> Integers:
-    """Return the slot (n,) in 0…J−1 of records q (n, d), J = `slots`: a function of each record's integers alone.
+    """Return the slot in 0…J−1 of each record q (n, d), J = `slots`, by a hash of the record's integers alone.
 
     s = Σ aᵢqᵢ + b mod 2⁶⁴ with public constants from a SHAKE-256 stream: the multiply-shift family for vectors
     (Dietzfelbinger et al. 1997; Thorup 2015, section 3.5). Were they drawn at random, two different records, whose
@@ -51,12 +51,15 @@ def slot_of(records: Integers, slots: int) -> Integers:
     if not 1 <= slots <= MOST_SLOTS:
         raise BadInput(f"{slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
     constants = _constants(records.shape[1], slots)
-    mixed = _mix(records.view(np.uint64) @ constants[1:] + constants[0])
+    mixed: Words = records.view(np.uint64) @ constants[1:] + constants[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # SplitMix64's (Steele et al. 2014)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
     return ((mixed >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)).astype(np.int64)
 
 
 def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Blocks:
-    """Return counts `shape` = (C, …) and sums (C, …, d), by `NAMES`, of examples in the `cells` (n,) of their classes.
+    """Return counts (C, …) and sums (C, …, d) of examples, by name, given the cell (n,) of each in its class.
 
     A cell is counted within its class; an example in cell −1 is in none.
     """
@@ -67,7 +70,7 @@ def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Bl
 
 
 def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpec:
-    """Return the sum of which `sum_cells` gives a member's part: a record adds 1 to a count and q to the same sum.
+    """Return the kind of sum of cells (`sum_cells`): a record adds 1 to a cell's count and q to its sum.
 
     ‖q‖₂ ≤ R_q = `levels`, whichever cell of whichever class that is.
     """
@@ -83,50 +86,50 @@ def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpe
 
 
 class Slotted(SimpleMethod):
-    """A method whose sums tell apart `slots` of each class, in each of its `domains` where it has any."""
+    """The base of methods whose sums keep `slots` of each class apart, in each of its `domains` if any."""
 
     slots: int
 
     def require_domains(self) -> None:
-        """Raise BadInput for a domain without a name, or with another's."""
+        """Raise BadInput for a domain without a name, or for two with the same name."""
         domains = str(self.parameters[DOMAINS])
         names = domains.split("+")
         if domains and (not all(names) or len(set(names)) != len(names)):
             raise BadInput(f"the domains are {domains!r}", remedy="name each once, joined by +")
 
     def require_slots(self, fewest: int = 1) -> None:
-        """Raise BadInput for fewer slots, or too many."""
+        """Raise BadInput for too many slots, or fewer than `fewest`."""
         if self.slots not in range(fewest, MOST_SLOTS + 1):
             raise BadInput(f"{self.slots} slots", remedy=f"give {fewest} to {MOST_SLOTS}")
 
     @property
     def parts(self) -> tuple[int, int]:
-        """D and J."""
+        """The numbers of domains D and of slots J."""
         return domain_count(self.parameters), self.slots
 
     @property
     def traits(self) -> Traits:
-        """A class gate counts each of the D·J slots of a class by itself."""
+        """Facts about the method: its class gate counts each of the D·J slots of a class by itself."""
         cells = math.prod(self.parts)
         return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
     def cell_of(self, examples: Examples) -> Integers:
-        """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def place(self, examples: Examples, slots: Integers) -> Integers:
-        """Return domain·J + slot for examples with their slots (n,)."""
+        """Return the cells domain·J + slot of examples, given the slots (n,)."""
         return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CellSensitivity:
-    """Counts and sums of cells, `names` in that order: a record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to its sum.
+    """The sensitivity of cells' counts and sums: a record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to its sum.
 
     Add or remove a record: 1 and R_q. Replace it: in another cell √2 and √2·R_q; in the same cell the count stays
     and the sum moves by 2·R_q, for opposite records.
     """
 
+    unit = Unit.RECORD
     adjacency: Adjacency
     names: tuple[str, str]
     cells: int
@@ -134,13 +137,8 @@ class CellSensitivity:
     levels: int
 
     @property
-    def unit(self) -> Unit:
-        """One record."""
-        return Unit.RECORD
-
-    @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """One record moves counts by 1 and sums by R_q."""
+        """Both blocks: one record moves counts by 1 and sums by R_q."""
         counts, sums = self.names
         return (
             BlockSensitivity(counts, 1.0, self.cells, scalable=True),
@@ -148,7 +146,10 @@ class CellSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return n + a for add/remove and max(2n + 2a, 4a) for replace-one, n = w_counts and a = w_sums·R_q²."""
+        """Return the squared sensitivity: n + a for add/remove, max(2n + 2a, 4a) for replace-one.
+
+        Here n = w_counts and a = w_sums·R_q².
+        """
         n, a = weights[self.names[0]], weights[self.names[1]] * self.levels**2
         if self.adjacency is Adjacency.ADD_REMOVE:
             return n + a
@@ -158,14 +159,14 @@ class CellSensitivity:
 @message("Centres")
 @dataclass(frozen=True)
 class Centres:
-    """Public centres that open a round of sums by distance or angle to them: little-endian int32, row by row."""
+    """The broadcast of the centres by which a round sorts records; little-endian int32, row by row."""
 
     number: Annotated[int, Range(1, MOST_TOLD)]
     rows: Annotated[bytes, Length(4, MAX_CENTRE_BYTES)]
 
 
 def told_centres(number: int, centres: Integers) -> bytes:
-    """Return the broadcast of a round's centres (…, d), integers below 2³¹. Raises BadInput for too many."""
+    """Return the broadcast of a round's centres (…, d), integers below 2³¹. Raises BadInput if they are too many."""
     rows = centres.astype("<i4").tobytes()
     if len(rows) > MAX_CENTRE_BYTES:
         raise BadInput(f"centres of {len(rows)} bytes", remedy=f"{MAX_CENTRE_BYTES} can be told: use fewer")
@@ -173,12 +174,12 @@ def told_centres(number: int, centres: Integers) -> bytes:
 
 
 def are_told(own: Integers, told: Integers) -> bool:
-    """Whether all entries that a server tells are a client's own but for rounding, and as many."""
+    """Return whether the integers `told` by the server equal a client's `own`, but for rounding."""
     return told.shape == own.shape and bool(np.abs(told - own).max(initial=0) <= 1)
 
 
 def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
-    """Return all entries, at most `largest` apart from 0, of the centres that open round `number`.
+    """Read the centres of round `number` from its broadcast; entries are at most `largest` in absolute value.
 
     Raises MalformedMessage.
     """
@@ -193,15 +194,8 @@ def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def _constants(dimension: int, slots: int) -> Words:
-    """b, then a (d,), for so many slots."""
+    """Return the hash's constants for so many slots: b, then a (d,)."""
     stream = hashlib.shake_256(f"{SEED}: {dimension}, {slots}".encode()).digest(8 * (dimension + 1))
     constants: Words = np.frombuffer(stream, dtype="<u8").astype(np.uint64)
     constants.flags.writeable = False
     return constants
-
-
-def _mix(words: Words) -> Words:
-    """SplitMix64's finaliser (Steele, Lea & Flood 2014)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))

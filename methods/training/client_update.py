@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SampledTraining, SumSpec, clipped
-from methods.round import Contribution, Local, Opened
-from methods.training.training_round import LARGEST, Floats
+from methods.round import Contribution, Local, OpenedTotal
+from methods.training.training_round import LARGEST, ClientWork, Floats
 from secagg.agreement.policy import Effort
 from secagg.encoding import Block, Integers, Kind
 from secagg.encoding.updates import UpdateEncoding, sum_of_records
@@ -22,30 +22,29 @@ from secagg.heads import parse_tensors
 from secagg.networks import (
     DpSgdSettings,
     Program,
-    TrainedModel,
     TrainingSettings,
     Untainted,
     dp_sgd,
-    public,
     record_gradients,
     require_untainted,
-    tensors_of,
     train,
 )
+from secagg.networks.programs import tensors_of
+from secagg.networks.taint import public
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 
 UPDATE, WEIGHT, GRADIENT, COUNT = "update", "weight", "gradient", "count"
 WEIGHT_LEVELS = 1 << 10
 """A full weight in integers."""
 COUNT_SHARE = 0.01
-"""Of μ²: what the number of records takes."""
+"""The share of μ² that the number of records takes."""
 GRADIENT_LEVELS = 1 << 20
-"""In the longest gradient of a record, where it does not leave the member."""
+"""The levels of a record's longest gradient, where it does not leave the member."""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """Records on a grid (n, d) as a program takes them: in units of a record's length, times `scale`; float32."""
+    """A map of records on a grid (n, d) to a program's inputs: units of a record's length, times `scale`; float32."""
 
     unit: float
     scale: float
@@ -55,13 +54,13 @@ class Scaled:
 
 
 def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
-    """Return a member's records as a program takes them (n, d), made once."""
+    """Return a member's records as a program's inputs (n, d), computed once."""
     return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
 @dataclass(frozen=True)
 class KeptTensors:
-    """Which tensors a client keeps between rounds, as a safetensors file of float32.
+    """The tensors that a client keeps between rounds, as a safetensors file of float32.
 
     `shapes` are those of all that it trains, in the order in which a row holds them; `names` are kept.
     """
@@ -77,11 +76,11 @@ class KeptTensors:
 
     @cached_property
     def entries(self) -> NDArray[np.bool_]:
-        """Which entries of a row (size,) are kept."""
+        """Mask (size,) of the entries of a row that are kept."""
         return np.concatenate([np.full(math.prod(shape), name in self.names) for name, shape in self.shapes.items()])
 
     def to_bytes(self, row: Floats) -> bytes:
-        """Return the file of a row (size,), empty where nothing is kept."""
+        """Return the file of the kept entries of a row (size,), empty where nothing is kept."""
         from safetensors.numpy import save
 
         if not self.kept_shapes:
@@ -100,7 +99,7 @@ class KeptTensors:
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
-        """Return a row (size,) with the kept entries of a file; as it is for an empty one. Raises BadInput."""
+        """Return a row (size,) with its kept entries taken from a file; unchanged for an empty one. Raises BadInput."""
         if not content:
             return row
         restored = row.copy()
@@ -114,8 +113,8 @@ class KeptTensors:
 
 
 @dataclass(frozen=True, eq=False)
-class ClientUpdate(ABC):
-    """Train, send what that moved of the state, no longer than the clip of `encoding`, and keep what is a client's own.
+class ClientUpdate(ClientWork, ABC):
+    """The work of a client: train, send the state's move, clipped by `encoding`, and keep the tensors that are its own.
 
     The promise is about a client: all that it sends is inside the blocks' lengths, which are checked on the integers
     (McMahan et al. 2018; `secagg.encoding.updates`). Training that leaves the numbers sends zeros and keeps the state.
@@ -136,34 +135,29 @@ class ClientUpdate(ABC):
     @property
     @abstractmethod
     def effort(self) -> Effort:
-        """The work of a round's training without noise, and how many parameters it moves."""
+        """The work of a round's training without noise, and the number of parameters that it moves."""
 
     @abstractmethod
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
-        """Return all that is trained, in one row, after round `number` from `begun`."""
+        """Return all trained tensors, in one row, after round `number` from `begun`."""
 
     @abstractmethod
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the same after the steps of DP-SGD."""
+        """Return all trained tensors, in one row, after the DP-SGD steps of round `number` from `begun`."""
 
     @property
     def unsent(self) -> Floats:
-        """The public start of all that is trained beside the state: it follows the state in a row."""
+        """The public start of the trained tensors beside the state, which follow the state in a row."""
         return np.empty(0)
-
-    def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
-        """Return a client's own models by name: of a state and of what it kept. Raises BadInput."""
-        return {}
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """Which entries of the state (size,) are sent."""
+        """Mask (size,) of the entries of the state that are sent."""
         return np.ones(self.encoding.size, dtype=np.bool_)
 
     def spec(self, rounds: int) -> SumSpec:
-        """An update of padded length, and the weight."""
         blocks = [Block(UPDATE, (self.encoding.padded,), bound=self.encoding.entry, kind=Kind.UPDATE)]
         lengths, shares = {UPDATE: self.encoding.length}, {UPDATE: 1.0}
         if self.cap:
@@ -173,10 +167,17 @@ class ClientUpdate(ABC):
         spec = SumSpec(
             tuple(blocks), moved, shares, per=Unit.CLIENT, times=rounds, is_additive=False, effort=self.effort
         )
-        return spec if self.private is None else _noised_in_steps(spec, self.private, self.effort.parameters)
+        if self.private is None:
+            return spec
+        # What members make by DP-SGD is no release of its own.
+        private, size = self.private, self.effort.parameters
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, rounds)
+        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)
+        refusal, known = "the noise is in the members' training", spec.unit_lengths
+        return replace(spec, sensitivities=(), training=taken, refusal=refusal, effort=effort, lengths=known)
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return w·update, rotated and rounded at random, and what is kept."""
+        """Return the weighted update w·Δ, rotated and rounded at random, and the file of the kept tensors."""
         update, kept = self.update(as_trained(state), local, number)
         length, clip = math.sqrt(float(update @ update)), self.encoding.clip
         shortened = update * (clip / length) if length > clip else update
@@ -187,7 +188,7 @@ class ClientUpdate(ABC):
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}), kept)
 
     def update(self, state: Floats, local: Local, number: int) -> tuple[Floats, bytes]:
-        """Return what training moved of what is sent, and what is kept.
+        """Return the move of the sent entries by training, and the file of the kept tensors.
 
         Raises TypeError where private steps gave what could be tainted.
         """
@@ -200,18 +201,18 @@ class ClientUpdate(ABC):
         return self._leaving(require_untainted(trained), begun)
 
     def _leaving(self, trained: Floats, begun: Floats) -> tuple[Floats, bytes]:
-        """The move of what is sent, and the file of what is kept, which has to hold in float32."""
+        """Return the move of the sent entries, and the file of the kept ones, which float32 has to hold."""
         if not np.abs(trained).max() <= (LARGEST if self.kept.names else np.finfo(np.float64).max):
             trained = begun
         return self.pack(trained - begun), self.kept.to_bytes(trained)
 
     def pack(self, moved: Floats) -> Floats:
-        """Return what is sent of a move of all that is trained."""
+        """Return the sent entries of a move of all trained tensors."""
         sent = self.sent
         return moved[: sent.size][sent]
 
-    def mean(self, opened: Opened) -> Floats:
-        """Return the weighted mean of the updates, all clients' full weight where no weights are sent.
+    def mean(self, opened: OpenedTotal) -> Floats:
+        """Return the weighted mean of the updates; every client has full weight where no weights are sent.
 
         Nothing moves what stays with the clients.
         """
@@ -224,18 +225,16 @@ class ClientUpdate(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ProgramUpdate(ClientUpdate):
-    """Train the `program` as `settings` say; nothing is kept."""
+    """The work of training the `program` by `settings`; nothing is kept."""
 
     program: Program
     settings: TrainingSettings
 
     @property
     def effort(self) -> Effort:
-        """The epochs."""
         return Effort(epochs=self.settings.epochs, parameters=self.program.size)
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
-        """Return the parameters after some epochs of SGD."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
         how = self.settings, local.randomness
         return train(self.program, begun, inputs, labels, *how, tolerant=local.has_noise)
@@ -243,14 +242,13 @@ class ProgramUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the parameters after the steps."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
         return dp_sgd(public(self.program), begun, inputs, labels, settings, local.randomness)
 
 
 @dataclass(frozen=True, eq=False)
-class RecordGradients:
-    """Send the sum of the records' gradients: each clipped, truncated to integers and checked by itself, then added.
+class RecordGradients(ClientWork):
+    """The work of sending the sum of records' gradients: each clipped, truncated to integers and checked, then added.
 
     The promise is about a record: it adds one gradient no longer than `units`, computed from the record and the public
     state alone, and 1 to the count, whatever the other records are. Gradients are added exactly, so that nothing of the
@@ -263,7 +261,6 @@ class RecordGradients:
     units: int
 
     def spec(self, rounds: int) -> SumSpec:
-        """A gradient and the number of records."""
         size = self.program.size
         blocks = (Block(GRADIENT, (size,), bound=self.units, kind=Kind.UPDATE), Block(COUNT, (1,), 1, Kind.OTHER))
         moved = (BlockSensitivity(GRADIENT, float(self.units), size), BlockSensitivity(COUNT, 1.0, 1, scalable=True))
@@ -272,7 +269,7 @@ class RecordGradients:
         return SumSpec(blocks, of_record, shares, times=rounds, effort=effort)
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return Σ trunc(clip(∇)), in integers."""
+        """Return Σ trunc(clip(∇)) over the records, in integers."""
         examples = local.examples
         inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
@@ -280,11 +277,7 @@ class RecordGradients:
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
         return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
 
-    def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
-        """None: nothing is kept."""
-        return {}
-
-    def mean(self, opened: Opened) -> Floats:
+    def mean(self, opened: OpenedTotal) -> Floats:
         """Return −rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / opened.multiplier(GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
@@ -295,20 +288,12 @@ def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: 
     return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
 
 
-def _noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSpec:
-    """The sum of updates that members make by DP-SGD of `size` parameters: no release of its own."""
-    taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, update.times)
-    effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)
-    refusal, lengths = "the noise is in the members' training", update.unit_lengths
-    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort, lengths=lengths)
-
-
 def as_trained(state: Floats) -> Floats:
     """Return the state rounded to float32, as training takes it."""
     return state.astype(np.float32).astype(np.float64)
 
 
-def _number(opened: Opened, block: str) -> float:
-    """Return the one number of a block as a divisor: at least 1, and σ, below which there is nothing but noise."""
+def _number(opened: OpenedTotal, block: str) -> float:
+    """Return the one number of a block as a divisor: at least 1 and at least σ, below which there is only noise."""
     sigma = opened.noise[block].of_record.sigma if opened.noise else 0.0
     return max(float(opened.blocks[block][0]) / opened.multiplier(block), sigma, 1.0)

@@ -11,13 +11,14 @@ from methods.training.client_update import KeptTensors, ProgramUpdate, RecordGra
 from methods.training.trained_in_rounds import LARGEST, MOST, Amount, Count, TrainedInRounds, encoding_of
 from methods.training.training_round import ClientWork, TrainingRound, require_room
 from secagg.errors import BadInput
-from secagg.networks import Program, TrainingSettings, digest_in, program_named
+from secagg.networks import Program, TrainingSettings, program_named
+from secagg.networks.exported import digest_in
 from secagg.wire import Range
 
 
 @dataclass(frozen=True)
 class FedAvg(TrainedInRounds):
-    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn", an exported one) from a public start.
+    """The method FedAvg: `rounds` sums that train the program `model` ("softmax", "mlp:128", "cnn" or exported).
 
     A member trains `epochs` in batches of `batch` at `rate`, held back by `proximal`/2·‖w − start‖² (FedProx, Li et al.
     2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
@@ -45,23 +46,20 @@ class FedAvg(TrainedInRounds):
 
     @property
     def training(self) -> TrainingSettings:
-        """A member's epochs of SGD in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, proximal=self.proximal)
 
     @property
     def traits(self) -> Traits:
-        """Rates and clips are for records of length 1. What members may tune stays within a clip."""
+        """Facts: rates and clips are for records of length 1; settings that members may tune stay within a clip."""
         digest = digest_in(self.model)
         tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
         programs = (digest,) if digest is not None else ()
         return replace(super().traits, needs_unit_length=True, hyperparameters=tuned, programs=programs)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""
         return (self._work(program_named(self.model, dimension, classes), levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The round at the program's public start."""
         program = program_named(self.model, dimension, classes)
         return TrainingRound.first(program, self._work(program, levels), self.step, self.rounds)
 

@@ -21,42 +21,29 @@ from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK, Encoder
-from secagg.networks import (
-    SHARED,
-    Adapted,
-    DistillingSettings,
-    DpSgdSettings,
-    Dual,
-    EncoderAdapter,
-    OverEncoder,
-    SharedAdapter,
-    TrainedModel,
-    Untainted,
-    WithHead,
-    distil,
-    distilling,
-    dp_sgd,
-)
+from secagg.networks import Adapted, DpSgdSettings, OverEncoder, TrainedModel, Untainted, dp_sgd
+from secagg.networks.adapted import SHARED, Dual, EncoderAdapter, SharedAdapter, WithHead
+from secagg.networks.distillation import DistillingSettings, distil, distilling
 
 VARIANTS = ("", "averaged")
 MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
-"""A member's models: the shared adapter with its head; its own adapter beside it, too."""
+"""Names of a member's models: the shared adapter with its head, and the same with its own adapter beside it."""
 
 
 def kept_of(program: Adapted) -> KeptTensors:
-    """Return what a client keeps of a program: all but the shared adapter, which comes first."""
+    """Return the tensors of a program that a client keeps: all but the shared adapter, which comes first."""
     shapes = program.shapes
     return KeptTensors(shapes, frozenset(name for name in shapes if not name.startswith(f"{SHARED}.")), program.name)
 
 
 def public_start(program: Adapted) -> Floats:
-    """Return the program's public start (size,), of which the shared adapter is another: a round's state."""
+    """Return the public start (size,) of what members keep; the shared adapter's start is the first round's state."""
     return program.start(digest("public start", b"own " + program.name.encode()))
 
 
 @dataclass(frozen=True, eq=False)
 class AdapterUpdate(ClientUpdate):
-    """Train the shared adapter against its teacher (`distil`), and send what moved it.
+    """The work of training the shared adapter against its teacher (`distil`) and sending its move.
 
     `adapted` is what is trained: `Dual`, or without a teacher `WithHead`. By DP-SGD both losses of a record are in one
     clipped gradient (`Distilling`), as the teacher's adapter and the head are in that of the shared one.
@@ -68,20 +55,17 @@ class AdapterUpdate(ClientUpdate):
 
     @property
     def effort(self) -> Effort:
-        """The epochs."""
         return Effort(epochs=self.settings.epochs, parameters=self.adapted.size)
 
     @property
     def unsent(self) -> Floats:
-        """A client's own adapter, and its head."""
         return public_start(self.adapted)[self.kept.entries]
 
     def spec(self, rounds: int) -> SumSpec:
-        """An update of padded length; what members keep is in it."""
+        """Return the sum: an update of padded length, and the fact that members keep a state."""
         return replace(super().spec(rounds), keeps_state=True)
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
-        """Return the parameters after some epochs of distillation."""
         place = number, self.rounds
         program, inputs = self._program(begun, local, self.settings.alpha(0.0, *place)), _inputs(local)
         return distil(program, begun, inputs, local.examples.labels, self.settings, place, local.randomness)
@@ -89,12 +73,11 @@ class AdapterUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the parameters after steps against the teacher of the round's begin, at α of the round's middle."""
+        """Return the parameters after DP-SGD against the teacher of the round's begin, at α of the round's middle."""
         program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
         return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
 
     def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
-        """The shared adapter with the member's head, and with its own adapter. Raises BadInput."""
         whole = self.kept.restore(np.concatenate([state, self.unsent]), kept)
         head = WithHead(self.adapted.dimension, self.adapted.classes, self.adapted.adapter)
         size = head.size - len(state)
@@ -106,7 +89,7 @@ class AdapterUpdate(ClientUpdate):
         return isinstance(self.adapted, Dual)
 
     def _program(self, begun: Floats, local: Local, alpha: float) -> OverEncoder:
-        """The trained program in the member's encoder. Raises BadInput for an encoder that the plan does not mean."""
+        """Return the trained program in the member's encoder. Raises BadInput for another encoder than the plan's."""
         program = self.adapted.over(_encoder_of(local))
         if not self._has_teacher:
             return program
@@ -127,7 +110,7 @@ def _encoder_of(local: Local) -> Encoder:
 
 @dataclass(frozen=True)
 class FedDAT(TrainedInRounds):
-    """`rounds` sums that move one adapter (`kind`, `rank`) at the encoder's `places`, such as 12x768.
+    """The method FedDAT: `rounds` sums that train one adapter (`kind`, `rank`) at an encoder's `places`, as 12x768.
 
     A member trains `epochs` in batches of `batch` by AdamW at `rate`, at the distillation's `temperature`, its weight
     growing over `ramp` ("training", "round", "off"), and sends what moved the shared adapter, no longer than `clip`:
@@ -161,21 +144,18 @@ class FedDAT(TrainedInRounds):
 
     @property
     def training(self) -> DistillingSettings:
-        """A member's epochs of distillation in a round."""
         how = self.epochs, self.rate, self.batch
         return DistillingSettings(*how, temperature=self.temperature, ramp=self.ramp)
 
     @property
     def traits(self) -> Traits:
-        """Adapters sit inside the encoder; a member's head tells answers apart."""
+        """Facts: adapters sit inside the encoder, and a member's head tells answers apart."""
         return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One kind of sum, `rounds` times. Raises BadInput for an adapter that does not fit messages."""
         return (self._work(dimension, classes, levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
         return TrainingRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
 

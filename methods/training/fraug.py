@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec, Traits
-from methods.round import Local, Opened, Round
+from methods.round import Local, OpenedTotal, Round
 from methods.training.client_update import ClientUpdate, KeptTensors, program_inputs
 from methods.training.trained_in_rounds import LARGEST, MOST, Amount, Count, TrainedInRounds, encoding_of
 from methods.training.training_round import MODEL, Floats, TrainingRound, for_unit_length, require_room
@@ -23,50 +23,36 @@ from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import State
 from secagg.errors import BadInput
-from secagg.networks import (
-    GENERATOR,
-    TRANSFER,
-    Augmentation,
-    Augmented,
-    AugmentedSettings,
-    Distance,
-    DpSgdSettings,
-    Normalised,
-    TrainedModel,
-    Untainted,
-    Weights,
-    program_named,
-    size_of,
-    train_augmented,
-    train_privately,
-)
+from secagg.networks import DpSgdSettings, TrainedModel, Untainted, program_named
+from secagg.networks.augmented import GENERATOR, TRANSFER, Augmentation, Augmented, Distance, Weights, size_of
+from secagg.networks.augmented_training import AugmentedSettings, train_augmented, train_privately
+from secagg.networks.normalised import Normalised
 from secagg.wire import Range
 
 OWN, SHARED, BATCH, PROTOTYPES = "own", "shared", "batch", "prototypes"
 RAMP = 5.0
-"""exp(−5(1 − t)²), t from 0 to 1 (Laine & Aila 2017; the paper prints it without the square)."""
+"""The ramp's strength in exp(−5(1 − t)²), t from 0 to 1 (Laine & Aila 2017; the paper prints it without the square)."""
 
 
 @dataclass(frozen=True)
-class Ramps:
-    """Schedules over the rounds r of R: residuals have exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R."""
+class _Ramps:
+    """Schedules over rounds r of R: residuals weigh exp(−`strength`·(R − r)), prototypes ramp up over `ema`·R."""
 
     rounds: int
     strength: float
     ema: float
 
     def weights(self, at: Weights, number: int) -> Weights:
-        """The losses' weights in a round, counted from 1."""
+        """Return the losses' weights in a round, counted from 1."""
         return replace(at, strength=math.exp(self.strength * (number - self.rounds)))
 
     def settings(self, at: AugmentedSettings, number: int) -> AugmentedSettings:
-        """The training's."""
         left = max(0.0, 1.0 - number / (self.ema * self.rounds)) if self.ema else 0.0
         return replace(at, ema=at.ema * math.exp(-RAMP * left**2))
 
 
 def kept_of(whole: Augmented, *, keeps_normalisation: bool, has_prototypes: bool) -> KeptTensors:
-    """Return what a client keeps of all networks: φ, θ's normalisation or nothing of θ, and prototypes behind them."""
+    """Return the tensors that a client keeps: the RTNet φ, the classifier's normalisation if asked, and prototypes."""
     prototypes = {PROTOTYPES: (whole.classifier.classes, whole.classifier.width)} if has_prototypes else {}
     own = {*whole.transfer_shapes, *prototypes, *(whole.classifier.normalisation if keeps_normalisation else ())}
     return KeptTensors({**whole.shapes, **prototypes}, frozenset(own))
@@ -74,7 +60,7 @@ def kept_of(whole: Augmented, *, keeps_normalisation: bool, has_prototypes: bool
 
 @dataclass(frozen=True, eq=False)
 class AugmentedUpdate(ClientUpdate):
-    """Train θ, ω and φ; send the update of ω, times `generator_scale`, and of θ, as one clipped vector.
+    """The work of training classifier θ, generator ω and RTNet φ, and sending `generator_scale`·ω and θ, clipped.
 
     φ, the prototypes and, where it is kept, θ's normalisation stay: a member goes on with its own, and the public state
     has those of the start. By DP-SGD there are no prototypes, and all three parts are trained in one clipped gradient
@@ -84,17 +70,17 @@ class AugmentedUpdate(ClientUpdate):
     whole: Augmented
     settings: AugmentedSettings
     weights: Weights
-    ramps: Ramps
+    ramps: _Ramps
     generator_scale: float
 
     @property
     def effort(self) -> Effort:
-        """A step reads no more than all records, so that steps are passes at the most."""
+        """The work of a round: a step reads no more than all records, so that steps are passes at the most."""
         return Effort(epochs=self.settings.steps, parameters=self.whole.size)
 
     @property
     def unsent(self) -> Floats:
-        """φ at its public start; prototypes of zeros are none."""
+        """The public start of the RTNet φ, then prototypes of zeros, which stand for none."""
         prototypes = np.zeros(len(self.kept.entries) - self.whole.size)
         if self.whole.augmentation is None:
             return prototypes
@@ -104,11 +90,10 @@ class AugmentedUpdate(ClientUpdate):
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """All of ω, and of θ what is not kept."""
+        """Mask of what is sent: all of the generator ω, and of the classifier θ what is not kept."""
         return ~self.kept.entries[: self._generator + self.whole.classifier.size]
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
-        """Return the parameters and the prototypes after some steps."""
         classifier, size = self.whole.classifier, self.whole.size
         prototypes = begun[size:] if len(begun) > size else np.zeros(classifier.classes * classifier.width)
         trained, seen = train_augmented(
@@ -126,25 +111,22 @@ class AugmentedUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the parameters after the steps."""
         inputs, labels = program_inputs(local, self.whole.classifier), local.examples.labels
         weights = self.ramps.weights(self.weights, number)
         return train_privately(self.whole, begun, inputs, labels, self.settings, weights, settings, local.randomness)
 
     def pack(self, moved: Floats) -> Floats:
-        """Return what is sent of a move of all that is trained."""
         scaled = moved.copy()
         scaled[: self._generator] *= self.generator_scale
         return super().pack(scaled)
 
-    def mean(self, opened: Opened) -> Floats:
-        """Return the mean of the updates; nothing for what stays with the members."""
+    def mean(self, opened: OpenedTotal) -> Floats:
         move = super().mean(opened)
         move[: self._generator] /= self.generator_scale
         return move
 
     def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
-        """`own`: the classifier of a state with the member's own normalisation; none where all is shared."""
+        """Return the model `own`: the state's classifier with the member's normalisation; none where all is shared."""
         program = self.whole.classifier
         if self.sent.all():
             return {}
@@ -157,13 +139,13 @@ class AugmentedUpdate(ClientUpdate):
 
 
 MOST_SYNTHETIC = 1 << 14
-"""Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
+"""The most rows of synthetic embeddings in a step: memory that no member's policy bounds."""
 Weight = Annotated[float, Range(0, LARGEST)]
 
 
 @dataclass(frozen=True)
 class FRAug(TrainedInRounds):
-    """`rounds` sums that move θ, `model` ("mlp:128", "cnn") with normalised layers, and ω from public starts.
+    """The method FRAug: `rounds` sums, each of which trains classifier θ (`model`, normalised) and generator ω.
 
     A member takes `steps` of `batch` records, with `momentum` and FedProx's `proximal`; θ at `rate`, ω at
     `generator_rate`, φ at `transfer_rate`, `synthetic` embeddings a step standing for class prototypes. `alpha` weighs
@@ -207,11 +189,9 @@ class FRAug(TrainedInRounds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampling:
-            self._refuse_taint()
-
-    def _refuse_taint(self) -> None:
-        """Raise BadInput where a record's gradient would depend on other records, or what is sent on their number."""
+        if not self.sampling:
+            return
+        # A record's gradient may not depend on other records, nor what is sent on their number.
         if self.norm == BATCH:
             raise _tainted("batch normalisation makes a record's gradient depend on its batch", f"norm={OWN}")
         if self.augment and "mmd" in (self.generator_distance, self.transfer_distance):
@@ -223,22 +203,19 @@ class FRAug(TrainedInRounds):
 
     @property
     def training(self) -> AugmentedSettings:
-        """A member's steps in a round."""
         rates = self.generator_rate, self.transfer_rate
         steps = self.steps, self.batch, self.rate, self.momentum, self.proximal
         return AugmentedSettings(*steps, *rates, self.synthetic, self.ema)
 
     @property
     def traits(self) -> Traits:
-        """Rates and clips are for records of length 1; normalisation and residuals tell classes apart."""
+        """Facts about the method: rates and clips suit records of length 1; normalisation tells classes apart."""
         return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""
         return (self._work(self._networks(dimension, classes), levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
-        """The round at the public starts."""
         whole = self._networks(dimension, classes)
         groups = {MODEL: whole.classifier.start(digest("public start", whole.classifier.name.encode()))}
         if whole.augmentation is not None:
@@ -263,7 +240,7 @@ class FRAug(TrainedInRounds):
         require_room(shared, self.step)
         distances = Distance(self.generator_distance), Distance(self.transfer_distance)
         weights = Weights(self.alpha, self.beta, *distances, strength=1.0)
-        ramps = Ramps(self.rounds, self.ramp, self.ema_ramp)
+        ramps = _Ramps(self.rounds, self.ramp, self.ema_ramp)
         sent = encoding, self.cap, kept, self.private_training
         return AugmentedUpdate(*sent, whole, self.training, weights, ramps, self.generator_scale)
 

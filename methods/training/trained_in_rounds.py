@@ -10,24 +10,27 @@ from methods.method import Traits, UsualMethod
 from methods.training.client_update import sampled_steps
 from methods.training.training_round import MAX_ROUNDS
 from secagg.crypto.labels import digest
-from secagg.encoding.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
+from secagg.encoding.updates import ServerStep, UpdateEncoding
+from secagg.encoding.updates.encoding import blocks_of
+from secagg.encoding.updates.steps import SERVER_STEPS
 from secagg.errors import BadInput
 from secagg.heads import Artifact
-from secagg.networks import AugmentedSettings, DpSgdSettings, TrainingSettings, read_model
+from secagg.networks import DpSgdSettings, TrainingSettings, read_model
+from secagg.networks.augmented_training import AugmentedSettings
 from secagg.wire import Range, require_in_range
 
 MOST = 1_000_000
 LEAST, LARGEST = 1e-30, 1e30
-"""Of rates and of the clip: float32 holds these, and float64 what is divided by them."""
+"""Bounds of rates and of the clip: float32 holds these, and float64 what is divided by them."""
 FEWEST_UNITS = 16
-"""In a typical entry of a longest update, so that rounding moves it by a few per cent, at random."""
+"""Grid units of a typical entry of a longest update, so that random rounding moves it by a few per cent."""
 Count = Annotated[int, Range(1, MOST)]
 Amount = Annotated[float, Range(LEAST, LARGEST)]
 
 
 @dataclass(frozen=True)
 class TrainedInRounds(UsualMethod, ABC):
-    """`rounds` sums of what moved members' models, or parts of them, no longer than `clip`, from a public start.
+    """The base of methods that train a model in `rounds` sums of members' updates, each no longer than `clip`.
 
     Members train at `rate` in batches of `batch`; with `sampling` above 0 by DP-SGD, `steps` in a round, each on
     records drawn with that probability, with gradients no longer than `gradient_clip`; their sum is divided by `batch`.
@@ -61,7 +64,7 @@ class TrainedInRounds(UsualMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings | None:
-        """A member's steps where `sampling` is above 0, but for the noise, which is the plan's."""
+        """Settings of a member's DP-SGD steps where `sampling` is above 0, without the noise, which is the plan's."""
         if not self.sampling:
             return None
         return sampled_steps(self.rate, self.steps, self.sampling, self.gradient_clip, self.batch)
@@ -73,11 +76,9 @@ class TrainedInRounds(UsualMethod, ABC):
 
     @property
     def traits(self) -> Traits:
-        """Members step along with the one model."""
         return replace(super().traits, shares_one_model=True, shows_last_sum=True)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
 

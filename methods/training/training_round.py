@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec
-from methods.round import Contribution, Local, Opened, Round, SimpleRound, Step
+from methods.round import Contribution, Local, OpenedTotal, Round, SimpleRound, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
 from secagg.encoding import Grid
@@ -32,9 +32,9 @@ length at once, 13 GB: what a machine that trains such a model has."""
 STATE_NAMES = 1 << 10
 """Room for the names and shapes of a state's tensors."""
 LARGEST = float(np.finfo(np.float32).max)
-"""Of a parameter: programs compute in float32."""
+"""The largest parameter: programs compute in float32."""
 MODEL = "model"
-"""The state's group that every chain has: the program's parameters in one row, in its own order."""
+"""Name of the state's group that every chain has: the program's parameters in one row, in the program's order."""
 Floats = NDArray[np.float64]
 
 
@@ -45,16 +45,17 @@ class ClientWork(Protocol):
     """
 
     def spec(self, rounds: int) -> SumSpec:
-        """Return what is summed in each of so many rounds."""
+        """Return the kind of sum of each of so many rounds."""
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return one member's part of round `number`; a member without records has one too."""
+        """Return one member's part of round `number`; a member without records contributes, too."""
 
-    def mean(self, opened: Opened) -> Floats:
-        """Return the move, by public arithmetic."""
+    def mean(self, opened: OpenedTotal) -> Floats:
+        """Return the mean move of the state from an opened total, by public arithmetic."""
 
     def own_models(self, state: Floats, kept: bytes) -> Mapping[str, TrainedModel]:
-        """Return a member's own models, by name: of a state and of what its contribution kept. Raises BadInput."""
+        """Return a member's own models by name, from a state and the file that it kept. Raises BadInput."""
+        return {}
 
 
 @message("ModelState")
@@ -68,7 +69,7 @@ class ModelState:
 
 @dataclass(frozen=True, eq=False)
 class TrainingRound(SimpleRound):
-    """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
+    """Round `number` of `rounds`: clients do `work` at `state`, `server` steps; the last one releases the `program`."""
 
     program: Program
     work: ClientWork
@@ -79,7 +80,7 @@ class TrainingRound(SimpleRound):
 
     @classmethod
     def first(cls, program: Program, work: ClientWork, server: ServerStep, rounds: int) -> TrainingRound:
-        """The round that begins at the program's public start."""
+        """Return the round that begins at the program's public start."""
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
 
@@ -99,26 +100,22 @@ class TrainingRound(SimpleRound):
         return self.server.moments
 
     def contribute(self, local: Local) -> Contribution:
-        """The work of this round at the state."""
         return self.work.contribute(self.state.flat, local, self.number)
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
-        """The models of the next state and of what the member kept. Raises BadInput."""
+    def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, TrainedModel]:
         return self.work.own_models(self.server.apply(self.state, self.work.mean(opened)).flat, state) if state else {}
 
-    def finalize(self, opened: Opened) -> Step:
-        """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Return the next round, or after the last the model. Raises BadInput where the step leaves float32."""
         state = self.server.apply(self.state, self.work.mean(opened))
         require_float32(state)
         following = replace(self, number=self.number + 1, state=state)
         return Step(next_round=following) if self.number < self.rounds else Step(following.model)
 
     def broadcast(self) -> bytes:
-        """The state."""
         return encode(ModelState(self.number, self.state.to_bytes()))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """The next round. Raises MalformedMessage or ProtocolViolation."""
         told = decode(ModelState, broadcast)
         if told.number != self.number + 1 or told.number > self.rounds:
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
@@ -134,15 +131,13 @@ class TrainingRound(SimpleRound):
 
     @property
     def is_self_contained(self) -> bool:
-        """Yes: the state is all of it."""
         return True
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
-        """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
         return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
 
     def require_equal(self, told: Round) -> None:
-        """The same bits: the arithmetic is the same everywhere."""
+        """Raise ProtocolViolation unless the bits are the same: the arithmetic is the same everywhere."""
         if not isinstance(told, TrainingRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
@@ -162,7 +157,7 @@ def require_float32(state: State) -> None:
 
 
 def for_unit_length(program: Program, parameters: Floats) -> Floats:
-    """Return parameters (size,) that make of x what the given ones make of x times the program's scale."""
+    """Return parameters (size,) that score x as the given ones score x times the program's scale."""
     scaled = parameters.copy()
     scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
     return scaled

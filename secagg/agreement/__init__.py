@@ -1,1 +1,1 @@
-"""The agreement of a consortium: the roster of its parties, the plan of a federation, each client's policy."""
+"""The documents of a consortium's agreement: the roster of parties, the plan of a federation, each client's policy."""

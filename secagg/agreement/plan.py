@@ -22,10 +22,10 @@ from secagg.wire import Choice, Items, Length, Range, Text, encode, message, rea
 PLAN_VERSION = 7
 _AGAIN = "write it again with plan new"
 TRAINING = "training"
-"""Names the noise of members' own training among a plan's noises; it comes first."""
+"""Name of the noise of members' own training among a plan's noises, of which it is the first."""
 SMALLEST_EPSILON = 1e-6
 MOST_STATED = 1 << 40
-"""Records of all members, as stated."""
+"""The most records of all members together that a plan may state."""
 
 
 class NoiseFrom(Choice):
@@ -34,13 +34,13 @@ class NoiseFrom(Choice):
     CLIENT = "client"
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
     AGGREGATOR = "aggregator"
-    """Whoever opens the sum adds all of it, and is trusted to."""
+    """The party that opens the sum adds all the noise, and is trusted to."""
     MEMBER = "member"
-    """Every step of a member's own training adds all of it (DP-SGD): what leaves the member is private by that."""
+    """Every step of a member's own training adds noise (DP-SGD), which makes all that leaves the member private."""
 
 
 class DataKind(Choice):
-    """The kind of one record."""
+    """The kind of a plan's records."""
 
     FEATURES = "features"
     IMAGES = "images"
@@ -49,7 +49,7 @@ class DataKind(Choice):
     TRIPLETS = "triplets"
 
 
-class Result(Choice):
+class ResultAccess(Choice):
     """The parties that receive the result."""
 
     SERVER = "server"
@@ -61,7 +61,7 @@ class Result(Choice):
 @message("PlannedNoise")
 @dataclass(frozen=True)
 class PlannedNoise:
-    """The noise that one party adds to one block (`secagg.privacy.BlockNoise`); `off_diagonal` 0: no triangle."""
+    """The noise of one party on one block of a sum; `off_diagonal` is 0 unless the block is a matrix's triangle."""
 
     block: Annotated[str, Text(1, 40)]
     multiplier: Annotated[int, Range(1, 1 << 31)]
@@ -72,10 +72,7 @@ class PlannedNoise:
 @message("Plan")
 @dataclass(frozen=True)
 class Plan:
-    """All that one federation agrees on, for all of its rounds. Field by field: protos/secagg/v1/plan.proto.
-
-    Raises BadInput for an unknown choice.
-    """
+    """The plan: all that a federation agrees on (protos/secagg/v1/plan.proto). Raises BadInput for bad values."""
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
@@ -105,7 +102,7 @@ class Plan:
     roster: Annotated[bytes, Length(32)]
     join_seconds: Annotated[int, Range(1, 2_592_000)]
     step_seconds: Annotated[int, Range(1, 86_400)]
-    result: Annotated[Result, Text(1, 20)]
+    result: Annotated[ResultAccess, Text(1, 20)]
     normalisation: Annotated[Normalisation, Text(1, 20)]
     noise: Annotated[NoiseFrom | Literal[""], Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
@@ -125,10 +122,8 @@ class Plan:
         if canonical_json(self.method_parameters) != self.parameters:
             raise BadInput("the JSON of the plan's parameters is not canonical", remedy="have it written by plan new")
         if odd := first_unprintable("".join(f"{key}{value}" for key, value in self.method_parameters.items())):
-            raise BadInput(
-                f"the plan's parameters hold the character {odd}, which cannot be shown",
-                remedy="have it written without it",
-            )
+            problem = f"the plan's parameters hold the character {odd}, which cannot be shown"
+            raise BadInput(problem, remedy="have it written without it")
         promise = (self.delta > 0, bool(self.adjacency), bool(self.noise), bool(self.noises))
         if set(promise) != {self.has_noise}:
             raise BadInput(
@@ -141,7 +136,7 @@ class Plan:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical bytes: it stands in every signature and key derivation."""
+        """SHA-256 of the plan's canonical bytes; every signature and key derivation covers it."""
         return hashlib.sha256(encode(self)).digest()
 
     @property
@@ -151,31 +146,31 @@ class Plan:
 
     @property
     def has_noise(self) -> bool:
-        """Whether ε is finite."""
+        """Whether the plan has noise, that is, a finite ε."""
         return math.isfinite(self.epsilon)
 
     @property
     def training_sigma(self) -> float:
-        """The noise of each step of a member's training, in grid units of a gradient; 0 where training adds none."""
+        """σ of the noise in each step of members' training, in grid units of a gradient; 0 if training adds none."""
         return self.noises[0].sigma if self.has_training_noise else 0.0
 
     @property
     def has_training_noise(self) -> bool:
-        """Whether members' own training adds noise; sums may have other noise beside it."""
+        """Whether members' own training adds noise; the sums may have noise too."""
         return bool(self.noises) and self.noises[0].block == TRAINING
 
     @property
     def sum_noises(self) -> tuple[PlannedNoise, ...]:
-        """The noise of each block of the sums, in order."""
+        """The noises on the sums' blocks, in the blocks' order."""
         return self.noises[self.has_training_noise :]
 
     @property
     def further_sigmas(self) -> Mapping[str, float]:
-        """The noise of what a member measures beside its training, by block, in its grid units; empty without any."""
+        """σ of the noise on each block that members measure beside their training, in grid units; {} without any."""
         return {each.block: each.sigma for each in self.noises[1:]} if self.noise is NoiseFrom.MEMBER else {}
 
     def table_schema(self) -> Schema | None:
-        """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""
+        """Return the tables' schema; None for other data. Raises BadInput if malformed, or if its classes differ."""
         schema = Schema.from_json(self.schema) if self.schema else None
         if schema is not None and schema.classes != self.classes:
             raise BadInput("the plan's schema has other classes than the plan", remedy="have it written by plan new")
@@ -194,7 +189,7 @@ class Plan:
 
 
 def _finite(number: str) -> float:
-    """A JSON number or constant as float64. Raises ValueError for NaN and for what float64 cannot hold."""
+    """Read a JSON number or constant as float64. Raises ValueError for NaN and for what float64 cannot hold."""
     value = float(number)
     if not math.isfinite(value):
         raise ValueError(f"{number} is not a finite number")
@@ -202,10 +197,7 @@ def _finite(number: str) -> float:
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
-    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII.
-
-    Raises BadInput for NaN and infinite numbers, which JSON does not have.
-    """
+    """Return a mapping's canonical JSON text: order kept, no spaces, ASCII. Raises BadInput for NaN and infinity."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -219,5 +211,5 @@ def read_plan(path: Path) -> Plan:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write the readable form of a plan."""
+    """Write a plan as a readable JSON file."""
     path.write_text(to_json(plan), encoding="utf-8")

@@ -20,7 +20,7 @@ _OF_ONE_PLAN = ("roster", "backbones", "programs")
 
 
 def data_set(data_name: str) -> str:
-    """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
+    """Return the data set to which a data name belongs: `heart` for `heart/v2`, `heart/2024/clean` and `Heart`.
 
     However it is spelt: compatible characters are one (NFKC, case folding, NFKC again: Unicode, section 3.13), spaces
     too, and what shows nothing does not count. "" where nothing is left: `check_data_name` refuses such a name.
@@ -32,22 +32,20 @@ def data_set(data_name: str) -> str:
 
 
 def check_data_name(data_name: str) -> None:
-    """Raise BadInput for a name that another one could be taken for."""
+    """Raise BadInput for a data name that could be confused with another one."""
     problem = ""
     if odd := first_unprintable(data_name):
         problem = f"holds the character {odd}, which cannot be seen"
     elif any(part.strip() in _NO_NAME for part in unicodedata.normalize("NFKC", data_name).split("/")):
         problem = "has an empty part, or one of dots"
     if problem:
-        raise BadInput(
-            f"the name of the data set {problem}: {data_name!r}",
-            remedy="write plain words, and a version after a slash: heart, or heart/v2",
-        )
+        remedy = "write plain words, and a version after a slash: heart, or heart/v2"
+        raise BadInput(f"the name of the data set {problem}: {data_name!r}", remedy=remedy)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that all plans about one data set may spend together.
+    """A privacy budget: the most that all plans about one data set may spend together.
 
     At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
     `may_repeat` concerns an infinite total only: whether it allows more than one plan. With `training` plans
@@ -62,7 +60,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Effort:
-    """Limits of what a plan has a member compute, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
+    """The most that a plan makes a member compute, as its method declares (`methods.method.SumSpec`); 0 for nothing.
 
     `rounds` that the plan has; `programs` that it trains, SHA-256 (hex) of files of code. In a round: `epochs`, passes
     of training over all records; `steps` of DP-SGD, each with noise for every parameter; `parameters` of the model.
@@ -103,12 +101,12 @@ MEANING = {
     "refinement_without_noise": "whether one plan may open several exact sums about the same records: a lying server "
     "can then read your part exactly",
 }
-"""One line of comment for each key of the file."""
+"""The comment that a policy file has at each key."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
+    """A client's policy: every key of the file's `[accept]` table, and `data_name` from `[data]`.
 
     `data_name` is a path: names with the same first part (`heart`, `heart/v2`) are versions of one data set and share
     what was spent on it, however they are spelt. `roster`, `backbones` and `programs` are SHA-256 digests (hex).
@@ -158,20 +156,15 @@ class Policy:
 
     @property
     def budget(self) -> Budget:
-        """The most that all plans about the data set may spend together."""
+        """The policy's limits on what all plans about the data set spend together."""
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
 
-    def violations(
-        self,
-        plan: Plan,
-        clients: int,
-        survivors: int,
-        upload_bytes: int,
-        record_sums: int,
-        effort: Effort = NOTHING,
-    ) -> tuple[str, ...]:
-        """Every line of the policy that the plan breaks, as one sentence each.
+    def check(
+        self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int, effort: Effort = NOTHING
+    ) -> None:
+        """Raise PlanRefused with a sentence for each limit that the plan breaks.
 
+        The total budget is checked by the ledger.
         `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
         `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens,
         `effort` what it has the client compute.
@@ -211,10 +204,11 @@ class Policy:
             "records would be opened, which a finite epsilon would cover together": further < 1
             or self.refinement_without_noise,
         }
-        return tuple(sentence for sentence, holds in checks.items() if not holds)
+        if broken := tuple(sentence for sentence, holds in checks.items() if not holds):
+            raise PlanRefused(broken)
 
     def _bounds_of(self, effort: Effort) -> dict[str, bool]:
-        """Sentences that say how a plan has the client compute too much, each with whether it does not."""
+        """Map a sentence on each limit of the client's computing to whether the plan keeps the limit."""
         return {
             **dict.fromkeys(self._unlisted(effort.programs), False),
             f"max_rounds: a member can be in {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
@@ -228,33 +222,26 @@ class Policy:
         }
 
     def require_listed(self, programs: Sequence[str]) -> None:
-        """Raise PlanRefused unless these files of code, by SHA-256 (hex), are listed: before any of them is parsed."""
+        """Raise PlanRefused unless the policy lists all these programs, by SHA-256 (hex).
+
+        Programs are parsed only afterwards.
+        """
         if unlisted := self._unlisted(programs):
             raise PlanRefused(unlisted)
 
     def require_method(self, method: str) -> None:
-        """Raise PlanRefused unless this method is listed: code of others before any of it runs."""
+        """Raise PlanRefused unless the policy lists this method.
+
+        A plug-in's code runs only afterwards.
+        """
         if method not in self.methods:
             raise PlanRefused((f"methods: the plan runs code of others, {method}",))
 
     def _unlisted(self, programs: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"programs: the plan trains {each}" for each in programs if each not in self.programs)
 
-    def check(
-        self,
-        plan: Plan,
-        clients: int,
-        survivors: int,
-        upload_bytes: int,
-        record_sums: int,
-        effort: Effort = NOTHING,
-    ) -> None:
-        """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
-        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums, effort):
-            raise PlanRefused(broken)
-
     def to_toml(self) -> str:
-        """The policy as a file that a person can edit."""
+        """Return the policy as TOML text that a person can edit."""
         lines = ["[data]", "# what your ledger calls these records; another name has a budget of its own"]
         lines += [f"name = {_toml(self.data_name)}", "", "[accept]"]
         for field in fields(self):
@@ -268,13 +255,11 @@ def read_policy(path: Path) -> Policy:
     try:
         content = parse_toml(read_document(path))
     except OSError as error:
-        raise BadInput(
-            f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
-        ) from None
+        problem = f"cannot read the policy {path} ({error.strerror})"
+        raise BadInput(problem, remedy="write one with plan policy") from None
     except ValueError as error:
-        raise BadInput(
-            f"{path} is not TOML: {error}", remedy="mend that line, or write a policy with plan policy"
-        ) from None
+        problem = f"{path} is not TOML: {error}"
+        raise BadInput(problem, remedy="mend that line, or write a policy with plan policy") from None
     try:
         return _parse(content)
     except BadInput as error:
@@ -296,7 +281,10 @@ def _parse(content: Mapping[str, Any]) -> Policy:
 
 
 def limits_text() -> str:
-    """A file of limits as a consortium may hand them out: every key but those about one plan, at its default."""
+    """Return the text of a default limits file: all keys of a policy that are not about one plan.
+
+    A consortium hands it out to its members.
+    """
     lines = [
         "# What members of this consortium accept at the most: a starting point for each one's own policy.",
         "[accept]",
@@ -308,16 +296,15 @@ def limits_text() -> str:
 
 
 def parse_limits(text: str) -> Mapping[str, Any]:
-    """The limits in a text: keys of a policy's [accept] table, as many as there are, but for its roster.
+    """Parse a text of limits: any keys of a policy's [accept] table but the roster.
 
     A whole policy will do. Raises BadInput naming every unknown or mistyped key.
     """
     try:
         content = parse_toml(text)
     except ValueError as error:
-        raise BadInput(
-            f"these limits are not TOML: {error}", remedy="mend that line, or write limits with plan limits"
-        ) from None
+        problem = f"these limits are not TOML: {error}"
+        raise BadInput(problem, remedy="mend that line, or write limits with plan limits") from None
     accept = content.get("accept", {})
     if set(content) - {"data", "accept"} or not isinstance(accept, dict):
         raise BadInput("limits have the table [accept]", remedy="write them with plan limits")
@@ -328,13 +315,12 @@ def parse_limits(text: str) -> Mapping[str, Any]:
 
 
 def read_limits(path: Path) -> Mapping[str, Any]:
-    """Read a file of limits, or a policy as such. Raises BadInput naming the file."""
+    """Read the limits in a file of limits or in a policy file. Raises BadInput naming the file."""
     try:
         return parse_limits(read_document(path))
     except OSError as error:
-        raise BadInput(
-            f"cannot read the limits {path} ({error.strerror})", remedy="write them with plan limits"
-        ) from None
+        problem = f"cannot read the limits {path} ({error.strerror})"
+        raise BadInput(problem, remedy="write them with plan limits") from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not TOML: it is no UTF-8", remedy="save it as UTF-8") from None
     except BadInput as error:

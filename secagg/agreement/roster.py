@@ -1,4 +1,4 @@
-"""The roster: who may take part, under which identity and TLS key. Its digest stands in every plan."""
+"""The roster: the parties of a consortium with their identity and TLS keys. Every plan holds its digest."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MAX_CLIENTS = 4096
 MAX_AGGREGATORS = 16
 MAX_INDEX = MAX_CLIENTS + MAX_AGGREGATORS + 1
 ROLES = ("server", "client", "aggregator", "key-holder")
-"""In roster order: a member's index follows from its role, then from its name."""
+"""The roles in roster order: members are sorted by role, then by name, and indexed in this order."""
 NO_TLS_KEY = bytes(32)
-"""In place of a TLS key's digest: a party that speaks over no network, as in a simulation. No certificate has it."""
+"""The pin of a party without a TLS key, as in a simulation; no certificate has this digest."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @message("Member")
 @dataclass(frozen=True)
 class Member:
-    """One party: its DNS-safe name, its role, its Ed25519 identity key (32 bytes) and the pin of its TLS key.
+    """One party of a roster: DNS-safe name, role, Ed25519 identity key (32 bytes), pin of the TLS key (SHA-256).
 
     `tls_spki_sha256` is the SHA-256 of the key's SubjectPublicKeyInfo (32 bytes; a pin as in RFC 7469, section 2.4). It
     outlives the certificate: one that is issued anew for the same key is the same member's.
@@ -50,7 +50,7 @@ class Member:
 @message("Roster")
 @dataclass(frozen=True)
 class Roster:
-    """All members. Index 0 is the server; clients follow with 1…n, then aggregators, then the key holder.
+    """All parties of a consortium. Index 0 is the server, 1…n are the clients, then aggregators, then the key holder.
 
     Members of one role are sorted by name. Aggregators and a key holder open sums for protections that need them.
     """
@@ -62,38 +62,29 @@ class Roster:
     def __post_init__(self) -> None:
         roles = [member.role for member in self.members]
         if roles.count("server") != 1 or "client" not in roles:
-            raise BadInput(
-                "a roster needs exactly one server and at least one client",
-                remedy="certify requests of these roles (pki request --role)",
-            )
+            problem = "a roster needs exactly one server and at least one client"
+            raise BadInput(problem, remedy="certify requests of these roles (pki request --role)")
         if roles.count("key-holder") > 1:
             raise BadInput("a roster has at most one key holder", remedy="remove the other (pki remove)")
         if roles.count("client") > MAX_CLIENTS or roles.count("aggregator") > MAX_AGGREGATORS:
-            raise BadInput(
-                f"a roster has at most {MAX_CLIENTS} clients and {MAX_AGGREGATORS} aggregators", remedy="certify fewer"
-            )
+            problem = f"a roster has at most {MAX_CLIENTS} clients and {MAX_AGGREGATORS} aggregators"
+            raise BadInput(problem, remedy="certify fewer")
         if list(self.members) != sorted(self.members, key=_order):
-            raise BadInput(
-                "a roster is sorted by role and name, the server first",
-                remedy="have the authority issue it again with pki issue",
-            )
+            problem = "a roster is sorted by role and name, the server first"
+            raise BadInput(problem, remedy="have the authority issue it again with pki issue")
         if len({member.name for member in self.members}) != len(self.members):
             raise BadInput("two members of the roster share a name", remedy="certify another name for one of them")
         if len({member.identity for member in self.members}) != len(self.members):
-            raise BadInput(
-                "two members of the roster share an identity key",
-                remedy="have one of them make keys of its own (pki request)",
-            )
+            problem = "two members of the roster share an identity key"
+            raise BadInput(problem, remedy="have one of them make keys of its own (pki request)")
         pins = [member.tls_spki_sha256 for member in self.members if member.tls_spki_sha256 != NO_TLS_KEY]
         if len(set(pins)) != len(pins):
-            raise BadInput(
-                "two members of the roster share a TLS key",
-                remedy="have one of them make keys of its own (pki request)",
-            )
+            problem = "two members of the roster share a TLS key"
+            raise BadInput(problem, remedy="have one of them make keys of its own (pki request)")
 
     @classmethod
     def of(cls, consortium: str, members: Iterable[Member]) -> Roster:
-        """Put members into roster order. Raises BadInput for members that do not make a roster."""
+        """Build a roster from members in any order. Raises BadInput for members that cannot form one."""
         return cls(ROSTER_VERSION, consortium, tuple(sorted(members, key=_order)))
 
     @property
@@ -102,44 +93,43 @@ class Roster:
         return self.with_role("client")
 
     def with_role(self, role: str) -> tuple[int, ...]:
-        """The indices of the members of a role, in order."""
+        """Return the indices of the members with this role, in order."""
         return tuple(index for index, member in enumerate(self.members) if member.role == role)
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical bytes."""
+        """SHA-256 of the roster's canonical bytes."""
         return hashlib.sha256(encode(self)).digest()
 
     def name(self, index: int) -> str:
-        """The name of the member with this index."""
+        """Return the name of the member with this index."""
         return self.members[index].name
 
     def role(self, index: int) -> str:
-        """The role of the member with this index."""
+        """Return the role of the member with this index."""
         return self.members[index].role
 
     def identity(self, index: int) -> bytes:
-        """The Ed25519 public key of the member with this index."""
+        """Return the Ed25519 public key (32 bytes) of the member with this index."""
         return self.members[index].identity
 
     def tls_spki_sha256(self, index: int) -> bytes:
-        """The pin of the TLS key of the member with this index."""
+        """Return the pin (SHA-256) of the TLS key of the member with this index."""
         return self.members[index].tls_spki_sha256
 
     def name_culprit(self, error: Error) -> Error:
-        """The same error; a violation of the protocol with the name of its culprit, where that is a member."""
+        """Add the culprit's name to a ProtocolViolation by a member of the roster; return the error."""
         if isinstance(error, ProtocolViolation) and error.culprit < len(self.members):
             error.name = self.name(error.culprit)
         return error
 
     def index(self, name: str) -> int:
-        """The index of the member of this name. Raises BadInput when there is none."""
+        """Return the index of the member of this name. Raises BadInput when there is none."""
         for index, member in enumerate(self.members):
             if member.name == name:
                 return index
-        raise BadInput(
-            f"{name} is not a member of the roster of {self.consortium}", remedy="see pki show for the names of members"
-        )
+        problem = f"{name} is not a member of the roster of {self.consortium}"
+        raise BadInput(problem, remedy="see pki show for the names of members")
 
 
 def _order(member: Member) -> tuple[int, str]:
@@ -147,14 +137,12 @@ def _order(member: Member) -> tuple[int, str]:
 
 
 def check_name(name: str) -> None:
-    """Raise BadInput unless `name` is a DNS label: the same text stands in certificates and file names."""
+    """Raise BadInput unless `name` is a DNS label, as it is used in certificates and file names."""
     if not _NAME.fullmatch(name):
         plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
         like = re.sub(r"[^a-z0-9]+", "-", plain)[:63].strip("-")
-        raise BadInput(
-            f"{name!r} cannot name a member",
-            remedy="use 1 to 63 of a-z, 0-9 and hyphen, no hyphen at either end" + (f": {like}, say" if like else ""),
-        )
+        remedy = "use 1 to 63 of a-z, 0-9 and hyphen, no hyphen at either end" + (f": {like}, say" if like else "")
+        raise BadInput(f"{name!r} cannot name a member", remedy=remedy)
 
 
 def read_roster(path: Path) -> Roster:
@@ -163,5 +151,5 @@ def read_roster(path: Path) -> Roster:
 
 
 def write_roster(roster: Roster, path: Path) -> None:
-    """Write the readable form of a roster."""
+    """Write a roster as a readable JSON file."""
     path.write_text(to_json(roster), encoding="utf-8")

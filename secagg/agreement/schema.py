@@ -1,4 +1,4 @@
-"""Schemas: the meaning of every column of a table, fixed in public before any table is read.
+"""Schemas: the kind, range or values of every column of a table, fixed in public before any table is read.
 
 A schema scales a table with constants that no record can change: declared ranges and value lists,
 never the data's own minimum or mean. It travels inside the plan, so its dictionary form is strict. A further kind of
@@ -19,24 +19,24 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.system.printable import first_unprintable
 from secagg.system.reading import parse_json, parse_toml, read_document, resembling, utf8_remedy
 
 GUIDE = 'secagg/data/README.md, "The schema"'
-"""Where people read how a schema is written."""
+"""The guide on how to write a schema, for error messages."""
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
 SECONDS_PER_DAY = 86_400
 _TOKENS = {"YYYY": r"(?P<year>\d{4})", "MM": r"(?P<month>\d{1,2})", "DD": r"(?P<day>\d{1,2})"}
 _TIMES = {"hh": r"(?P<hour>\d{1,2})", "mm": r"(?P<minute>\d{2})", "ss": r"(?P<second>\d{2})"}
 _HASHING = "secagg feature hashing v1"
-"""A public constant: another one would be another hash."""
+"""The public constant that starts every hashed text; changing it would change all buckets."""
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A number in the declared range [low, high], scaled to [-1, 1]; where it is missing, `fill`, else the middle."""
+    """A column of numbers in [low, high], scaled to [-1, 1]; missing ones become `fill` (None: the middle)."""
 
     kind: ClassVar[str] = "numeric"
     width: ClassVar[int] = 1
@@ -55,27 +55,27 @@ class Numeric:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The declared range."""
+        """The declared range (low, high)."""
         return self.low, self.high
 
     @property
     def declared(self) -> str:
-        """The range, for people."""
+        """The declared range as text, for people."""
         return f"{self.low:g} to {self.high:g}"
 
     @property
     def filling(self) -> float | None:
-        """The stand-in for a missing value; None for the middle of the range."""
+        """The number in the place of a missing value; None for the middle of the range."""
         return self.fill
 
     def to_text(self, value: float) -> str:
-        """A value as people write it."""
+        """Return a value as people write it."""
         return f"{value:.6g}"
 
 
 @dataclass(frozen=True)
 class Dated:
-    """A day, or a moment of one, from `low` to `high` (both YYYY-MM-DD), as days scaled to [-1, 1].
+    """A column of dates, with or without times, from `low` to `high` (YYYY-MM-DD), scaled to [-1, 1].
 
     `pattern` says how the file writes it: YYYY, MM and DD in any order, maybe hh, mm and ss, and what stands between
     them, as in DD.MM.YYYY hh:mm. No time zones: a time is what the file says.
@@ -99,22 +99,25 @@ class Dated:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The first day and the last one, with its last second where the pattern has times."""
+        """The first and the last day, as day numbers.
+
+        Where the pattern has times, the second is the last second of the last day.
+        """
         last = (SECONDS_PER_DAY - 1) / SECONDS_PER_DAY if "hh" in self.pattern else 0.0
         return float(_day(self.name, self.low)), _day(self.name, self.high) + last
 
     @property
     def declared(self) -> str:
-        """The range, for people."""
+        """The declared range as text, for people."""
         return f"{self.low} to {self.high}"
 
     @property
     def filling(self) -> float | None:
-        """The stand-in for a missing day, in days; None for the middle of the range."""
+        """The day number in the place of a missing day; None for the middle of the range."""
         return None if self.fill is None else float(_day(self.name, self.fill))
 
     def read(self, text: str) -> float:
-        """Read a cell as days since 0001-01-00, with the fraction of the day; NaN where it is not such a date."""
+        """Read a cell as days since 0001-01-00, with the fraction of the day; NaN if it is not such a date."""
         found = re.fullmatch(_regex(self.name, self.pattern), text)
         try:
             moment = datetime(**{part: int(digits) for part, digits in found.groupdict().items()})  # type: ignore[union-attr, arg-type]  # noqa: DTZ001
@@ -124,13 +127,13 @@ class Dated:
         return moment.toordinal() + seconds / SECONDS_PER_DAY
 
     def to_text(self, value: float) -> str:
-        """A day as people write it."""
+        """Return a day number as YYYY-MM-DD."""
         return date.fromordinal(math.floor(value)).isoformat()
 
 
 @dataclass(frozen=True)
 class Boolean:
-    """Yes or no, 1 or -1: one of the texts of `true` or of `false`. A missing value is 0."""
+    """A column of yes (1) or no (-1), written as one of the texts `true` or `false`. A missing value is 0."""
 
     kind: ClassVar[str] = "boolean"
     width: ClassVar[int] = 1
@@ -146,18 +149,18 @@ class Boolean:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Every text that it may hold, those for true first."""
+        """Every text that a cell may hold, those for true first."""
         return self.true + self.false
 
     @property
     def declared(self) -> str:
-        """The texts, for people."""
+        """The texts that a cell may hold, for people."""
         return ", ".join(self.values)
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of the declared values, encoded one-hot. Values that read as the same number are the same."""
+    """A column of one of the declared values, encoded one-hot. Values that read as the same number are the same."""
 
     kind: ClassVar[str] = "categorical"
     name: str
@@ -171,18 +174,18 @@ class Categorical:
 
     @property
     def width(self) -> int:
-        """An entry for each value."""
+        """The number of entries in an encoded record: one for each value."""
         return len(self.values)
 
     @property
     def declared(self) -> str:
-        """The values, for people."""
+        """The declared values, for people."""
         return ", ".join(self.values)
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """Any text, as 1 or -1 in one of so many `buckets`: for columns of more values than anybody lists.
+    """A column of any text, hashed to 1 or -1 in one of `buckets` entries: for more values than can be listed.
 
     Bucket and sign come from SHA-256 of public constants, the column's name and the cell, so that they are the same for
     all members, and values that share a bucket cancel on average (Weinberger et al. 2009, section 2). It hides nothing:
@@ -200,16 +203,16 @@ class Hashed:
 
     @property
     def width(self) -> int:
-        """An entry for each bucket."""
+        """The number of entries in an encoded record: one for each bucket."""
         return self.buckets
 
     @property
     def declared(self) -> str:
-        """Into how many buckets, for people."""
+        """The number of buckets, for people."""
         return f"{self.buckets} buckets"
 
     def place(self, value: str) -> tuple[int, int]:
-        """The bucket of a value in canonical spelling, and its sign."""
+        """Return the bucket, from 0, of a value in canonical spelling, and its sign, 1 or -1."""
         text = f"{_HASHING}\0{self.name}\0{value}"
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "little") % self.buckets, 1 if digest[8] & 1 else -1
@@ -221,7 +224,7 @@ KINDS: Mapping[str, type[Column]] = {each.kind: each for each in (Numeric, Dated
 
 
 def canonical(value: str, decimal: str = ".") -> str:
-    """Return the one spelling of a raw value: stripped; numbers as Python prints them, whole ones as integers.
+    """Return the canonical spelling of a raw value: stripped; numbers as Python prints them, whole ones as integers.
 
     With the `decimal` "," a number is written with a comma, and what has a point is text.
     """
@@ -233,7 +236,7 @@ def canonical(value: str, decimal: str = ".") -> str:
 
 
 def number_of(text: str, decimal: str = ".") -> float:
-    """Read a text as a number, NaN where it is not one."""
+    """Read a text as a number; NaN if it is not a number."""
     if decimal != ".":
         text = "no number" if "." in text else text.replace(decimal, ".")
     try:
@@ -243,7 +246,7 @@ def number_of(text: str, decimal: str = ".") -> float:
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:
-    """A column as plain JSON values, without what has its default."""
+    """Return a column as JSON values, without the fields that have their defaults."""
     values = {field.name: getattr(column, field.name) for field in fields(column)}
     given = {field.name for field in fields(column) if field.default is MISSING or values[field.name] != field.default}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -251,7 +254,7 @@ def column_to_dict(column: Column) -> dict[str, Any]:
 
 
 def column_from_dict(values: Any) -> Column:
-    """Undo `column_to_dict`, strictly. Raises BadInput for another kind, and for keys and types that it has not."""
+    """Build a column from `column_to_dict`'s values. Raises BadInput for an unknown kind, or wrong keys or types."""
     kind = values.get("kind") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
         problem = f"schema: a column is a table of kind {', '.join(map(repr, KINDS))}; got {values!r}"
@@ -264,7 +267,7 @@ def column_from_dict(values: Any) -> Column:
 
 
 def only_keys(values: Any, what: str, required: set[str], optional: set[str]) -> None:
-    """Raise BadInput unless the keys are these."""
+    """Raise BadInput unless `values` has all `required` keys, and no others but `optional` ones."""
     if not isinstance(values, Mapping):
         raise BadInput(f"{what}: is a table of keys and values, got {values!r}")
     missing = sorted(required - set(values))
@@ -277,7 +280,7 @@ def only_keys(values: Any, what: str, required: set[str], optional: set[str]) ->
 
 
 def text_of(value: Any, key: str) -> str:
-    """A text. Raises BadInput for another value; TOML's dates are theirs."""
+    """Return the value as text; TOML dates become text. Raises BadInput for another type."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
     if not isinstance(value, str):
@@ -286,14 +289,13 @@ def text_of(value: Any, key: str) -> str:
 
 
 def texts_of(value: Any, key: str) -> tuple[str, ...]:
-    """A list of texts. Raises BadInput for another value."""
+    """Return the value as a tuple of texts. Raises BadInput for another type."""
     if not isinstance(value, list):
         raise BadInput(f"schema: {key} is a list of text, got {value!r}")
     return tuple(text_of(item, key) for item in value)
 
 
 def _typed(value: Any, key: str, kind: str) -> Any:
-    """A value of the type that a field declares."""
     if kind.startswith("tuple"):
         return texts_of(value, key)
     if kind.startswith("str"):
@@ -305,19 +307,17 @@ def _typed(value: Any, key: str, kind: str) -> Any:
 
 
 def _refuse_equal(name: str, values: tuple[str, ...]) -> None:
-    """Raise BadInput for values that read as the same."""
     if len({canonical(value) for value in values}) != len(values):
         raise BadInput(f"schema column {name!r}: needs one or more different values, got {values}")
 
 
 def _refuse_fill(name: str, fill: float | None, low: float, high: float) -> None:
-    """Raise BadInput for a stand-in of missing values that is outside the range."""
     if fill is not None and not low <= fill <= high:
         raise BadInput(f"schema column {name!r}: fill is outside the declared range")
 
 
 def _day(name: str, text: str) -> int:
-    """The ordinal of a day that a schema names. Raises BadInput."""
+    """Return the ordinal of a day YYYY-MM-DD in a schema's column `name`. Raises BadInput."""
     try:
         return datetime.strptime(text, "%Y-%m-%d").toordinal()  # noqa: DTZ007 (a day has no zone)
     except ValueError:
@@ -325,7 +325,7 @@ def _day(name: str, text: str) -> int:
 
 
 def _regex(name: str, pattern: str) -> str:
-    """The regular expression of a pattern of dates. Raises BadInput where it lacks a part, or has one twice."""
+    """Return the regular expression of a date pattern. Raises BadInput where it lacks a part, or has one twice."""
     expression = re.escape(pattern)
     for token, group in (_TOKENS | _TIMES).items():
         expression = expression.replace(token, group, 1)
@@ -338,12 +338,12 @@ def _regex(name: str, pattern: str) -> str:
 
 DECIMALS = (".", ",")
 DELIMITERS = (",", ";", "\t")
-"""What may divide the fields of a line; where nothing is declared, the first line shows it."""
+"""The allowed delimiters between a line's fields; where none is declared, the first line decides."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns, label and missing-value rule of one kind of table.
+    """The schema of one kind of table: columns, label, and rule for missing values.
 
     `label_values` maps each raw label value to a class name. `missing` lists the tokens that stand for
     a missing value. `missing_rule`: "refuse"; "midpoint" (numbers and dates: the column's `fill`, else the middle of
@@ -386,7 +386,7 @@ class Schema:
             raise BadInput("schema: fields must name every column and the label once")
 
     def _refuse_odd_rules(self) -> None:
-        """Raise BadInput for rules about cells that there are not, or that contradict each other."""
+        """Raise BadInput for unknown rules about cells, or rules that contradict each other."""
         if self.positive and (self.positive not in self.classes or len(self.classes) != 2):
             problem = f"schema: positive is {self.positive!r} and the classes are {', '.join(self.classes)}"
             raise BadInput(problem, remedy="name one of two classes, or leave positive out")
@@ -398,35 +398,33 @@ class Schema:
                 remedy = 'give missing_rule = "indicator" (or "midpoint"), or leave out fill'
                 raise BadInput(f"schema column {column.name!r}: missing values are refused, not filled", remedy=remedy)
         if self.decimal not in DECIMALS or self.delimiter not in ("", *DELIMITERS):
-            raise BadInput(
-                f"schema: decimal is {self.decimal!r} and delimiter {self.delimiter!r}",
-                remedy='give decimal = "." or ",", and delimiter = ",", ";" or "\\t"',
-            )
+            problem = f"schema: decimal is {self.decimal!r} and delimiter {self.delimiter!r}"
+            raise BadInput(problem, remedy='give decimal = "." or ",", and delimiter = ",", ";" or "\\t"')
 
     def rule_of(self, column: Column) -> str:
-        """The rule for a column's missing values."""
+        """Return the rule for a column's missing values: the column's own, else the schema's."""
         return column.missing_rule or self.missing_rule
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """The delimiters that may divide the fields of a line: as declared, else no comma where numbers have commas."""
+        """The possible delimiters of fields: the declared one, else all but a comma that is the decimal mark."""
         return (self.delimiter,) if self.delimiter else tuple(each for each in DELIMITERS if each != self.decimal)
 
     @property
     def indicated(self) -> tuple[Column, ...]:
-        """The columns that have an entry which says where they are missing."""
+        """The columns whose missing values are marked by an additional entry of the encoded record (an indicator)."""
         return tuple(column for column in self.columns if self.rule_of(column) == "indicator")
 
     @property
     def dimension(self) -> int:
-        """Length of one encoded record."""
+        """The number of entries of one encoded record."""
         return sum(column.width for column in self.columns) + len(self.indicated)
 
     @property
     def bound(self) -> float:
-        """Public L2 bound of one encoded record: √columns, as each column's entries have norm ≤ 1.
+        """The public L2 bound of one encoded record: √columns, as each column's entries have norm ≤ 1.
 
-        But for a column that may be missing and is filled by another value than the middle, beside its indicator.
+        A column with an indicator, filled by another value than the middle, adds 1 + fill² in the place of 1.
         """
         filled = {column.name: scaled_fill(column) for column in self.indicated if isinstance(column, Scaled)}
         return math.sqrt(sum(1.0 + filled.get(column.name, 0.0) ** 2 for column in self.columns))
@@ -448,7 +446,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Schema:
-        """Read the plain form strictly. Raises BadInput for unknown keys, missing keys or other types."""
+        """Build a schema from `to_dict`'s values. Raises BadInput for unknown keys, missing keys or other types."""
         only_keys(values, "schema", {"label", "label_values", "classes", "columns"}, _OPTIONAL)
         label_values = values["label_values"]
         if not isinstance(label_values, Mapping):
@@ -470,12 +468,12 @@ class Schema:
         )
 
     def to_json(self) -> str:
-        """Return the one canonical JSON text of the schema, as the plan holds it."""
+        """Return the canonical JSON text of the schema, which a plan holds."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """Read what `to_json` wrote. Raises BadInput for anything else, other spellings included."""
+        """Read a schema from `to_json`'s text. Raises BadInput for any other text, even of an equal schema."""
         try:
             schema = cls.from_dict(parse_json(text))
         except ValueError as error:
@@ -505,7 +503,7 @@ def load_schema(source: str) -> Schema:
         raise BadInput(f"{source}, line {row}: not UTF-8 text", remedy=remedy) from error
     except OSError as error:
         remedy = f"give a TOML file (see {GUIDE}) or the name of a packaged one: {', '.join(names)}"
-        raise BadInput(f"cannot read the schema {source} ({why(error)})", remedy=remedy) from error
+        raise BadInput(f"cannot read the schema {source} ({describe_error(error)})", remedy=remedy) from error
     except ValueError as error:
         raise BadInput(f"the schema {source} is not TOML: {error}") from error
     except BadInput as error:

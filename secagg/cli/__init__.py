@@ -1,4 +1,4 @@
-"""The command line. `main` is the console script."""
+"""The command line `secagg`: a module for each command, and `main`, which the console script calls."""
 
 from secagg.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`secagg aggregator`: a helper of a protection whose sum is shared."""
+"""`secagg aggregator`: run an aggregator, a helper that sums one additive share of every client's vector."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import PartySpeaker
 from secagg.cli.helper import ServerOption, take_part
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
 def aggregator(
+    speaker: PartySpeaker,
     plan: PlanOption,
     server: ServerOption,
     state: StateOption,
@@ -21,8 +22,6 @@ def aggregator(
     wait: WaitOption = LEAST_PATIENCE,
     _: ModelOption = None,
     plugin: PluginOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Hold one share of every client's vector, and publish the sum of the shares. Start again after a crash."""
-    take_part("aggregator", plan, server, state, tls, listen, wait, Speaker(quiet=quiet, json_to=json_to, dated=True))
+    take_part("aggregator", plan, server, state, tls, listen, wait, speaker)

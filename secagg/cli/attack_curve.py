@@ -1,4 +1,4 @@
-"""`secagg sweep --audit`: how far an attack gets at each ε, of the plans whose accuracy the sweep compares."""
+"""`secagg sweep --audit`: attack the plans that a sweep compares, and draw the attack's success over ε."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from threat_models.report.json_report import measure_content
 USUAL = "curious_server"
 CEILING, BASELINE = "the most that ε allows", "by chance, or without the sum"
 WIDE = 34
-"""Letters of a line beside the figure."""
+"""Largest number of letters in a line of the label of the figure's vertical axis."""
 COLUMNS = ("verdict", "measure", "label", "value", "low", "high", "baseline", "ceiling", "interval")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attack's measures on the plan of one run: its result's JSON, in which `leading` are measures that lead."""
+    """A run of a sweep, and the result (`found`, JSON values) of an attack on the run's simulated plan."""
 
     run: Run
     found: Mapping[str, Any]
 
     @property
     def leading(self) -> list[dict[str, Any]]:
-        """Its measures that may be drawn: shares of 1, and areas, that have a value."""
+        """The measures to draw: those that sum up the attack's success (shares of 1, or areas) and have a value."""
         return [each for each in self.found["measures"] if each["leads"] and each["value"] is not None]
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Choose who tries an attack: the server where it does, else the first of the threat models. Raises BadInput."""
+    """Return an adversary that uses the attack: `curious_server` if it does, else the first one. Raises BadInput."""
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]
@@ -60,7 +60,7 @@ def adversary_of(attack: str) -> Adversary:
 def attempt_all(
     dataset: Dataset, runs: Sequence[Run], attack: str, out: Path, progress: Progress
 ) -> tuple[Attempt, ...]:
-    """Simulate the plan of every run that made a secure sum, and attack it; what `out` holds is not repeated."""
+    """Simulate and attack the plan of every run that made a secure sum. Results found in `out` are reused."""
     adversary, digest = adversary_of(attack), data_sha256(dataset)
     made_by = sources_sha256(Path(threat_models.__file__).parent)
     folder = out / "audits" / attack
@@ -72,54 +72,46 @@ def attempt_all(
         file = RunFile(folder, run.settings, digest)
         found, _ = file.read() or (None, None)
         if found is None or found["threat_models_sha256"] != made_by:
-            measured = _attempt(dataset, run, adversary)
+            made = rehearse(dataset, SimulationSettings(**run.settings))
+            (finding,) = examine(adversary, made.sessions, made.knowledge, lambda title, done, total: None).findings
+            measures = [measure_content(each) | {"leads": each.metric.leads} for each in finding.measures]
+            measured = {"verdict": str(finding.verdict), "sentence": finding.sentence, "measures": measures}
             found, _ = file.write({**measured, "adversary": adversary.name, "threat_models_sha256": made_by})
         attempts.append(Attempt(run, found))
     progress(len(asked), len(asked))
     return tuple(attempts)
 
 
-def _attempt(dataset: Dataset, run: Run, adversary: Adversary) -> dict[str, Any]:
-    found = rehearse(dataset, SimulationSettings(**run.settings))
-    (finding,) = examine(adversary, found.sessions, found.knowledge, lambda title, done, total: None).findings
-    measures = [measure_content(each) | {"leads": each.metric.leads} for each in finding.measures]
-    return {"verdict": str(finding.verdict), "sentence": finding.sentence, "measures": measures}
-
-
 def write_attack_curve(attempts: Sequence[Attempt], attack: str, out: Path) -> tuple[str, ...]:
-    """Write attack.csv, attack.png and attack.svg into a folder; return what could not be drawn, in sentences.
+    """Write attack.csv, attack.png and attack.svg into a folder; return sentences on attempts without values to draw.
 
     The figure has a line for each way to measure the attack's success that may sum it up. Several seeds: the mean and
     Student's interval; one: the attack's own.
     """
     (out / "attack.csv").write_text(_csv(attempts, attack), encoding="utf-8")
     silent = {f"{each.found['verdict']}: {each.found['sentence']}": None for each in attempts if not each.leading}
-    families = [measure["id"].partition(".")[0] for each in attempts for measure in each.leading]
-    if not families:
+    leading = [(each.run, measure) for each in attempts for measure in each.leading]
+    if not leading:
         return (*silent, f"{attack} gave no figure to draw")
-    family = families[0]
-    series, bounds = _series(attempts, family), {CEILING: _bound(attempts, family, "ceiling")}
-    bounds |= {BASELINE: _bound(attempts, family, "baseline")}
-    first = next(each for attempt in attempts for each in attempt.leading if each["id"].partition(".")[0] == family)
-    is_share = first["unit"] == SHARE
+    first = leading[0][1]
+    family, is_share = first["id"].partition(".")[0], first["unit"] == SHARE
     label = f"{fill(ATTACKS[attack].title, WIDE)}\n{first['label'].partition(',')[0]}{' (%)' if is_share else ''}"
     scale = Scale(label, 100.0 if is_share else 1.0)
-    drawn = {name: line for name, line in bounds.items() if line}
-    plot_accuracy(series, [out / "attack.png", out / "attack.svg"], scale, drawn)
+    drawn = [(run, measure) for run, measure in leading if measure["id"].partition(".")[0] == family]
+    bounds = {CEILING: _bound(drawn, "ceiling"), BASELINE: _bound(drawn, "baseline")}
+    bounds = {name: line for name, line in bounds.items() if line}
+    plot_accuracy(_series(drawn), [out / "attack.png", out / "attack.svg"], scale, bounds)
     return tuple(silent)
 
 
-def _series(attempts: Sequence[Attempt], family: str) -> list[ResultRow]:
-    """A series for each series of the sweep and each measure of the family, its values in place of accuracies."""
+def _series(drawn: Sequence[tuple[Run, dict[str, Any]]]) -> list[ResultRow]:
+    """Return a curve for each series of the sweep and each measure, with the measure in the place of the accuracy."""
     ways: dict[str, list[Run]] = {}
-    for attempt in attempts:
-        for measure in attempt.leading:
-            if measure["id"].partition(".")[0] == family:
-                words = measure["label"].partition(", ")[2]
-                if attempt.run.result is not None:
-                    shown = attempt.run.result.copy()
-                    shown |= {"accuracy": measure["value"], "accuracy_interval": [measure["low"], measure["high"]]}
-                    ways.setdefault(words, []).append(replace(attempt.run, result=shown))
+    for run, measure in drawn:
+        if run.result is not None:
+            shown = run.result.copy()
+            shown |= {"accuracy": measure["value"], "accuracy_interval": [measure["low"], measure["high"]]}
+            ways.setdefault(measure["label"].partition(", ")[2], []).append(replace(run, result=shown))
     return [
         replace(series, label=", ".join(filter(None, (series.label, words))))
         for words, runs in ways.items()
@@ -127,20 +119,18 @@ def _series(attempts: Sequence[Attempt], family: str) -> list[ResultRow]:
     ]
 
 
-def _bound(attempts: Sequence[Attempt], family: str, name: str) -> dict[float, float]:
-    """The largest of what measures of the family are compared with, by ε."""
+def _bound(drawn: Sequence[tuple[Run, dict[str, Any]]], name: str) -> dict[float, float]:
+    """Return, by ε, the largest value of the field `name` ("ceiling" or "baseline") of the measures."""
     found: dict[float, float] = {}
-    for attempt in attempts:
-        epsilon = float(attempt.run.settings["epsilon"])
-        values = [each[name] for each in attempt.leading if each["id"].partition(".")[0] == family]
-        for value in values:
-            if isinstance(value, float):
-                found[epsilon] = max(value, found.get(epsilon, value))
+    for run, measure in drawn:
+        epsilon, value = float(run.settings["epsilon"]), measure[name]
+        if isinstance(value, float):
+            found[epsilon] = max(value, found.get(epsilon, value))
     return found
 
 
 def _csv(attempts: Sequence[Attempt], attack: str) -> str:
-    """A row for each measure of each run: the settings that differ, by whom, and the measure with its limits."""
+    """Return CSV text, a row for each measure of each run: settings that differ, attack, adversary, value, bounds."""
     differ = [name for name in varying([each.run.settings for each in attempts]) if name not in ("epsilon", "seed")]
     head = ("method", *(name for name in differ if name != "method"), "epsilon", "seed")
     text = io.StringIO()

@@ -1,12 +1,12 @@
-"""`secagg attacks`: the attacks that audits run."""
+"""`secagg attacks`: list the attacks that audits run."""
 
 from __future__ import annotations
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import Speaker, two_columns
 from secagg.system.extras import extra
 
 
-def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+def attacks(speaker: Speaker) -> None:
     """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
     with extra("audit"):
         from threat_models.audit import attack_notes
@@ -22,4 +22,4 @@ def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
         words = f"needs: {needs or 'any of the sums'}\nmeasures: {', '.join(measures)}\n{note.paper}"
         rows.append((name, f"{note.title}\n{words}\nused by: {', '.join(users)}"))
         content[name] = {"title": note.title, "paper": note.paper, "adversaries": users, "measures": measures}
-    Speaker(quiet=quiet, json_to=json_to).result({"attacks": content}, two_columns("Attacks", rows))
+    speaker.result({"attacks": content}, two_columns("Attacks", rows))

@@ -1,4 +1,4 @@
-"""`secagg audit`: what an adversary could have learnt, from recorded transcripts or from a simulated plan."""
+"""`secagg audit`: measure what an adversary could have learnt, from recorded transcripts or a simulated plan."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather, give_options
+from secagg.cli.console import Speaker, give_options, refuse_unwritable
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
-"""Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
+"""Options of `simulate` that `audit` lacks: known noise would hide nothing, and nothing is compared or resumed."""
 _OF_BOTH = {"backbone", "formats", "json_to", "quiet"}
-"""Options of simulate that any audit has; of a transcript `backbone` is where its plan's backbone is kept."""
+"""Options of `simulate` that audits of transcripts have too; `backbone` is then the file of the plan's backbone."""
 
 
 def audit(
@@ -119,7 +119,6 @@ def audit(
 
 
 def _write(report: AuditReport, html: Path | None, sarif: Path | None, speaker: Speaker) -> None:
-    """Write the report's files, and print it."""
     from threat_models.report.html import as_html
     from threat_models.report.json_report import as_json
     from threat_models.report.sarif import as_sarif
@@ -135,7 +134,7 @@ def _write(report: AuditReport, html: Path | None, sarif: Path | None, speaker: 
 
 
 def _refuse_idle(context: typer.Context, simulated: bool) -> None:
-    """Raise BadInput for options that would be passed over, as those of the other kind of audit are."""
+    """Raise BadInput for options that would be ignored: those of simulations with a transcript, and the reverse."""
     if context.params["across_sessions"] and not context.params["against"]:
         raise BadInput("--across-sessions goes with --against", remedy="give the earlier audit's JSON too")
     idle = _OF_TRANSCRIPTS if simulated else set(inspect.signature(simulate).parameters) - _OF_BOTH
@@ -149,18 +148,11 @@ def _refuse_idle(context: typer.Context, simulated: bool) -> None:
     named, verb = ", ".join(sorted(given)), "goes" if len(given) == 1 else "go"
     if simulated:
         raise BadInput(f"{named} {verb} with a transcript", remedy="leave them out: a simulation knows its records")
-    raise BadInput(
-        f"{named} {verb} with --simulate: a transcript's session is over",
-        remedy="leave them out, and have the next plan made with them (`secagg plan new --class-gate K`, say)",
-    )
+    problem = f"{named} {verb} with --simulate: a transcript's session is over"
+    remedy = "leave them out, and have the next plan made with them (`secagg plan new --class-gate K`, say)"
+    raise BadInput(problem, remedy=remedy)
 
 
-def _with_simulation(command: Any) -> None:
-    """Give a command the options of `simulate` beside its own, in place of **options."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    simulated = inspect.signature(simulate).parameters.values()
-    offered = [each for each in own if each.kind is not each.VAR_KEYWORD]
-    give_options(command, [*offered, *(each for each in simulated if each.name not in _OF_EXPERIMENTS)])
-
-
-_with_simulation(audit)
+_own = inspect.signature(audit, eval_str=True).parameters.values()
+_simulated = (each for each in inspect.signature(simulate).parameters.values() if each.name not in _OF_EXPERIMENTS)
+give_options(audit, [*(each for each in _own if each.name != "options"), *_simulated])

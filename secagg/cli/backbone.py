@@ -1,4 +1,4 @@
-"""`secagg backbone`: programs from pre-trained networks, and the digests by which plans and policies know them."""
+"""`secagg backbone`: export pre-trained networks as programs, and print the digests that plans and policies list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, two_columns
+from secagg.cli.console import Speaker, refuse_existing, two_columns
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
 
@@ -22,6 +22,7 @@ NormalisationOption = Annotated[
 
 @app.command("export")
 def export(
+    speaker: Speaker,
     network: Annotated[
         str,
         typer.Argument(help="torchvision:NAME[/WEIGHTS], timm:NAME, open_clip:ARCH/PRETRAINED or transformers:NAME."),
@@ -36,8 +37,6 @@ def export(
     ] = None,
     mean: NormalisationOption = None,
     deviation: NormalisationOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Write a network and its normalisation as a program; nothing else is needed to use it afterwards.
 
@@ -46,7 +45,6 @@ def export(
     """
     from secagg.features.export import export_network, load_network
 
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_existing(out)
     means, deviations = _three("mean", mean), _three("deviation", deviation)
     with speaker.busy(f"exporting {network}"):
@@ -67,11 +65,10 @@ def export(
 
 @app.command("adapter")
 def adapter(
+    speaker: Speaker,
     model: Annotated[Path, typer.Argument(help="head.safetensors or personal-NAME.safetensors of the method feddat.")],
     backbone: Annotated[str, typer.Option(help="transformers:FOLDER, the encoder of the plan.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Write a trained adapter as other libraries read it: LoRA as peft does, with the head where there is one."""
     from secagg.features.pipeline import Pipeline
@@ -79,37 +76,34 @@ def adapter(
     from secagg.networks import read_model
     from secagg.networks.trained_model import write_adapter
 
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_existing(out)
     trained, metadata = load_as(model, read_model)
     with speaker.busy(f"opening {backbone}"):
         encoder = Pipeline.of_metadata(metadata).feature_map(backbone).encoder
         paths = write_adapter(trained, encoder, out)
     content = {"program": trained.program.name, "files": [str(path) for path in paths]}
-    speaker.result(content, two_columns(str(out), [("adapter", trained.program.name), *_listed(paths)]))
-
-
-def _listed(paths: list[Path]) -> list[tuple[str, str]]:
-    return [(path.name, f"{path.stat().st_size} bytes") for path in paths]
+    rows = [("adapter", trained.program.name), *((path.name, f"{path.stat().st_size} bytes") for path in paths)]
+    speaker.result(content, two_columns(str(out), rows))
 
 
 @app.command("digest")
 def digest(
+    speaker: Speaker,
     backbone: Annotated[str, typer.Argument(help="A .pt2 file, transformers:FOLDER, pixels, …; several joined by +.")],
     shape: Annotated[
         str | None, typer.Option(help="One record, 28x28 or 32x32x3 or 13; all but a .pt2 file depends on it.")
     ] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Print the SHA-256 that stands in plans and policies. No program is run."""
-    speaker = Speaker(quiet=quiet, json_to=json_to)
-    found = backbone_digest(backbone, _shape(shape) if shape else None)
+    parts = shape.lower().split("x") if shape else []
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise BadInput(f"--shape cannot be {shape!r}", remedy="give 28x28, 32x32x3 or 13, for example")
+    found = backbone_digest(backbone, tuple(map(int, parts)) or None)
     speaker.result({"backbone": backbone, "digest": found}, found)
 
 
 def _three(name: str, text: str | None) -> tuple[float, ...]:
-    """The numbers of --mean or --deviation, none where it is not given. Raises BadInput."""
+    """Return the three numbers of the option --mean or --deviation; () where it is not given. Raises BadInput."""
     if text is None:
         return ()
     try:
@@ -119,10 +113,3 @@ def _three(name: str, text: str | None) -> tuple[float, ...]:
     if len(values) != 3 or not all(map(math.isfinite, values)) or (name == "deviation" and min(values) <= 0):
         raise BadInput(f"--{name} cannot be {text!r}", remedy="give three numbers, 0.4914,0.4822,0.4465 for example")
     return values
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise BadInput(f"--shape cannot be {text!r}", remedy="give 28x28, 32x32x3 or 13, for example")
-    return tuple(int(part) for part in parts)

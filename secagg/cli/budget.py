@@ -1,4 +1,4 @@
-"""A budget as text and JSON: spent (rounded up), this plan, together, limit, left (rounded down)."""
+"""A data set's privacy budget as text and JSON: ε spent, of this plan, together (rounded up), limit, left (down)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from secagg.wire import plain
 
 
 def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
-    """The rows under a title, for people."""
+    """Return rows (name, value): the ε spent before, this plan's ε, their sum with its limit, and the ε left."""
     kind = f", {account.adjacency}, {account.unit} level" if account.adjacency else ""
     limit = "no limit" if math.isinf(account.limit) else f"at most {format_epsilon(account.limit)}"
     rows = [
@@ -26,14 +26,14 @@ def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
 
 
 def budget_sentence(account: Account, data_name: str) -> str:
-    """The same on one line."""
+    """Return one line for people: the ε that the data set has spent in all, its limit, and what is left."""
     most = "no limit" if math.isinf(account.limit) else f"of at most {format_epsilon(account.limit)}"
     spent = format_epsilon(account.together)
     return f"{data_set(data_name)} has now spent epsilon {spent} ({most}); left: {_left(account)}"
 
 
 def budget_content(account: Account, data_name: str) -> dict[str, Any]:
-    """The same for JSON: no figure is rounded, infinity is "inf"."""
+    """Return the budget as JSON values: no figure is rounded, and infinity is "inf"."""
     names = ("delta", "spent", "plan", "together", "limit", "left")
     figures = {name: plain(getattr(account, name)) for name in names}
     kind = {"data_set": data_set(data_name), "unit": str(account.unit), "adjacency": account.adjacency}

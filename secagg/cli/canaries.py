@@ -1,4 +1,4 @@
-"""`secagg canaries`: records that a member puts into its data, or not, for an audit of a session that runs once."""
+"""`secagg canaries`: make records, and put a random half into a member's data, to audit a session that runs once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from secagg.agreement.plan import read_plan
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import Speaker, two_columns
 from secagg.cli.options import FormatOption, PlanOption
 
 
 def canaries(
+    speaker: Speaker,
     plan: PlanOption,
     data: Annotated[str, typer.Option(help="The member's own records: features or images with labels (.npz).")],
     out: Annotated[
@@ -23,8 +24,6 @@ def canaries(
         str | None, typer.Option(help="Records that no member has, to plant; needed unless the plan takes features.")
     ] = None,
     formats: FormatOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Make canaries, throw a fair coin for each, and put those with heads into a copy of a member's data.
 
@@ -38,4 +37,4 @@ def canaries(
     files = {"data": str(out / DATA_FILE), "canaries": str(out / CANARY_FILE)}
     rows = [("take part with", files["data"]), ("keep secret until the end", files["canaries"])]
     rows.append(("canaries", f"{count}, each in the data with probability one half"))
-    Speaker(quiet=quiet, json_to=json_to).result({**files, "count": count}, two_columns("Canaries", rows))
+    speaker.result({**files, "count": count}, two_columns("Canaries", rows))

@@ -1,4 +1,4 @@
-"""`secagg client`: one member of a real federation."""
+"""`secagg client`: run one member of a federation over the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
-from secagg.cli.console import JsonOption, QuietOption, Speaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -23,7 +23,7 @@ from secagg.cli.options import (
     TlsOption,
     WaitOption,
 )
-from secagg.cli.schema import told_of
+from secagg.cli.schema import OWN
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
 from secagg.features.local_records import look_at_own
@@ -31,7 +31,7 @@ from secagg.federation import Client, session_folder
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
-from secagg.scoring import card_of, write_card
+from secagg.scoring.card import card_of, write_card
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
 from secagg.session.rounds import following_setup
@@ -41,6 +41,7 @@ from secagg.transcript import FILE_NAME, read_transcript
 
 
 def client(
+    speaker: PartySpeaker,
     plan: PlanOption,
     server: Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")],
     data: Annotated[str, typer.Option(help=f"This member's records: {kinds_of_files()}, ….")],
@@ -55,8 +56,6 @@ def client(
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
 
@@ -64,10 +63,8 @@ def client(
     outcome.
     """
     keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
-    given = aggregators or []
-    found = dict(text.partition("=")[::2] for text in given)
+    found = dict(text.partition("=")[::2] for text in aggregators or [])
     member = Client(
         plan,
         server=server,
@@ -77,7 +74,7 @@ def client(
         tls=tls,
         backbone=backbone,
         model=model,
-        aggregators=found if len(found) == len(given) else {},
+        aggregators=found if len(found) == len(aggregators or []) else {},
         stays=stay,
         wait=wait,
         said=speaker.say,
@@ -89,29 +86,25 @@ def client(
     if dry_run:
         _explain_dry_run(speaker, member, data)
         return
-    sessions = _take_part(speaker, member)
+    try:
+        sessions = asyncio.run(member.sessions())
+    except SessionAborted:
+        name, limit = member.policy.data_name, member.policy.budget
+        speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
+        raise
     due = following_setup(*sessions[-1]) if sessions else setup
     budget, spent = _budget(member)
     if due is not None:
-        speaker.result(_uploaded_content(due, state) | budget, two_columns(_what_next(due), spent))
+        title = f"Uploaded, round {due.number} of {due.rounds}; run the same command again, later, for the outcome"
+        title += "" if due.number == due.rounds else " and the next round"
+        speaker.result(_uploaded_content(due, state) | budget, two_columns(title, spent))
         return
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
 
 
-def _take_part(speaker: Speaker, member: Client) -> list[tuple[RoundSetup, Outcome]]:
-    """Carry the plan to its end; where it has none, say what it has cost."""
-    try:
-        return asyncio.run(member.sessions())
-    except SessionAborted:
-        name, budget = member.policy.data_name, member.policy.budget
-        speaker.say(budget_sentence(member.federation.ledger.account(None, name, budget), name))
-        raise
-
-
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Return what the plan leaves of the member's budget, as JSON and as rows."""
     account, name = member.federation.account(), member.policy.data_name
     return {"budget": budget_content(account, name)}, budget_rows(account, name)
 
@@ -128,11 +121,11 @@ def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
     text = two_columns("Dry run: nothing was sent", rows)
-    speaker.result(content | budget | {"own_records": own.to_json()}, text, told_of(own))
+    speaker.result(content | budget | {"own_records": own.to_json()}, text, two_columns(OWN, own.rows()))
 
 
 def _uploaded_content(setup: RoundSetup, state: Path) -> dict[str, Any]:
-    """What has left, and where the receipts are."""
+    """Return JSON values for an upload whose outcome is not awaited: bytes sent, privacy promise, transcript's path."""
     transcript = session_folder(state, setup) / FILE_NAME
     sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
     return {
@@ -146,14 +139,8 @@ def _uploaded_content(setup: RoundSetup, state: Path) -> dict[str, Any]:
     }
 
 
-def _what_next(setup: RoundSetup) -> str:
-    """Which upload has left, and what a member does next."""
-    said = f"Uploaded, round {setup.number} of {setup.rounds}; run the same command again, later, for the outcome"
-    return said if setup.number == setup.rounds else f"{said} and the next round"
-
-
 def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> dict[str, Any]:
-    """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
+    """Return JSON values on all rounds, with the last round's head. Writes the member's personal models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.round_digest), folders[-1])

@@ -1,4 +1,4 @@
-"""`secagg compare`: methods beside each other, with what each costs and what protected it."""
+"""`secagg compare`: compare methods by accuracy, cost and protection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
+from secagg.cli.console import Speaker, warn_of_programs
 from secagg.cli.options import ComparisonPageOption, DataSource, Runs, SeedsOption
 from secagg.cli.sweep import Grid, refuse_page, say_written, with_lists, write_page
 from secagg.errors import BadInput
@@ -15,6 +15,7 @@ from secagg.experiments import comparison as experiments
 
 @with_lists("method", "parameters")
 def compare(
+    speaker: Speaker,
     methods: Annotated[
         str,
         typer.Option(
@@ -26,8 +27,6 @@ def compare(
     grid: Grid,
     seeds: SeedsOption = 3,
     html: ComparisonPageOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
 
@@ -40,15 +39,10 @@ def compare(
     rounds. After an interruption the same command goes on with the runs that are missing. --shard and --collect are
     those of `secagg sweep`.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, runs.shard)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
-    warn_of_programs(
-        speaker,
-        grid.get("backbone", ()),
-        [each.parameters for each in contenders],
-        (each.method for each in contenders),
-    )
+    named = [each.method for each in contenders]
+    warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders], named)
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)

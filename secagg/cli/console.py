@@ -1,4 +1,4 @@
-"""Output of the commands: results, progress, logs, errors.
+"""Output of the commands on stdout and stderr: results, progress, logs, errors.
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
 unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes. Names come from others:
@@ -7,14 +7,17 @@ whatever says them here says them `escaped`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial, wraps
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -28,56 +31,46 @@ from secagg.errors import BadInput
 from secagg.system.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
-    from secagg.heads import Evaluation, LinearHead
-from dataclasses import dataclass
+    from secagg.heads import Evaluation
 
 MOST_EQUAL = 5
 WINDOW_SECONDS = 60.0
 
 
-@dataclass
-class _Seen:
-    """Count of one log line since its first occurrence."""
-
-    first: float
-    name: str
-    level: int
-    count: int = 0
-
-
 class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes log records to a stream. Of equal ones only the first few in a minute, and then how many there were."""
+    """A log handler that writes only the first few of a minute's equal records, then the number of the others."""
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, logging.LogRecord] = {}
+        self._counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, unless it is one too many."""
+        """Write one record, unless more than MOST_EQUAL of the same text came within WINDOW_SECONDS."""
         if record.name.partition(".")[0] == "grpc":
             if "ExecuteBatchError" in record.getMessage():
                 return  # a caller hung up
             record.exc_info = record.exc_text = None
         self._count_up(record.created - WINDOW_SECONDS)
         text = record.getMessage()
-        seen = self._seen.setdefault(text, _Seen(record.created, record.name, record.levelno))
-        seen.count += 1
-        if seen.count <= MOST_EQUAL:
+        self._seen.setdefault(text, record)
+        self._counts[text] += 1
+        if self._counts[text] <= MOST_EQUAL:
             super().emit(record)
 
     def close(self) -> None:
-        """Say what was counted, and close."""
+        """Write how many records were left out, and close the handler."""
         self._count_up(float("inf"))
         super().close()
 
     def _count_up(self, before: float) -> None:
-        """Say how often those lines came that came first before then."""
-        while self._seen and (oldest := next(iter(self._seen.items())))[1].first < before:
-            text, seen = oldest
+        """Write how many records were left out, for each text whose first record is older than the time `before`."""
+        while self._seen and (oldest := next(iter(self._seen.items())))[1].created < before:
+            text, first = oldest
             del self._seen[text]
-            if seen.count > MOST_EQUAL:
-                said = f"… and {seen.count - MOST_EQUAL} more like it: {text}"
-                super().emit(logging.LogRecord(seen.name, seen.level, "", 0, said, (), None))
+            if (more := self._counts.pop(text) - MOST_EQUAL) > 0:
+                said = f"… and {more} more like it: {text}"
+                super().emit(logging.LogRecord(first.name, first.levelno, "", 0, said, (), None))
 
 
 JsonOption = Annotated[
@@ -87,22 +80,21 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on
 
 
 PAUSE = 10.0
-"""Seconds between two lines in a file about how a part of the work goes."""
+"""Seconds between two lines on the state of the same part of the work, where stderr is not a terminal."""
 
 
-class Steps(Protocol):
-    """Takes what is being done, how much of it is done, how much there is in all (0: unknown), and how it goes."""
+class StepProgress(Protocol):
+    """A function that reports progress by the work's current part, items done, items in all (0: unknown), and state."""
 
     def __call__(self, text: str, done: int, total: int, state: str = "", /) -> None:
-        """Say so."""
-        ...
+        """Report the progress."""
 
 
 class LogLines(logging.Filter):
-    """Gives each message one line, whatever a peer put into it; tracebacks keep theirs."""
+    """A log filter that escapes line breaks in messages, which may quote a peer; tracebacks keep their lines."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Clean the record; every one passes."""
+        """Escape the record's message and traceback; return True for every record."""
         record.msg, record.args = escaped(record.getMessage()), ()
         if record.exc_info:
             record.exc_text = _lines(logging.Formatter().formatException(record.exc_info))
@@ -110,7 +102,7 @@ class LogLines(logging.Filter):
 
 
 class Speaker:
-    """One command's output.
+    """The output of one command: results on stdout; messages, progress and log on stderr.
 
     `dated`: lines of its log begin with the time, as those of a party that waits for hours do. Raises BadInput for a
     `--json` file that cannot be written: better before the work than after it.
@@ -147,33 +139,17 @@ class Speaker:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar for work that counts its records; the yielded function takes (done, in all)."""
-        if self._quiet or not self._stderr.is_terminal:
-            self.say(text)
-            yield lambda done, total: None
-            return
-        with Progress(console=self._stderr, transient=True) as bar:
-            task = bar.add_task(escape(escaped(text)), total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+        """Show a progress bar for work that counts its records; the yielded function takes (done, in all)."""
+        with self.steps() as told:
+            told(text, 0, 0)
+            yield partial(told, text)
 
     @contextmanager
-    def steps(self) -> Iterator[Steps]:
-        """A bar for work of several parts; the yielded function takes (what is being done, done, in all, how it goes).
+    def steps(self) -> Iterator[StepProgress]:
+        """Show a progress bar for work of several parts; the yielded function is a `StepProgress`.
 
         The first part may give 0 in all: nobody knows. In a file a part is a line, and how it goes is one now and then.
         """
-        if self._quiet or not self._stderr.is_terminal:
-            yield self._say_step()
-            return
-        with Progress(console=self._stderr, transient=True) as bar:
-            task = bar.add_task("", total=None)
-
-            def update(text: str, done: int, total: int, state: str = "") -> None:
-                bar.update(task, description=escape(escaped(state or text)), completed=done, total=total or None)
-
-            yield update
-
-    def _say_step(self) -> Steps:
         said: set[str] = set()
         last = time.monotonic()
 
@@ -186,42 +162,70 @@ class Speaker:
                 last = time.monotonic()
                 self.say(state)
 
-        return say
-
-    def text(self, content: str, lines: str) -> None:
-        """A result that is JSON text already, and what people read instead of it."""
-        if self._json_to == "-":
-            sys.stdout.write(content)
+        if self._quiet or not self._stderr.is_terminal:
+            yield say
             return
-        print(_lines(lines))
-        if self._json_to is not None:
-            Path(self._json_to).write_text(content, encoding="utf-8")
-            self.say(f"wrote {self._json_to}")
+        with Progress(console=self._stderr, transient=True) as bar:
+            task = bar.add_task("", total=None)
+
+            def update(text: str, done: int, total: int, state: str = "") -> None:
+                bar.update(task, description=escape(escaped(state or text)), completed=done, total=total or None)
+
+            yield update
 
     def result(self, content: Mapping[str, Any], *lines: str) -> None:
-        """The result: lines for people, and the same as JSON where it was asked for."""
+        """Print the result as lines for people, and write it as JSON where --json asks for it."""
+        self.text(json.dumps(content, indent=2, allow_nan=False) + "\n" if self._json_to is not None else "", *lines)
+
+    def text(self, content: str, *lines: str) -> None:
+        """Print `lines` for people, and write `content`, the result as JSON text, where --json asks for it."""
         if self._json_to == "-":
-            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+            sys.stdout.write(content)
             return
         for line in lines:
             print(_lines(line))
         if self._json_to is not None:
             try:
-                Path(self._json_to).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+                Path(self._json_to).write_text(content, encoding="utf-8")
             except OSError as error:
-                raise BadInput(
-                    f"cannot write {self._json_to} ({error.strerror})", remedy="name a file that you may write"
-                ) from None
+                problem = f"cannot write {self._json_to} ({error.strerror})"
+                raise BadInput(problem, remedy="name a file that you may write") from None
             self.say(f"wrote {self._json_to}")
 
 
+PartySpeaker = Annotated[Speaker, "dated"]
+"""The `Speaker` of a party that waits for hours: its log lines begin with the time."""
+
+
+def speaking(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options --json and --quiet, from which its parameter `speaker` is made."""
+    own = dict(inspect.signature(command, eval_str=True).parameters)
+    if "speaker" not in own:
+        return command
+    dated = own.pop("speaker").annotation is PartySpeaker
+
+    def run(*, json_to: JsonOption = None, quiet: QuietOption = False, **given: Any) -> None:
+        command(speaker=Speaker(quiet=quiet, json_to=json_to, dated=dated), **given)
+
+    json_and_quiet = list(inspect.signature(run, eval_str=True).parameters.values())[:2]
+    run = wraps(command)(run)
+    give_options(run, [*own.values(), *json_and_quiet])
+    return run
+
+
+def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
+    """Replace the signature that typer reads from a command by these parameters, all keyword-only."""
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+
+
 def _lines(text: str) -> str:
-    """Escape each line of a text for a terminal."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Names and values under a title; values are never cut, so that digests can be copied.
+    """Return a text of names and values under a title; values are never cut, so that digests can be copied.
 
     A value's further lines stand below its first, so that none can pass for a row of its own.
     """
@@ -235,7 +239,7 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
-    """The plain values, for people; lists and tables are in the JSON."""
+    """Return the plain values as rows (name, value) for people; lists and tables are in the JSON only."""
     plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
     return [(name.replace("_", " "), str(value)) for name, value in plain.items()]
 
@@ -243,50 +247,44 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:
-    """Say which backbones, methods and parameters are files of code, before any runs. Raises BadInput."""
-    from secagg.networks import code_warnings
+    """Warn of backbones, methods and parameters that are files of code, before any runs. Raises BadInput."""
+    from secagg.networks.exported import code_warnings
 
     for line in code_warnings(backbones, parameters, methods):
         speaker.say(line)
 
 
 def format_accuracy(evaluation: Evaluation) -> str:
-    """An accuracy with its interval and counts."""
+    """Return an accuracy in per cent as text, with its counts and its 95 % interval."""
     low, high = (100 * bound for bound in evaluation.interval)
     share = 100 * evaluation.accuracy
     return f"{share:.2f} % ({evaluation.correct} of {evaluation.total}; 95 % interval {low:.2f} to {high:.2f})"
 
 
-def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
-    """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
-    from secagg.heads import load_safetensors
-
-    refuse_torch_file(path)
-    return load_safetensors(path)
-
-
 def refuse_torch_file(path: Path) -> None:
-    """Raise BadInput for a head's copy for PyTorch."""
+    """Raise BadInput for a head's .pt file (its copy for PyTorch), which lacks the metadata of head.safetensors."""
     if path.suffix == ".pt":
         raise BadInput(f"{path} does not say what it belongs to", remedy="give head.safetensors, which is beside it")
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise BadInput for a file that is there: people have read it, and others hold its digest."""
+    """Raise BadInput for a file that exists: people have read it, and others hold its digest."""
     if path.exists():
         raise BadInput(f"{path} is there already", remedy="write to another file, or remove it first")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, unless it is there. Raises BadInput."""
+    """Make a folder and its parents, unless they exist. Raises BadInput."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot make the folder {path} ({error.strerror})", remedy="give another folder") from None
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Raise BadInput for a file that cannot be written: better before the work than after it."""
+def refuse_unwritable(path: Path, *, new: bool = False) -> None:
+    """Raise BadInput, before long work, for a file that cannot be written, or that exists although it must be `new`."""
+    if new:
+        refuse_existing(path)
     if path.is_dir():
         raise BadInput(f"{path} is a folder", remedy="name a file in it")
     if not path.parent.is_dir():
@@ -296,7 +294,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def read_epsilon(text: str) -> float:
-    """The value of an --epsilon option. Raises BadInput unless it is inf or a number above 0."""
+    """Return the number in the option --epsilon. Raises BadInput unless it is inf or above 0."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`secagg demo`: one server and five clients as processes of their own, real gRPC and mutual TLS, a real data set."""
+"""`secagg demo`: a server and five clients as separate processes, with gRPC, mutual TLS and a real data set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,15 +22,7 @@ from methods import method_named, parameters_of, sums_of
 from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
-from secagg.cli.console import (
-    JsonOption,
-    QuietOption,
-    Speaker,
-    format_accuracy,
-    read_epsilon,
-    two_columns,
-    warn_of_programs,
-)
+from secagg.cli.console import Speaker, format_accuracy, read_epsilon, two_columns, warn_of_programs
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
 from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.encoding import Kind
@@ -39,7 +31,8 @@ from secagg.experiments.outcome import in_the_sum
 from secagg.experiments.reference import is_pooled, pooled_result
 from secagg.features.pipeline import Pipeline
 from secagg.heads import Evaluation, load_as
-from secagg.networks import files_in, parse_artifact
+from secagg.networks import parse_artifact
+from secagg.networks.exported import files_in
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import read_records
@@ -53,16 +46,16 @@ from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import Trust, Verified
 
 if TYPE_CHECKING:
-    from threat_models.findings import Finding
     from threat_models.report.content import AuditReport
 
 EXPAND = 512
 ON_DIGITS = "rounds=5 rate=0.5 clip=10"
 ON_DIGITS_WITH_NOISE = "rounds=5 rate=1 clip=4 gradients=1"
-"""For a method that trains; with noise so that the promise is about a record."""
+"""Parameters of a method that trains, in a plan with noise; `gradients=1`: ε is about one record."""
 
 
 def demo(
+    speaker: Speaker,
     out: Annotated[
         Path, typer.Option(help="Folder for everything that the demo writes; an earlier demo in it is removed.")
     ] = Path("secagg-demo"),
@@ -79,19 +72,16 @@ def demo(
         float, typer.Option(parser=read_epsilon, help="For one record, add-remove, delta 1e-5; inf: no noise.")
     ] = math.inf,
     refine: RefineOption = 0,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but sums.
 
     Where the protection lets a client speak once, each of them uploads and is gone before the next one starts; but with
     a --cohort, which is drawn by all that are there.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
-    choices = replace(_choices(method, expand, protection, epsilon), cohort=cohort)
     if rounds is not None:
         parameters = f"{parameters} rounds={rounds}"
-    choices = _with_training(replace(choices, parameters=parameters, refine=AUTO if refine is None else refine))
+    refine = AUTO if refine is None else refine
+    choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, refine=refine)
     warn_of_programs(speaker, (), [parameters])
     stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
@@ -99,14 +89,17 @@ def demo(
     results = asyncio.run(run_processes(stage, speaker))
     seconds = time.perf_counter() - begun
     artifact, metadata = load_as(Path(results[SERVER]["head"]), parse_artifact)
-    federated = artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
+    inputs = Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs)
+    federated = artifact.evaluate(inputs, stage.test.labels)
     transcripts = [Path(path) for path in results[SERVER]["transcripts"]]
-    found = verify_together(transcripts, _trust(stage))
+    found = verify_together(transcripts, stage.trust)
     for each in found:
         if isinstance(each, SecaggError):
             raise each
     verified = [each for each in found if isinstance(each, Verified)][-1]
-    pooled, first = _pooled(stage, verified.setup)
+    records = {index: read_records(stage.plan, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
+    counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
+    pooled = pooled_result(verified.setup, records).require_artifact().evaluate(inputs, stage.test.labels)
     told = verified.findings
     content = {
         "accuracy": federated.accuracy,
@@ -123,16 +116,11 @@ def demo(
         **_audited(stage, tuple(transcripts), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    speaker.result(content, *summary(stage, content, federated, pooled, first, told))
+    speaker.result(content, *summary(stage, content, federated, pooled, counts[:4].tolist(), told))
 
 
-def _trust(stage: Stage) -> Trust:
-    """The demo knows plan and roster: it has made them."""
-    return Trust((stage.plan.digest,), (stage.roster.digest,))
-
-
-def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
-    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
+def _audited(stage: _DemoFolders, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
+    """Audit the sums as two adversaries see them; return the reports' paths and the gate's verdict."""
     from threat_models.audit import AuditRequest, run_audit
     from threat_models.report.content import GateOutcome
     from threat_models.report.html import as_html
@@ -140,7 +128,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = AuditRequest(transcripts, adversaries, known, stage.data("public"), trust=_trust(stage))
+    asked = AuditRequest(transcripts, adversaries, known, stage.data("public"), trust=stage.trust)
     report = run_audit(asked, speaker).report
     page.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     speaker.say(f"wrote {page}")
@@ -157,33 +145,30 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
     }
 
 
-def _with_training(choices: PlanChoices) -> PlanChoices:
-    """The choices; where a method trains, with parameters by which few rounds get far on digits, unless given."""
-    if not method_named(choices.method).traits.shares_one_model:
-        return choices
-    usual = ON_DIGITS if math.isinf(choices.epsilon) else ON_DIGITS_WITH_NOISE
-    given = {**parameters_of(choices.method, {}, usual), **choices.method_parameters}
-    return replace(choices, parameters=tuple(given.items()), rounds=None)
-
-
-def _choices(method: str, expand: int | None, protection: str, epsilon: float) -> PlanChoices:
-    usual = 0 if method_named(method).traits.shares_one_model else EXPAND
-    return PlanChoices(
+def _choices(method: str, parameters: str, expand: int | None, **fixed: Any) -> PlanChoices:
+    """Return the plan's choices; a method that trains gets parameters for few rounds on digits, unless given."""
+    trains = method_named(method).traits.shares_one_model
+    choices = PlanChoices(
         purpose="recognise handwritten digits",
         method=method,
-        expand=usual if expand is None else expand,
+        parameters=parameters,
+        expand=expand if expand is not None else 0 if trains else EXPAND,
         max_records=2048,
-        protection=protection,
-        epsilon=epsilon,
         delta=1e-5,
         adjacency=Adjacency.ADD_REMOVE,
         join_seconds=600,  # over as soon as all are there; a busy machine starts them one by one, slowly
         step_seconds=30,
+        **fixed,
     )
+    if not trains:
+        return choices
+    usual = ON_DIGITS if math.isinf(choices.epsilon) else ON_DIGITS_WITH_NOISE
+    given = {**parameters_of(method, {}, usual), **choices.method_parameters}
+    return replace(choices, parameters=tuple(given.items()), rounds=None)
 
 
-def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speaker) -> Stage:
-    """Certificates, roster, plan, policies and each member's own records."""
+def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speaker) -> _DemoFolders:
+    """Write certificates, roster, plan, policies and each member's records into folders under `out`."""
     if out.exists():
         if any(out.iterdir()) and not (out / "plan.json").exists():
             raise BadInput(f"{out} is not empty and not a demo's folder", remedy="choose another with --out")
@@ -192,20 +177,31 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    seconds = protection_named(choices.protection).helper_roles
+    helpers = protection_named(choices.protection).helper_roles
     create_authority(out / "authority", "demo consortium")
     requests = [create_request(out / SERVER / "tls", SERVER, "server")]
     requests += [create_request(out / name / "tls", name, "client") for name in members]
-    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
+    requests += [create_request(out / name / "tls", name, role) for name, role in helpers.items()]
     roster = issue(out / "authority", requests)
-    for name in (SERVER, *members, *seconds):
+    for name in (SERVER, *members, *helpers):
         for file in (out / "authority" / "issued" / name).iterdir():
             shutil.copy(file, out / name / "tls")
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
-    stage = Stage(out, members, tuple(seconds), roster, plan, dataset.test or dataset.train)
-    _hand_out(stage, dataset)
+    stage = _DemoFolders(out, members, tuple(helpers), roster, plan, dataset.test or dataset.train)
+    _save(stage.data("public"), dataset, stage.test.inputs, stage.test.labels)
+    rows = partition(dataset.train.labels, {}, "iid", clients, seed=0)
+    for name, chosen in zip(members, rows, strict=True):
+        _save(stage.data(name), dataset, dataset.train.inputs[chosen], dataset.train.labels[chosen])
+        policy = replace(
+            policy_accepting(plan, f"digits of {name}"),
+            protections=(plan.protection,),  # "none" too: these are public records
+            min_clients_in_sum=min(3, clients),
+            minimum_colluders=plan.colluders,
+            refinement_without_noise=True,
+        )
+        (out / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
     return stage
 
 
@@ -214,43 +210,19 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
     np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
 
 
-def _hand_out(stage: Stage, dataset: Dataset) -> None:
-    """Give every member its own records and its policy."""
-    plan = stage.plan
-    _save(stage.data("public"), dataset, stage.test.inputs, stage.test.labels)
-    rows = partition(dataset.train.labels, {}, "iid", len(stage.members), seed=0)
-    for name, chosen in zip(stage.members, rows, strict=True):
-        _save(stage.data(name), dataset, dataset.train.inputs[chosen], dataset.train.labels[chosen])
-        policy = replace(
-            policy_accepting(plan, f"digits of {name}"),
-            protections=(plan.protection,),  # "none" too: these are public records
-            min_clients_in_sum=min(3, len(rows)),
-            minimum_colluders=plan.colluders,
-            refinement_without_noise=True,
-        )
-        (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
-
-
-def _pooled(stage: Stage, setup: RoundSetup) -> tuple[Evaluation, list[int]]:
-    """What all records in one place would have given without noise, and one member's first true counts.
-
-    With cohorts: what theirs would have given, as the session `setup` tells who they were.
-    """
-    records = {index: read_records(setup.plan, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
-    inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
-    counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
-    artifact = pooled_result(setup, records).require_artifact()
-    return artifact.evaluate(inputs, stage.test.labels), [int(value) for value in counts[:4]]
-
-
 def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
-    """Sum up the audit beside what was to be expected; `can_promise`: a demo of this plan takes a finite ε."""
+    """Return a sentence on the audit and on what was expected; `can_promise`: the demo can run with a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
     won, open_ = found[Verdict.SUCCEEDS], len(found[Verdict.INCONCLUSIVE])
     titles = dict.fromkeys(report.note(each.attack).title for each in won)
-    named = f" ({'; '.join(titles)}{_within(report, won)})" if won else ""
+    lines = report.gate.lines if report.gate is not None else ()
+    faulted = {(line.attack, line.adversary) for line in lines if line.outcome == "fail"}
+    within = f", within what epsilon = {report.promise.claimed:g} allows"
+    if math.isinf(report.promise.claimed) or any((each.attack, each.adversary) in faulted for each in won):
+        within = ""
+    named = f" ({'; '.join(titles)}{within})" if won else ""
     worked = len(report.findings) - len(found[Verdict.NOT_APPLICABLE])
     tried = f"of {worked} attacks that can work on it {len(won)} succeed{'s' if len(won) == 1 else ''}{named}"
     tried += f" and {open_} stay{'s' if open_ == 1 else ''} inconclusive"
@@ -264,25 +236,30 @@ def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 
 
-def _within(report: AuditReport, won: Sequence[Finding]) -> str:
-    """That successes are no more than the promise allows, where there is one and the gate faults none of them."""
-    lines = report.gate.lines if report.gate is not None else ()
-    faulted = {(line.attack, line.adversary) for line in lines if line.outcome == "fail"}
-    if math.isinf(report.promise.claimed) or any((each.attack, each.adversary) in faulted for each in won):
-        return ""
-    return f", within what epsilon = {report.promise.claimed:g} allows"
-
-
 def summary(
-    stage: Stage,
+    stage: _DemoFolders,
     content: dict[str, Any],
     federated: Evaluation,
     pooled: Evaluation,
     first: list[int],
     verified: dict[str, Any],
 ) -> list[str]:
-    """One screen: what was built, what the server saw, what an audit says of that, and where everything lies."""
+    """Return lines for one screen: what was built, what the server saw, what the audit says, and the files."""
     setup = RoundSetup.of(stage.plan, stage.roster)
+    claim, more = setup.facts.claim, f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
+    rounds = f", and {more}" if setup.rounds > 1 else ""
+    promised = "infinite: no noise, the exact sum is opened"
+    if claim is not None:
+        promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
+    size = f"{setup.sum.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
+    where = "on pooled data" if is_pooled(setup) else "in one place"
+    built = [
+        ("accuracy on held-out data", format_accuracy(federated)),
+        (f"accuracy {where}", f"{format_accuracy(pooled)}, without noise"),
+        ("clients in the sum", in_the_sum(content["survivors"], content["clients"], stage.plan.cohort)),
+        ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
+        ("epsilon", promised),
+    ]
     learned = f"{setup.rounds} sums, the last" if setup.rounds > 1 else "the sum"
     has_counts = setup.sum.layout.blocks[0].kind is Kind.COUNTS
     seen = [
@@ -300,37 +277,15 @@ def summary(
         ("this and more", str(stage.folder / "report.json")),
     ]
     return [
-        "\n" + two_columns("What was built", _built(stage, content, federated, pooled)),
+        "\n" + two_columns("What was built", built),
         "\n" + two_columns("What the server saw", seen),
         f"\nAn audit of what it saw\n  {content['audit_says']}",
         "\n" + two_columns("Files", files),
     ]
 
 
-def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
-    """The head's accuracy, what it cost, and what is promised."""
-    setup = RoundSetup.of(stage.plan, stage.roster)
-    claim, cohort = setup.facts.claim, stage.plan.cohort
-    more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
-    rounds = f", and {more}" if setup.rounds > 1 else ""
-    promised = "infinite: no noise, the exact sum is opened"
-    if claim is not None:
-        promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
-    size = f"{setup.sum.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
-    return [
-        ("accuracy on held-out data", format_accuracy(federated)),
-        (
-            f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}",
-            f"{format_accuracy(pooled)}, without noise",
-        ),
-        ("clients in the sum", in_the_sum(content["survivors"], content["clients"], cohort)),
-        ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
-        ("epsilon", promised),
-    ]
-
-
-def _received(stage: Stage, setup: RoundSetup) -> tuple[str, str]:
-    """Show the same place of the first member's upload, and its receiver."""
+def _received(stage: _DemoFolders, setup: RoundSetup) -> tuple[str, str]:
+    """Return a row (receiver, value): the beginning of the first member's upload as its receiver sees it."""
     receiver = setup.protection.deliveries(setup.context)[0].receiver
     name = stage.roster.name(receiver)
     vector = vector_path(stage.session(name), 1).read_bytes()
@@ -346,29 +301,31 @@ _START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The folders and the plan of one demo."""
-
+class _DemoFolders:
     folder: Path
     members: tuple[str, ...]
-    seconds: tuple[str, ...]
+    helpers: tuple[str, ...]
     roster: Roster
     plan: Plan
     test: Records
     model: str | None = None
-    """The file of the program that the plan trains, if it trains one."""
+    """The file of the exported program that the plan trains; None where it trains none."""
+
+    @property
+    def trust(self) -> Trust:
+        """The plan and the roster of the demo, as digests that a verification trusts."""
+        return Trust((self.plan.digest,), (self.roster.digest,))
 
     def data(self, name: str) -> str:
-        """A member's records."""
         return str(self.folder / name / "records.npz")
 
     def session(self, name: str) -> Path:
-        """A party's folder of the plan's first session."""
+        """Return the folder of a party's first session of the plan."""
         return self.folder / name / "state" / self.plan.digest.hex()[:16]
 
 
-async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:
-    """Start every process, show what they say, and collect their results. Raises SessionAborted when one fails.
+async def run_processes(stage: _DemoFolders, speaker: Speaker) -> dict[str, dict[str, Any]]:
+    """Start every party's process, relay their messages, return their results. Raises SessionAborted when one fails.
 
     Where clients speak once, each is gone before the next one starts, unless cohorts are drawn by all that are there;
     later all come back for the outcome.
@@ -379,7 +336,7 @@ async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, A
         server = ["--server", await play.address(SERVER)]
         protection, options = protection_named(stage.plan.protection), list(server)
         listen = ["--listen", "127.0.0.1:0"] if protection.handover is not None else []
-        for name in stage.seconds:
+        for name in stage.helpers:
             await play.start(name, [protection.helper_role, *listen, *server])
             if listen:
                 options += ["--aggregator", f"{name}={await play.address(name)}"]
@@ -391,27 +348,24 @@ async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, A
             options.append("--stay")
         for name in stage.members:
             await play.start_client(name, options)
-        await play.finished([SERVER, *stage.seconds, *stage.members])
+        await play.finished([SERVER, *stage.helpers, *stage.members])
     finally:
         await play.end()
-    names = (SERVER, *stage.seconds, *stage.members)
+    names = (SERVER, *stage.helpers, *stage.members)
     return {name: json.loads((stage.folder / name / "result.json").read_text()) for name in names}
 
 
 class _Play:
-    """The processes that run, and what they say."""
-
-    def __init__(self, stage: Stage, speaker: Speaker) -> None:
+    def __init__(self, stage: _DemoFolders, speaker: Speaker) -> None:
         self._stage = stage
         self._speaker = speaker
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._talking: list[asyncio.Task[None]] = []
-        names = sorted((SERVER, *stage.seconds, *stage.members), reverse=True)  # clinic-12 before clinic-1
+        names = sorted((SERVER, *stage.helpers, *stage.members), reverse=True)  # clinic-12 before clinic-1
         self._names = re.compile("|".join(map(re.escape, names)))
         self._said: set[str] = set()
 
     async def start(self, name: str, arguments: Iterable[str]) -> None:
-        """Start a party's process."""
         home = self._stage.folder / name
         common = ["--plan", str(self._stage.folder / "plan.json")]
         common += ["--state", str(home / "state"), "--tls", str(home / "tls"), "--json", str(home / "result.json")]
@@ -425,12 +379,11 @@ class _Play:
         self._talking.append(asyncio.create_task(self._relay(name, process)))
 
     async def start_client(self, name: str, options: Iterable[str]) -> None:
-        """Start a client with its records and its policy."""
         policy = str(self._stage.folder / name / "policy.toml")
         await self.start(name, ["client", *options, "--data", self._stage.data(name), "--policy", policy])
 
     async def address(self, name: str) -> str:
-        """Where a party listens, once it does."""
+        """Return HOST:PORT of a party, once it listens. Raises SessionAborted when it does not start."""
         file = self._stage.session(name) / "address"
         deadline = time.monotonic() + _START_SECONDS
         while not file.exists():
@@ -446,7 +399,7 @@ class _Play:
             raise SessionAborted(f"{', '.join(failed)} failed; the lines above say why")
 
     async def end(self) -> None:
-        """Kill what still runs, and hear everybody out."""
+        """Kill the processes that still run, and relay all that they have written."""
         for process in self._running.values():
             if process.returncode is None:
                 process.kill()
@@ -461,7 +414,7 @@ class _Play:
                 self._speaker.say(f"{name} (process {process.pid}): {said}")
 
     def _is_new(self, said: str) -> bool:
-        """Whether a line is the first of its kind: what all parties do is printed once for each step."""
+        """Return whether no equal line, apart from party names, came before: what all parties do is printed once."""
         alike = self._names.sub("", said)
         is_new = alike not in self._said
         self._said.add(alike)

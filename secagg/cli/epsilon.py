@@ -1,4 +1,4 @@
-"""`secagg epsilon`: what an amount of noise promises, and how much noise a promise takes."""
+"""`secagg epsilon`: compute ε from an amount of noise, or the noise that an ε takes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import Speaker, speaking, two_columns
 from secagg.privacy import Adjacency, Mechanism
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.epsilon import MOST_SHARES, MOST_TIMES, USUAL_SIGMA, promised
 from secagg.privacy.sampler import LARGEST_SIGMA
 
 
+@speaking
 def epsilon(
+    speaker: Speaker,
     delta: Annotated[
         float, typer.Option(help="δ: probability with which the ε guarantee may fail, above 0 and below 1.")
     ],
@@ -41,11 +43,8 @@ def epsilon(
     dropped: Annotated[int, typer.Option(min=0, help="Noise shares that may be missing.")] = 0,
     colluding: Annotated[int, typer.Option(min=0, help="Noise shares that the adversary knows.")] = 0,
     sessions: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Releases about the same data.")] = 1,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Say which epsilon an amount of noise gives, or how much noise an epsilon takes. Rounded up, never down."""
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     content = promised(
         delta,
         noise_multiplier=noise_multiplier,

@@ -1,4 +1,4 @@
-"""`secagg generate`: pictures from the slot means of a `fedbip` session, and a classifier trained on them."""
+"""`secagg generate`: make pictures from the slot means of a `fedbip` session, and train a classifier on them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, format_accuracy, refuse_existing, two_columns
+from secagg.cli.console import Speaker, format_accuracy, refuse_existing, two_columns
 from secagg.cli.options import FormatOption
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
 from secagg.features.pipeline import Pipeline
 from secagg.heads import load_as, save_safetensors
-from secagg.networks import read_slot_means
+from secagg.networks.slot_means import read_slot_means
 from secagg.randomness import OperatingSystem
 
 PICTURES, SHEET, CLASSIFIER = "pictures", "sheet.png", "classifier.safetensors"
 SHOWN = 12
-"""Pictures in a row of the sheet."""
+"""Number of pictures in a row of the contact sheet."""
 
 
-def generate_pictures(
+def generate(
+    speaker: Speaker,
     head: Annotated[Path, typer.Option(help="head.safetensors of a fedbip session.")],
     backbone: Annotated[str, typer.Option(help="diffusers:FOLDER, the model of the plan.")],
     out: Annotated[Path, typer.Option(help="New folder for pictures, a sheet of them and the classifier.")],
@@ -36,46 +37,37 @@ def generate_pictures(
     classify: Annotated[bool, typer.Option(help="Train a classifier on the pictures.")] = True,
     test: Annotated[str | None, typer.Option(help="Labelled pictures to try the classifier on.")] = None,
     formats: FormatOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Make pictures from a session's slot means with a diffusion model, and train a classifier on them.
 
     All of it is derived from what the session opened, and keeps its promise. A picture is of no one record; without a
     finite epsilon a mean of few records still tells of each.
     """
-    from secagg.generation import (
-        GenerationSettings,
-        contact_sheet,
-        generate,
-        require_names,
-        train_classifier,
-        write_pictures,
-    )
+    from secagg import generation
 
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     if test is not None and not classify:
         raise BadInput("there is no classifier to try", remedy="leave --no-classify out")
     refuse_existing(out)
     means, metadata = load_as(head, read_slot_means)
     pipeline = Pipeline.of_metadata(metadata)
-    settings = GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
-    require_names(pipeline.classes)
+    settings = generation.GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
+    generation.require_names(pipeline.classes)
     latents = pipeline.feature_map(backbone).latents
     means.require_fit(len(pipeline.classes), latents.dimension)
     with speaker.progress("generating") as progress:
-        pictures = generate(latents, means, settings, progress)
-    write_pictures(pictures, pipeline.classes, out / PICTURES)
+        pictures = generation.generate(latents, means, settings, progress)
+    generation.write_pictures(pictures, pipeline.classes, out / PICTURES)
     cells = np.unique(np.column_stack([pictures.domains, pictures.labels]), axis=0)
     rows = [pictures.pixels[(pictures.domains == d) & (pictures.labels == c)][:SHOWN] for d, c in cells]
-    contact_sheet(rows, out / SHEET)
+    generation.contact_sheet(rows, out / SHEET)
     speaker.say(f"wrote {len(pictures.labels)} pictures to {out / PICTURES}, and {out / SHEET}")
     content: dict[str, Any] = {"pictures": len(pictures.labels), "cells": len(cells)}
     said = [("pictures", str(len(pictures.labels)))]
     if classify:
         shape = pipeline.input_shape
-        model = train_classifier(pictures, shape, len(pipeline.classes), OperatingSystem())
-        of_pixels = pipeline_of_pixels(pipeline)
+        model = generation.train_classifier(pictures, shape, len(pipeline.classes), OperatingSystem())
+        digest, grid = backbone_digest("pixels", shape), generation.pictures.GRID
+        of_pixels = replace(pipeline, backbone="pixels", backbone_digest=digest, expand=0, grid=grid)
         save_safetensors(model, out / CLASSIFIER, {**of_pixels.to_metadata(), "method": "generated"})
         speaker.say(f"wrote {out / CLASSIFIER}")
         if test is not None:
@@ -84,11 +76,3 @@ def generate_pictures(
             content |= {"accuracy": assessed.accuracy, "accuracy_interval": list(assessed.interval)}
             said.append(("accuracy of the classifier", format_accuracy(assessed)))
     speaker.result(content, two_columns("Generation", said))
-
-
-def pipeline_of_pixels(pipeline: Pipeline) -> Pipeline:
-    """The same records as a classifier of pictures takes them."""
-    from secagg.generation.pictures import GRID
-
-    digest = backbone_digest("pixels", pipeline.input_shape)
-    return replace(pipeline, backbone="pixels", backbone_digest=digest, expand=0, grid=GRID)

@@ -1,11 +1,11 @@
-"""The part of a helper in a plan, which `secagg aggregator` and `secagg key-holder` share."""
+"""Run a helper's part of a plan: the code that `secagg aggregator` and `secagg key-holder` share."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
-from secagg.transport import Credentials, Link, greet, serve
+from secagg.transport import Link, greet, serve
 
 ServerOption = Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")]
 
@@ -28,54 +28,41 @@ ServerOption = Annotated[str, typer.Option("--server", help="HOST:PORT of the se
 def take_part(
     role: str, plan: Path, server: str, state: Path, tls: Path, listen: str | None, wait: float, speaker: Speaker
 ) -> None:
-    """Carry every session of the plan to its outcome; `listen` is where clients come, if they do."""
+    """Run a helper through every session of the plan. `listen`: HOST:PORT for clients; None where none connects."""
     keep_to_owner()
     credentials = credentials_for(role, tls, speaker.say)
     setup = RoundSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.helpers:
-        raise BadInput(
-            f"the plan's protection is {setup.plan.protection}, which has no {role}",
-            remedy="leave this party out, or make a plan that needs it (plan new --protection)",
-        )
+        problem = f"the plan's protection is {setup.plan.protection}, which has no {role}"
+        raise BadInput(problem, remedy="leave this party out, or make a plan that needs it (plan new --protection)")
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
     meet = partial(asyncio.to_thread, greet, credentials, server, wait)
     federation = FederationHelper(setup, me, state, speaker.say, meet)
-    sessions = asyncio.run(_run(federation, credentials, server, listen, folder, speaker))
-    content = _content(sessions, state)
-    speaker.result(content, two_columns("The session is over", rows_of(content)))
 
+    async def run() -> list[tuple[RoundSetup, Outcome]]:
+        endpoint = None
+        if listen is not None:
+            endpoint, address = await serve(credentials, federation, listen)
+            write_synced(folder / "address", address.encode())
+            speaker.say(f"listening on {address}")
+        try:
+            async with Link(credentials, server, patience(setup.plan)) as link:
+                if not (folder / FILE_NAME).exists():
+                    await federation.greet()
+                    await link.check_plan(setup.plan.digest)
+                return await federation.run(link)
+        finally:
+            if endpoint is not None:
+                await endpoint.stop(grace=1.0)
 
-async def _run(
-    federation: FederationHelper,
-    credentials: Credentials,
-    server: str,
-    listen: str | None,
-    folder: Path,
-    speaker: Speaker,
-) -> list[tuple[RoundSetup, Outcome]]:
-    endpoint = None
-    if listen is not None:
-        endpoint, address = await serve(credentials, federation, listen)
-        write_synced(folder / "address", address.encode())
-        speaker.say(f"listening on {address}")
-    try:
-        async with Link(credentials, server, patience(federation.setup.plan)) as link:
-            if not (folder / FILE_NAME).exists():
-                await federation.greet()
-                await link.check_plan(federation.setup.plan.digest)
-            return await federation.run(link)
-    finally:
-        if endpoint is not None:
-            await endpoint.stop(grace=1.0)
-
-
-def _content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> dict[str, Any]:
-    setup, outcome = sessions[-1]
-    return {
-        "members": [setup.roster.name(member) for member in outcome.members],
+    sessions = asyncio.run(run())
+    last, outcome = sessions[-1]
+    content = {
+        "members": [last.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
         "aggregate_sha256": outcome.aggregate_sha256.hex(),
-        "transcript": str(session_folder(state, setup) / FILE_NAME),
+        "transcript": str(session_folder(state, last) / FILE_NAME),
         "transcripts": [str(session_folder(state, each) / FILE_NAME) for each, _ in sessions],
     }
+    speaker.result(content, two_columns("The session is over", rows_of(content)))

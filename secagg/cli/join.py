@@ -1,4 +1,4 @@
-"""`secagg join`: a member's folder gets what its start kit holds."""
+"""`secagg join`: unpack a start kit (certificates, plan, limits) into a member's folder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.transport.kit import Joined, OpenedKit, join, read_kit
+from secagg.cli.console import Speaker, two_columns
+from secagg.transport.kit import Joined, OpenedKit, read_kit
+from secagg.transport.kit import join as join_by_kit
 
 _FOLDERS = "--state {home}/state --tls {home}/tls"
 _COMMANDS = {
@@ -20,29 +21,26 @@ _COMMANDS = {
     "aggregator": f"secagg aggregator --plan {{plan}} --server {{server}} --listen {{own}} {_FOLDERS}",
     "key-holder": f"secagg key-holder --plan {{plan}} --server {{server}} {_FOLDERS}",
 }
-"""The command that a party of each role types next."""
+"""The command that a party of each role runs next, as a template."""
 
 
-def join_by_kit(
+def join(
+    speaker: Speaker,
     kit: Annotated[Path, typer.Argument(help="The file that the authority has sent (secagg pki kit).")],
     home: Annotated[Path, typer.Option("--home", help="This member's folder, with its keys in tls/ (pki request).")],
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Join a consortium by a start kit, or go on after its roster has changed. Compare the digests by telephone."""
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     opened = read_kit(kit)
-    joined = join(opened, home)
+    joined = join_by_kit(opened, home)
     for change in joined.changes:
         speaker.say(f"since then: {change}")
-    plan = opened.plan.digest.hex() if opened.plan else None
     roster = opened.roster
     content: dict[str, Any] = {
         "member": opened.kit.member,
         "consortium": roster.consortium,
         "members": len(roster.members),
         "roster_sha256": roster.digest.hex(),
-        "plan_sha256": plan,
+        "plan_sha256": opened.plan.digest.hex() if opened.plan else None,
         "plan": str(joined.plan) if joined.plan else None,
         "limits": str(joined.limits) if joined.limits else None,
         "addresses": dict(opened.kit.addresses),
@@ -53,7 +51,6 @@ def join_by_kit(
 
 
 def _next(opened: OpenedKit, joined: Joined, home: Path) -> list[str]:
-    """Return the commands that a member types next."""
     if joined.plan is None:
         return []
     roster, addresses = opened.roster, opened.kit.addresses

@@ -1,14 +1,15 @@
-"""`secagg key-holder`: the helper of a protection that encrypts."""
+"""`secagg key-holder`: run a key holder, the helper that makes the key of an encrypting protection and decrypts."""
 
 from __future__ import annotations
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import PartySpeaker
 from secagg.cli.helper import ServerOption, take_part
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
 def key_holder(
+    speaker: PartySpeaker,
     plan: PlanOption,
     server: ServerOption,
     state: StateOption,
@@ -16,8 +17,6 @@ def key_holder(
     wait: WaitOption = LEAST_PATIENCE,
     _: ModelOption = None,
     plugin: PluginOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Make the session's key, and open one sum with it. Start again after a crash."""
-    take_part("key-holder", plan, server, state, tls, None, wait, Speaker(quiet=quiet, json_to=json_to, dated=True))
+    take_part("key-holder", plan, server, state, tls, None, wait, speaker)

@@ -1,4 +1,4 @@
-"""`secagg ledger`: what a member has released about its data sets, and what that adds up to."""
+"""`secagg ledger`: show, export or recover a member's record of what its data sets were charged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typer
 
 from secagg.agreement.policy import data_set, read_policy
 from secagg.cli.budget import budget_content, budget_rows
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.ledger.spending import Cost, Release, counted_rows, settles, total_epsilon
-from secagg.privacy import Adjacency, GaussianCost, TrainingCost, Unit
+from secagg.ledger.spending import Release, counted_rows, settles, total_epsilon
+from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
@@ -33,14 +33,13 @@ StateOption = Annotated[Path, typer.Option("--state", help="The member's folder:
 
 @app.command("show")
 def show(
+    speaker: Speaker,
     state: StateOption,
     data: Annotated[str | None, typer.Option(help="Only this data set, under any version of its name.")] = None,
     delta: Annotated[float, typer.Option(help="δ of the totals: probability with which their ε may fail.")] = 1e-5,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Also say what this policy's budget leaves of its data set.")
     ] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """List the releases of each data set and what they cost together. Rounded up, never down."""
     check_delta(delta)
@@ -49,12 +48,15 @@ def show(
     names = sorted({data_set(entry.release.data_name) for entry in entries})
     if data is not None:
         if data_set(data) not in names:
-            raise BadInput(
-                f"the ledger has no data set {data_set(data)}", remedy=f"it has {', '.join(names) or 'none'}"
-            )
+            problem = f"the ledger has no data set {data_set(data)}"
+            raise BadInput(problem, remedy=f"it has {', '.join(names) or 'none'}")
         names = [data_set(data)]
-    own_policy = read_policy(policy) if policy is not None else None
-    budgets = {} if own_policy is None else {data_set(own_policy.data_name): own_policy}
+    budgets = {}
+    if policy is not None:
+        asked = read_policy(policy)
+        called = asked.data_name
+        account = ledger.account(None, called, asked.budget)
+        budgets[data_set(called)] = (budget_content(account, called), budget_rows(account, called))
     content: list[dict[str, Any]] = []
     lines: list[str] = []
     for name in names:
@@ -65,18 +67,19 @@ def show(
             for unit, adjacency in itertools.product(Unit, Adjacency)
         ]
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
-        lines += [*_table(name, own), _spent(totals, delta), ""]
-        if (asked := budgets.pop(name, None)) is not None:
-            account = ledger.account(None, asked.data_name, asked.budget)
-            content[-1]["budget"] = budget_content(account, asked.data_name)
-            lines.insert(-1, two_columns("  by the policy", budget_rows(account, asked.data_name)))
-    for name, asked in budgets.items():
-        account = ledger.account(None, asked.data_name, asked.budget)
-        content.append({"data_set": name, "releases": [], "budget": budget_content(account, asked.data_name)})
-        lines += [two_columns(f"{name}: nothing was released yet", budget_rows(account, asked.data_name)), ""]
+        spent = [
+            (f"  {each['unit']} level, {each['adjacency']}", f"epsilon {_show(each['epsilon'])}") for each in totals
+        ]
+        lines += [*_table(name, own), two_columns(f"  together, at delta {delta:g}", spent), ""]
+        if name in budgets:
+            content[-1]["budget"], rows = budgets.pop(name)
+            lines.insert(-1, two_columns("  by the policy", rows))
+    for name, (budget, rows) in budgets.items():
+        content.append({"data_set": name, "releases": [], "budget": budget})
+        lines += [two_columns(f"{name}: nothing was released yet", rows), ""]
     head = entries[-1].head.hex() if entries else None
     lines.append(two_columns("Ledger", [("rows", str(len(entries))), ("head", head or "-")]))
-    Speaker(quiet=quiet, json_to=json_to).result({"delta": delta, "head": head, "data_sets": content}, *lines)
+    speaker.result({"delta": delta, "head": head, "data_sets": content}, *lines)
 
 
 @app.command("export")
@@ -97,7 +100,7 @@ def export(
 
 
 @app.command("recover")
-def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+def recover(speaker: Speaker, state: StateOption) -> None:
     """Write a lost ledger again from the transcripts beside it; what they do not prove counts as an exact sum.
 
     The rows are proven where they give every head again that a transcript names: none is missing up to the last.
@@ -111,7 +114,7 @@ def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption =
             "rows are missing, or of another version: every data set above is charged with an exact sum (epsilon inf)"
         )
     content = {"proven": proven, "releases": [_row(entry) for entry in entries]}
-    Speaker(quiet=quiet, json_to=json_to).result(content, *lines, f"  {said}")
+    speaker.result(content, *lines, f"  {said}")
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -130,16 +133,12 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _costs(release: Release) -> list[dict[str, Any]]:
-    """Each cost, for its unit and adjacency: parameters of the mechanism."""
-    return [{"unit": each.unit, "adjacency": each.adjacency} | _parameters(each.cost) for each in release.spent]
-
-
-def _parameters(cost: Cost) -> dict[str, Any]:
-    match cost:
-        case GaussianCost(squared_mu, gap):
-            return {"squared_mu": squared_mu, "gap": gap}
-        case TrainingCost(steps, squared_mu, gap):
-            return asdict(steps) | {"squared_mu": squared_mu, "gap": gap}
+    """Return the release's costs as JSON values: unit, adjacency and the mechanism's parameters of each."""
+    rows = []
+    for each in release.spent:
+        parameters = asdict(each.cost)
+        rows.append({"unit": each.unit, "adjacency": each.adjacency} | parameters.pop("steps", {}) | parameters)
+    return rows
 
 
 def _show(epsilon: float | str) -> str:
@@ -158,8 +157,3 @@ def _table(title: str, entries: list[Entry]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (zip(row, widths, strict=True) for row in rows)
     return [title, *("  " + "  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)]
-
-
-def _spent(totals: list[dict[str, Any]], delta: float) -> str:
-    rows = [(f"{total['unit']} level, {total['adjacency']}", f"epsilon {_show(total['epsilon'])}") for total in totals]
-    return two_columns(f"  together, at delta {delta:g}", [("  " + name, value) for name, value in rows])

@@ -1,4 +1,4 @@
-"""Every command: what each is for, and where it is. Its module is loaded when the command runs, not to list it."""
+"""The list of all commands, and `main`, which runs one. A command's module is loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -22,88 +22,60 @@ from secagg.errors import ExitCode, SecaggError
 from secagg.system.printable import escaped
 from secagg.system.threads import begin_with_one_thread
 
+_SENTENCES = """\
+demo: Five members build a digit classifier together; the server sees nothing but sums.
+server: Run one session: collect protected vectors, learn their sum, build the head.
+client: Take part in one session.
+aggregator: Hold one share of every client's vector, and publish the sum of the shares.
+key-holder: Make the session's key, and open one sum with it.
+simulate: Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.
+sweep: Simulate every combination of some settings over several seeds, and compare their accuracy.
+compare: Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
+tune: Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.
+predict: Say each record's class and probabilities, and how good they are on records that have labels.
+adapt: Train a received head on the member's own records; nothing leaves.
+generate: Make pictures from a session's slot means with a diffusion model, and train a classifier on them.
+verify: Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.
+audit: Measure what an adversary could have learnt from what it really saw.
+status: Say where each session of a server stands: who was heard, who is waited for, until when, or how it ended.
+purge: Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
+attacks: List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it.
+canaries: Make canaries, throw a fair coin for each, and put those with heads into a copy of a member's data.
+epsilon: Say which epsilon an amount of noise gives, or how much noise an epsilon takes.
+pki: Consortium CA, certificate requests and changes of keys, member certificates, roster.
+join: Join a consortium by a start kit, or go on after its roster has changed.
+plan: Write, explain, check and countersign the plan of a session.
+schema: Say what the columns of a table are, in public; look at one's own.
+methods: List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.
+backbone: Export a pre-trained network to a .pt2 program; show digests.
+ledger: What was released about this member's data sets.
+"""
 COMMANDS = {
-    "demo": ("demo:demo", "Five members build a digit classifier together; the server sees nothing but sums."),
-    "server": ("server:server", "Run one session: collect protected vectors, learn their sum, build the head."),
-    "client": ("client:client", "Take part in one session."),
-    "aggregator": (
-        "aggregator:aggregator",
-        "Hold one share of every client's vector, and publish the sum of the shares.",
-    ),
-    "key-holder": ("key_holder:key_holder", "Make the session's key, and open one sum with it."),
-    "simulate": (
-        "simulate:simulate",
-        "Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.",
-    ),
-    "sweep": (
-        "sweep:sweep",
-        "Simulate every combination of some settings over several seeds, and compare their accuracy.",
-    ),
-    "compare": (
-        "compare:compare",
-        "Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.",
-    ),
-    "tune": (
-        "tune:tune",
-        "Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.",
-    ),
-    "predict": (
-        "predict:predict",
-        "Say each record's class and probabilities, and how good they are on records that have labels.",
-    ),
-    "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
-    "generate": (
-        "generate:generate_pictures",
-        "Make pictures from a session's slot means with a diffusion model, and train a classifier on them.",
-    ),
-    "verify": (
-        "verify:verify",
-        "Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.",
-    ),
-    "audit": ("audit:audit", "Measure what an adversary could have learnt from what it really saw."),
-    "status": (
-        "status:status",
-        "Say where each session of a server stands: who was heard, who is waited for, until when, or how it ended.",
-    ),
-    "purge": (
-        "purge:purge",
-        "Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.",
-    ),
-    "attacks": (
-        "attacks:attacks",
-        "List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it.",
-    ),
-    "canaries": (
-        "canaries:canaries",
-        "Make canaries, throw a fair coin for each, and put those with heads into a copy of a member's data.",
-    ),
-    "epsilon": ("epsilon:epsilon", "Say which epsilon an amount of noise gives, or how much noise an epsilon takes."),
-    "pki": ("pki:app", "Consortium CA, certificate requests and changes of keys, member certificates, roster."),
-    "join": ("join:join_by_kit", "Join a consortium by a start kit, or go on after its roster has changed."),
-    "plan": ("plan:app", "Write, explain, check and countersign the plan of a session."),
-    "schema": ("schema:app", "Say what the columns of a table are, in public; look at one's own."),
-    "methods": (
-        "methods:app",
-        "List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.",
-    ),
-    "backbone": ("backbone:app", "Export a pre-trained network to a .pt2 program; show digests."),
-    "ledger": ("ledger:app", "What was released about this member's data sets."),
+    name: (name.replace("-", "_"), sentence)
+    for name, _, sentence in (line.partition(": ") for line in _SENTENCES.splitlines())
 }
-"""Module and name within `secagg.cli`, and the first sentence of the command's own help."""
+"""For each command, the name of its module in `secagg.cli` and the first sentence of its help.
+
+The module holds a function of its own name, or a group of commands, `app`.
+"""
 
 
-class Loading(Mapping[str, Any]):
-    """The commands by name, each made from its module when it is asked for."""
+class _Loading(Mapping[str, Any]):
+    """A mapping from names to typer commands, each made from its module when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
+        from secagg.cli.console import speaking  # with rich, which --help does not need
+
         place, _ = COMMANDS[name]
-        module, _, function = place.partition(":")
-        found = getattr(import_module(f"secagg.cli.{module}"), function)
+        module = import_module(f"secagg.cli.{place}")
+        found = getattr(module, "app", None) or getattr(module, place)
         whole = typer.Typer(rich_markup_mode=None, add_completion=False)
         if isinstance(found, typer.Typer):
+            for each in found.registered_commands:
+                each.callback = speaking(each.callback) if each.callback else None
             whole.add_typer(found, name=name)
         else:
-            whole.command(name)(found)
+            whole.command(name)(speaking(found))
         return get_group(whole).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,36 +85,36 @@ class Loading(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class Commands(TyperGroup):
-    """The group `secagg`, whose help names every command and loads none."""
+class _Commands(TyperGroup):
+    """The typer group `secagg`, whose help lists every command without loading a command's module."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**{**attributes, "commands": Loading()})
+        super().__init__(**{**attributes, "commands": _Loading()})
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the table."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command's name and sentence."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
 
 
 class _Unread:
-    """A text stream that goes on when its reader has gone; in everything else the stream itself."""
+    """Wraps a text stream so that writing does not fail once its reader has gone (a closed pipe)."""
 
     def __init__(self, stream: TextIO) -> None:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, or drop the text where nobody reads it."""
+        """Write the text, or drop it after the reader has closed the pipe; return its length."""
         with self._dropping():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or drop what is left where nobody reads it."""
+        """Flush the stream, or drop its buffer after the reader has closed the pipe."""
         with self._dropping():
             self._stream.flush()
 
@@ -161,13 +133,10 @@ class _Unread:
 
 @contextmanager
 def streams_without_readers() -> Iterator[None]:
-    """Inside, both streams can be written to, even those that were closed or whose reader goes.
-
-    What their encoding lacks is written as an escape.
-    """
+    """Let stdout and stderr accept any text in this context, even if closed or unread; escape what has no encoding."""
     before = sys.stdout, sys.stderr
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        inside = [_usable(stream or nowhere) for stream in before]
+        inside = [_Unread(stream or nowhere) for stream in before]
         sys.stdout, sys.stderr = inside
         try:
             yield
@@ -178,23 +147,16 @@ def streams_without_readers() -> Iterator[None]:
             sys.stdout, sys.stderr = before
 
 
-def _usable(stream: TextIO) -> Any:
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")
-    return _Unread(stream)
-
-
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
     ("Input should be a valid number, unable to parse string as a number", "it should be a number"),
     ("Input should be", "it should be"),
     ("Value error, ", ""),
 )
-"""What typer's parser says of a value, and how we say it."""
+"""Messages of typer's parser, each with our wording in its place."""
 app = typer.Typer(
     name="secagg",
-    cls=Commands,
-    help="Build a classifier head from many members' records; the server learns only their sum.",
+    cls=_Commands,
     epilog=ExitCode.explain(),
     no_args_is_help=True,
     add_completion=False,
@@ -204,7 +166,7 @@ app = typer.Typer(
 
 
 def _show_version(asked: bool) -> None:
-    """Print what a report of a fault should name, and end."""
+    """Print the versions that a bug report should name, and exit."""
     if asked:
         from importlib.metadata import version
 
@@ -232,7 +194,6 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """The exit code of one command."""
     debug = "--debug" in arguments
     logging.getLogger("secagg").setLevel(logging.DEBUG if debug else logging.NOTSET)
     try:
@@ -243,7 +204,13 @@ def _run(arguments: list[str]) -> int:
     except SecaggError as error:
         return _complain(str(error), error.exit_code, debug)
     except typer.TyperException as error:
-        return _say_misuse(error.format_message(), debug)
+        text = error.format_message()
+        if text.startswith("Usage:"):  # a group stands alone: this is its help
+            print(text, file=sys.stderr)
+            return ExitCode.BAD_INPUT
+        for theirs, ours in _WORDS:
+            text = text.replace(theirs, ours)
+        return _complain(f"{text.rstrip('.')}; try --help", ExitCode.BAD_INPUT, debug)
     except (typer.Abort, KeyboardInterrupt):
         return _complain(
             "interrupted; run the same command again: it goes on from what it keeps (simulate: with --keep DIR)",
@@ -257,16 +224,6 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
         return _complain(f"internal error: {type(error).__name__}; --debug shows where", ExitCode.INTERNAL_ERROR, debug)
     return code if isinstance(code, int) else ExitCode.DONE
-
-
-def _say_misuse(text: str, debug: bool) -> int:
-    """Say what is wrong with the words of a command; where a group stands alone, what it has."""
-    if text.startswith("Usage:"):
-        print(text, file=sys.stderr)
-        return ExitCode.BAD_INPUT
-    for theirs, ours in _WORDS:
-        text = text.replace(theirs, ours)
-    return _complain(f"{text.rstrip('.')}; try --help", ExitCode.BAD_INPUT, debug)
 
 
 def _complain(text: str, code: int, debug: bool) -> int:

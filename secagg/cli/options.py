@@ -1,21 +1,21 @@
-"""Options that several commands share, each with the same words."""
+"""Command-line options that several commands share, each with the same help text."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
-from secagg.cli.console import read_epsilon
+from secagg.cli.console import give_options, read_epsilon, speaking
 from secagg.data import Dataset
 from secagg.data.sources import NAMES, add_format, kinds_of_files
 from secagg.errors import BadInput
-from secagg.networks import admit
 from secagg.plan_facts.planning import Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection
 from secagg.system import plugins
@@ -28,7 +28,7 @@ BY_RULE = "auto"
 
 
 def read_rounds(text: object) -> int | None:
-    """The number that a --refine option gives, None for auto. Raises BadInput."""
+    """Return the number in the option --refine; None for auto. Raises BadInput."""
     word = str(text)
     if word != BY_RULE and not word.isdecimal():
         raise BadInput(f"--refine cannot be {word!r}", remedy=f"give a whole number, or {BY_RULE}")
@@ -40,7 +40,7 @@ def _names_where(holds: Callable[[Protection], bool]) -> str:
 
 
 def read_words(text: str) -> str:
-    """Read an option: its own words if it has an "=" in it, else those of the file that it names. Raises BadInput."""
+    """Return NAME=VALUE words: the text or, if it has no "=", the content of the file it names. Raises BadInput."""
     if "=" in text or not text.strip():
         return text
     try:
@@ -50,14 +50,16 @@ def read_words(text: str) -> str:
 
 
 def _admit(file: Path | None) -> Path | None:
-    """Let a program be parsed from this file where a plan names its digest. Raises BadInput."""
+    """Allow a program in this file to be parsed where a plan names its digest. Raises BadInput."""
     if file is not None:
+        from secagg.networks.exported import admit
+
         admit(file)
     return file
 
 
 def _take_code(files: list[Path] | None) -> list[Path] | None:
-    """Let a plan's name find its code in these files; none of it runs before the plan, and a policy, are read."""
+    """Let a plan's method be looked up in these files of code; none runs before the plan, and a policy, are read."""
     for file in files or ():
         plugins.admit(file)
     return files
@@ -78,11 +80,11 @@ WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 _READ: dict[str, Callable[[str], Any]] = {"epsilon": read_epsilon, "refine": read_rounds}
 _SPELLED = {"epsilon": "inf", "refine": BY_RULE}
-"""Settings that are said in other words than Python's, and the words of their defaults."""
+"""Default texts of options that are spelled differently from their Python values."""
 
 
 def option_of(settings: type, name: str) -> Any:
-    """The option of a field of settings, made from what stands there: help, bounds, metavar and type."""
+    """Return the typer option of a settings field, with the field's help, bounds, metavar and type."""
     form, (kind, _) = settings.__dataclass_fields__[name].metadata, kind_in(settings, name)  # type: ignore[attr-defined]
     words = {"metavar": form.get("metavar"), "parser": _READ.get(name)}
     if issubclass(kind, Choice):
@@ -92,9 +94,9 @@ def option_of(settings: type, name: str) -> Any:
 
 
 def with_settings(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, in the place of each parameter that is a dataclass of settings, an option for every field of it.
+    """Return a decorator that replaces each command parameter that is a dataclass of settings by its fields' options.
 
-    `without`: fields that get none, and keep their defaults. `usual`: defaults that are other than the fields'.
+    `without`: fields that get no option, and keep their defaults. `usual`: defaults other than the fields'.
     """
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
@@ -108,26 +110,15 @@ def with_settings(*without: str, **usual: object) -> Callable[[Callable[..., Non
             taken = {each.name for kind in groups.values() for each in fields(kind)}
             command(**made, **{name: value for name, value in given.items() if name not in taken})
 
-        offered = [
-            option
-            for each in own
-            for option in (_options(each.annotation, without, usual) if each.name in groups else [each])
-        ]
-        give_options(run, offered)
-        return run
+        offered = (_options(each.annotation, without, usual) if each.name in groups else [each] for each in own)
+        give_options(run, chain.from_iterable(offered))
+        return speaking(run)
 
     return give
 
 
-def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
-    """Have typer see these parameters, whatever the command is written with; it takes them by name."""
-    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-
-
 def gather(settings: type[T], given: Mapping[str, Any]) -> T:
-    """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
+    """Build settings from the command's options of the same names; the other fields keep defaults. Raises BadInput."""
     return settings(**{each.name: given[each.name] for each in fields(settings) if each.name in given})  # type: ignore[arg-type]
 
 
@@ -140,9 +131,8 @@ def _options(settings: type, without: Collection[str], usual: Mapping[str, objec
         if get_origin(annotation) is not Annotated:
             kind, optional = kind_in(settings, each.name)
             annotation = Annotated[kind | None if optional else kind, option_of(settings, each.name)]
-        default = usual.get(
-            each.name, _SPELLED.get(each.name, inspect.Parameter.empty if each.default is MISSING else each.default)
-        )
+        own = inspect.Parameter.empty if each.default is MISSING else each.default
+        default = usual.get(each.name, _SPELLED.get(each.name, own))
         yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -170,7 +160,7 @@ _OF_MODEL: dict[str, Any] = {
 }
 ModelFileOption = Annotated[Path | None, typer.Option("--model", **_OF_MODEL)]
 ModelOption = Annotated[Path | None, typer.Option("--model", callback=_admit, **_OF_MODEL)]
-"""For commands that no policy decides for."""
+"""The option --model of commands without a policy: the file is allowed to be parsed as soon as it is named."""
 PluginOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -192,30 +182,26 @@ FormatOption = Annotated[
 DatasetOption = Annotated[
     str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")
 ]
-ImageSizeOption = Annotated[
-    int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
-]
-LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
-TestOption = Annotated[
-    str | None,
-    typer.Option(help="Test records of your own, of the same kind; then no record of the data set is held out."),
-]
-SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """The data of simulations, as a command names them."""
+    """The options that name the data of a simulation."""
 
     dataset: DatasetOption = "digits"
-    label: LabelOption = None
-    schema: SchemaOption = None
-    image_size: ImageSizeOption = None
-    test: TestOption = None
+    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None
+    schema: Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")] = None
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
+    ] = None
+    test: Annotated[
+        str | None,
+        typer.Option(help="Test records of your own, of the same kind; then no record of the data set is held out."),
+    ] = None
     formats: FormatOption = None
 
     def open(self, say: Callable[[str], None], epsilon: float) -> Dataset:
-        """Read them for simulations whose smallest epsilon this is. Raises BadInput."""
+        """Read the data for simulations whose smallest ε is `epsilon`. Raises BadInput."""
         from secagg.experiments.input_data import open_simulated  # which a client's command does not load
 
         return open_simulated(say, self.dataset, epsilon, self.label, self.schema, self.image_size, self.test)
@@ -229,7 +215,7 @@ SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs wi
 
 @dataclass(frozen=True)
 class Runs:
-    """Where the runs of a sweep are made, and which of them."""
+    """The options that say where a sweep's runs are made, and which of them."""
 
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")]
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that run at a time; default: one per core.")] = (
@@ -252,7 +238,7 @@ class Runs:
 
     @property
     def how(self) -> dict[str, Any]:
-        """As `experiments.sweep` takes it."""
+        """All options except `out`, as keyword arguments of `experiments.sweep`."""
         return {name: value for name, value in asdict(self).items() if name != "out"}
 
 

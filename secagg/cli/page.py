@@ -1,4 +1,4 @@
-"""Pages of commands, each one file in the look of the audit's: no script, no request, every name in them escaped."""
+"""HTML pages of commands, in the audit's style: one file each, without scripts or requests, every name escaped."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from secagg.experiments.tables import ResultTable
-from secagg.scoring import Calibration, Measure, Metrics, Predictions, Predictor
-from secagg.scoring.metrics import INTERVALS, calibration_bins
+from secagg.scoring.metrics import INTERVALS, Metrics, ScoreInterval, calibration_bins
+from secagg.scoring.predictor import Calibration, Predictions, Predictor
 from secagg.system.printable import escaped
 from threat_models.findings import Curve, Series
 from threat_models.report.svg import curve_svg
 
 
 def render(template: str, style: str, **values: object) -> str:
-    """A page of this package's templates; `style` is added to the audit's."""
+    """Return the HTML page of a template of this package; `style` is CSS added to the audit's."""
     whole = (resources.files("threat_models.report") / "page.css").read_text(encoding="utf-8") + style
     environment = Environment(
-        loader=PackageLoader("secagg.cli", "."), autoescape=True, undefined=StrictUndefined, finalize=_clean
+        loader=PackageLoader("secagg.cli", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
     )
     return environment.get_template(template).render(
         style=Markup(whole),  # noqa: S704 (our own files)
         style_sha256=b64encode(sha256(whole.encode()).digest()).decode(),
         **values,
     )
-
-
-def _clean(value: object) -> object:
-    return value if isinstance(value, Markup) else escaped(str(value))
 
 
 _COMPARISON_STYLE = """
@@ -45,24 +44,29 @@ _COMPARISON_STYLE = """
 
 
 def comparison_page(title: str, tables: Sequence[ResultTable], notes: Sequence[str], figure: Path) -> str:
-    """The page; what `figure`, an SVG file, shows stands in the tables, too."""
+    """Return the HTML page of a comparison; `figure` is an SVG file whose content the tables show too."""
     drawn = b64encode(figure.read_bytes()).decode()
     return render("comparison.html", _COMPARISON_STYLE, title=title, tables=tables, notes=notes, figure=drawn)
 
 
 CURVES = 6
-"""ROC curves that one figure can tell apart; of more classes those with the smallest areas are drawn."""
+"""Most ROC curves in one figure; of more classes those with the smallest areas are drawn."""
 POINTS = 200
-"""Most points of one of them."""
+"""Most points of one ROC curve."""
+CALIBRATION = "Calibration: the nearer to the dotted line, the better"
 
 
 def page_of(predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None) -> str:
-    """The page, which needs no script and no request. Names in it come from others, and are escaped."""
+    """Return the HTML page of a predictor's metrics. Names in it come from others, and are escaped."""
     probabilities, labels = found.labelled
+    _, sure, right = zip(*calibration_bins(probabilities, labels), strict=True)
+    right_by_confidence = Series("fraction right, by confidence", sure, right)
+    stated = Series("chance it states", (0.0, 1.0), (0.0, 1.0))
+    shares = scored.confusion / np.maximum(scored.confusion.sum(axis=1, keepdims=True), 1)
     return render(
         "scores.html",
         _SCORES_STYLE,
-        shown=_shown,
+        shown=_show_measure,
         scored=scored,
         found=found,
         head_sha256=predictor.model.digest,
@@ -70,8 +74,8 @@ def page_of(predictor: Predictor, found: Predictions, scored: Metrics, calibrati
         method=predictor.metadata.get("method", "–"),
         calibration=calibration,
         roc=curve_svg(_roc(scored, probabilities, labels)),
-        reliability=curve_svg(_reliability(probabilities, labels)),
-        shades=_shades(scored.confusion),
+        reliability=curve_svg(Curve(CALIBRATION, "confidence", "fraction right", (right_by_confidence, stated))),
+        shades=np.ceil(4 * shares).astype(int).tolist(),  # from 0 to 4, by a cell's share of its row
         intervals=INTERVALS,
     )
 
@@ -86,7 +90,7 @@ _SCORES_STYLE = """
 """
 
 
-def _shown(measure: Measure | None) -> str:
+def _show_measure(measure: ScoreInterval | None) -> str:
     if measure is None:
         return "–"
     return f"{100 * measure.value:.1f} % ({100 * measure.low:.1f} to {100 * measure.high:.1f})"
@@ -106,23 +110,10 @@ def _roc(scored: Metrics, probabilities: NDArray[np.float64], labels: NDArray[np
 
 
 def _line(name: str, area: float, scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> Series:
-    """Sensitivity against 1 − specificity over all thresholds, at the scores that occur."""
+    """Return a ROC curve: sensitivity over 1 − specificity, with a threshold at each score that occurs."""
     order = np.argsort(-scores, kind="stable")
     last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     hits, said = np.cumsum(positive[order])[last], last + 1
     x, y = (said - hits) / (~positive).sum(), hits / positive.sum()
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(np.int64))
     return Series(f"{name}, AUC {area:.3f}", (0.0, *x[kept].tolist()), (0.0, *y[kept].tolist()))
-
-
-def _reliability(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Curve:
-    bins = calibration_bins(probabilities, labels)
-    _, sure, right = zip(*bins, strict=True)
-    lines = (Series("fraction right, by confidence", sure, right), Series("chance it states", (0.0, 1.0), (0.0, 1.0)))
-    return Curve("Calibration: the nearer to the dotted line, the better", "confidence", "fraction right", lines)
-
-
-def _shades(confusion: NDArray[np.int64]) -> list[list[int]]:
-    """A shade from 0 to 4 for each cell, by its share of its row."""
-    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    return np.ceil(4 * shares).astype(int).tolist()  # type: ignore[no-any-return]

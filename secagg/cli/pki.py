@@ -1,4 +1,4 @@
-"""`secagg pki`: the consortium's certificates, made by the members themselves."""
+"""`secagg pki`: make and renew the consortium's certificates, without an outside authority."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from secagg.agreement.roster import SERVER_INDEX, Roster, read_roster
-from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
-from secagg.errors import BadInput, PlanRefused, why
+from secagg.cli.console import QuietOption, Speaker, make_folder, two_columns
+from secagg.errors import BadInput, PlanRefused, describe_error
 from secagg.system.reading import read_limited
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import (
@@ -36,12 +36,12 @@ PassphraseOption = Annotated[
 
 
 def passphrase_of(ca: Path, file: Path | None) -> bytes | None:
-    """The passphrase for an authority's key; None where it has none. Raises BadInput."""
+    """Return the passphrase of an authority's key; None where the key has none. Raises BadInput."""
     return ask_passphrase(file, twice=False) if is_locked(ca) else None
 
 
 def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
-    """Read a passphrase from a file, else the environment, else the terminal, `twice` where it is new.
+    """Read a passphrase from a file, else the environment, else the terminal, asking `twice` for a new one.
 
     Raises BadInput where there is nobody to ask, and for an empty one.
     """
@@ -49,11 +49,10 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
         try:
             lines = read_limited(file, _MOST).decode("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            reason = why(error) if isinstance(error, OSError) else "it is no UTF-8"  # no byte of it is quoted
-            raise BadInput(
-                f"cannot read the passphrase in {file} ({reason})",
-                remedy="give --passphrase-file a text file that you may read",
-            ) from None
+            # No byte of the file is quoted.
+            reason = describe_error(error) if isinstance(error, OSError) else "it is no UTF-8"
+            problem = f"cannot read the passphrase in {file} ({reason})"
+            raise BadInput(problem, remedy="give --passphrase-file a text file that you may read") from None
         given = lines[0] if lines else ""
     elif VARIABLE in os.environ:
         given = os.environ[VARIABLE]
@@ -61,10 +60,8 @@ def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
         asked = "Passphrase of the authority's key"
         given = str(typer.prompt(asked, hide_input=True, confirmation_prompt=twice, err=True))
     else:
-        raise BadInput(
-            "the authority's key needs a passphrase, and there is nobody to ask",
-            remedy=f"give --passphrase-file, or set {VARIABLE}",
-        )
+        problem = "the authority's key needs a passphrase, and there is nobody to ask"
+        raise BadInput(problem, remedy=f"give --passphrase-file, or set {VARIABLE}")
     if not given:
         raise BadInput("the passphrase is empty", remedy="write it on the first line of the file, or into the variable")
     return given.encode()
@@ -102,25 +99,21 @@ def request(
 ) -> None:
     """Make a member's keys and the request to send to the authority."""
     path = create_request(tls, name, role)
-    speaker = Speaker(quiet=quiet)
-    speaker.say(f"made the keys of {name} in {tls}; send {path} to the authority (it holds no secret)")
-    speaker.say(f"identity key {json.loads(path.read_text())['identity']}: compare it over the phone")
+    _say_request(Speaker(quiet=quiet), f"made the keys of {name}", path)
 
 
 @app.command("issue")
 def issue_certificates(
+    speaker: Speaker,
     requests: Annotated[list[Path], typer.Argument(help="The members' request.json files, the server's among them.")],
     ca: CaOption,
     passphrase_file: PassphraseOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Certify members and write the roster. Requests of pki renew and pki rotate are certified alike.
 
     Compare each identity key with its member over another channel first: the roster is what everyone trusts.
     """
     roster = issue(ca, requests, passphrase_of(ca, passphrase_file))
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
     speaker.say(f"each member copies what is in {ca}/issued/NAME/ into its own folder, or gets a kit (secagg pki kit)")
 
@@ -141,7 +134,7 @@ def renew(
     if (tls is None) == (ca is None):
         raise BadInput("whose certificate is to be renewed?", remedy="give --tls DIR or --ca DIR")
     if tls is not None:
-        _say_changed(speaker, change_keys(tls, rotate=False))
+        _say_request(speaker, "the next keys are", change_keys(tls, rotate=False))
     if ca is not None:
         renew_authority(ca, passphrase_of(ca, passphrase_file))
         speaker.say(f"{ca / 'ca.pem'} ends on {end_of(ca / 'ca.pem').on}; give it to all members (secagg pki kit)")
@@ -155,29 +148,27 @@ def rotate(
 
     Whoever has stolen the identity of now could do the same: then have the member removed, and enrol by another name.
     """
-    _say_changed(Speaker(quiet=quiet), change_keys(tls, rotate=True))
+    _say_request(Speaker(quiet=quiet), "the next keys are", change_keys(tls, rotate=True))
 
 
-def _say_changed(speaker: Speaker, path: Path) -> None:
-    speaker.say(f"the next keys are in {path.parent}; send {path} to the authority (it holds no secret)")
+def _say_request(speaker: Speaker, keys: str, path: Path) -> None:
+    speaker.say(f"{keys} in {path.parent}; send {path} to the authority (it holds no secret)")
     speaker.say(f"identity key {json.loads(path.read_text())['identity']}: compare it over the phone")
 
 
 @app.command("remove")
 def remove_member(
+    speaker: Speaker,
     name: Annotated[str, typer.Argument(help="The member to remove.")],
     ca: CaOption,
     reason: Annotated[str, typer.Option(help="Why, in words that all members read.")] = "",
     passphrase_file: PassphraseOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Take a member out of the register and the roster, for good: neither its name nor its keys are certified again.
 
     Plans of the new roster are closed to it from then on; those of older rosters go on unless the others stop them.
     """
     roster = remove(ca, name, reason, passphrase_of(ca, passphrase_file))
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
     speaker.say(f"removed {name}; give all others the new roster (secagg pki kit), and make new plans")
 
@@ -213,14 +204,13 @@ def kit(
         for name, text in kits.items():
             (out / f"{name}.kit").write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(
-            f"cannot write the kits into {out} ({error.strerror})", remedy="give --out a folder of yours"
-        ) from None
+        problem = f"cannot write the kits into {out} ({error.strerror})"
+        raise BadInput(problem, remedy="give --out a folder of yours") from None
     Speaker(quiet=quiet).say(f"wrote {len(kits)} kits into {out}: send each member its own; next: secagg join")
 
 
 def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
-    """Raise BadInput with every line of these limits by which a member's client would refuse the plan.
+    """Raise BadInput, naming every violated line, if a client with a policy of these limits would refuse the plan.
 
     Code of others that the limits list is not run here: of its plan nothing more is known.
     """
@@ -238,18 +228,15 @@ def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
         else:
             RoundSetup.of(agreed, roster).facts.check(policy)
     except PlanRefused as error:
-        raise BadInput(
-            f"every client under {limits} would refuse the plan: {error.listed}",
-            remedy="raise these limits, or make another plan; no kit was written",
-        ) from None
+        problem = f"every client under {limits} would refuse the plan: {error.listed}"
+        raise BadInput(problem, remedy="raise these limits, or make another plan; no kit was written") from None
 
 
 @app.command("expiry")
 def expiry(
+    speaker: Speaker,
     tls: Annotated[Path | None, typer.Option("--tls", help="A member's folder of keys.")] = None,
     ca: Annotated[Path | None, typer.Option("--ca", help="The authority's folder: everybody's certificates.")] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Say when certificates end, the first first; those that end within 30 days are warned of on stderr."""
     if (tls is None) == (ca is None):
@@ -257,7 +244,6 @@ def expiry(
     folder = tls or ca or Path()
     certificates = [folder / "ca.pem", *([folder / "cert.pem"] if tls else sorted(folder.glob("issued/*/cert.pem")))]
     ends = sorted(map(end_of, certificates), key=lambda end: (end.days, str(end.file)))
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     for end in filter(lambda each: each.is_near, ends):
         speaker.say(end.warning())
     rows = [(str(end.file), f"{end.on}, {max(end.days, 0)} days left") for end in ends]
@@ -266,13 +252,9 @@ def expiry(
 
 
 @app.command("show")
-def show(
-    roster: Annotated[Path, typer.Argument(help="A roster.json file.")],
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
+def show(speaker: Speaker, roster: Annotated[Path, typer.Argument(help="A roster.json file.")]) -> None:
     """Show a roster: members, identity keys, pins of TLS keys, digests."""
-    _show(Speaker(quiet=quiet, json_to=json_to), roster)
+    _show(speaker, roster)
 
 
 def _show(speaker: Speaker, file: Path) -> None:

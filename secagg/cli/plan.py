@@ -12,19 +12,11 @@ import typer
 from methods import method_named
 from methods.closed_form.refinement import AUTO, refuse_unasked, why_none
 from secagg.agreement.plan import read_plan, write_plan
-from secagg.agreement.policy import read_policy
-from secagg.agreement.roster import Roster, read_roster
+from secagg.agreement.policy import limits_text, read_limits, read_policy
+from secagg.agreement.roster import read_roster
 from secagg.agreement.schema import load_schema
 from secagg.cli.budget import budget_content, budget_rows
-from secagg.cli.console import (
-    JsonOption,
-    QuietOption,
-    Speaker,
-    refuse_existing,
-    refuse_unwritable,
-    two_columns,
-    warn_of_programs,
-)
+from secagg.cli.console import QuietOption, Speaker, refuse_unwritable, two_columns, warn_of_programs
 from secagg.cli.options import (
     BackboneFileOption,
     FormatOption,
@@ -41,19 +33,15 @@ from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import account_of, refuse_overspending
 from secagg.plan_facts.explanation import doubts_of, explain
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
-from secagg.plan_facts.policy_writing import admit_listed
+from secagg.plan_facts.policy_writing import admit_listed, policy_accepting, policy_within
 from secagg.plan_facts.records import read_records
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
+from secagg.system.plugins import is_planned
 from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:
-    from secagg.experiments.choosing import Choice
-
-
-from secagg.agreement.policy import limits_text, read_limits
-from secagg.plan_facts.policy_writing import policy_accepting, policy_within
-from secagg.system.plugins import is_planned
+    from secagg.experiments.choosing import ProtectionOffer
 
 app = typer.Typer(help="Write, explain, check and countersign the plan of a session.", no_args_is_help=True)
 app.command("sign")(sign)
@@ -63,7 +51,7 @@ RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's r
 
 
 def _refuse_validation(share: float) -> None:
-    """Refuse --validate: accuracy on members' records is a release that no plan covers. Raises BadInput."""
+    """Raise BadInput for --validate: accuracy on members' records is a release that no plan's ε covers."""
     if share:
         problem = "validation on members' records is a release that no plan's epsilon covers"
         raise BadInput(problem, remedy="choose by secagg simulate --validate, on public data")
@@ -75,6 +63,7 @@ ValidateOption = typer.Option("--validate", hidden=True, callback=_refuse_valida
 @app.command("new")
 @with_settings("pipeline", min_clients_in_sum=3)
 def new(
+    speaker: Speaker,
     context: typer.Context,
     roster: RosterOption,
     out: Annotated[Path, typer.Option("--out", help="Where to write the plan.")],
@@ -92,30 +81,27 @@ def new(
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
     ] = False,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
-    refuse_existing(out)
-    refuse_unwritable(out)
+    refuse_unwritable(out, new=True)
     source = context.get_parameter_source("refine")
     rounds_are_asked = (source is not None and source.name == "COMMANDLINE") or "refine=" in choices.parameters
     by_rule = choices.refine is None and "refine" in method_named(choices.method).parameters
     choices = replace(choices, refine=AUTO if by_rule else choices.refine)
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [choices.backbone], [str(choices.parameters)], [choices.method])
     setup = RoundSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     rounds = setup.plan.method_parameters.get("refine")
     if rounds and not rounds_are_asked:
-        refuse_unasked(
-            rounds,
-            tuple(kind.upload_bytes for kind in setup.facts.kinds),
-            len(setup.protection.steps),
-            setup.plan.step_seconds,
-        )
+        uploads = tuple(kind.upload_bytes for kind in setup.facts.kinds)
+        refuse_unasked(rounds, uploads, len(setup.protection.steps), setup.plan.step_seconds)
     write_plan(setup.plan, out)
-    others = _compare(speaker, data, members, choices) if explain_all else []
+    others: Sequence[ProtectionOffer] = ()
+    if explain_all:
+        from secagg.experiments.choosing import compare
+
+        with speaker.busy("measuring one client under every protection"):
+            others = compare(data, members, choices)
     _explain(speaker, setup, others)
     for doubt in doubts_of(setup.facts):
         speaker.say(f"WARNING: {doubt}")
@@ -150,19 +136,15 @@ def _public_data(schema: str | None, like: str | None, classes: str | None, shap
 
 @app.command("show")
 def show(
-    plan: PlanOption,
-    roster: RosterOption,
-    _: ModelOption = None,
-    plugin: PluginOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
+    speaker: Speaker, plan: PlanOption, roster: RosterOption, _: ModelOption = None, plugin: PluginOption = None
 ) -> None:
     """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
-    _explain(Speaker(quiet=quiet, json_to=json_to), RoundSetup.of(read_plan(plan), read_roster(roster)))
+    _explain(speaker, RoundSetup.of(read_plan(plan), read_roster(roster)))
 
 
 @app.command("check")
 def check(
+    speaker: Speaker,
     plan: PlanOption,
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
@@ -174,8 +156,6 @@ def check(
     model: ModelFileOption = None,
     plugin: PluginOption = None,
     formats: FormatOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Check a plan against a policy, a ledger and data; a refusal names every violated line."""
     chosen, own = read_plan(plan), read_policy(policy)
@@ -194,23 +174,16 @@ def check(
         records = read_records(setup.plan, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
-    Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
+    speaker.result(content, *lines)
 
 
-def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[Choice] = ()) -> None:
+def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[ProtectionOffer] = ()) -> None:
     rows = explain(setup.facts)
     context = setup.context
     content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
     compared = {"protections": [asdict(each) for each in others]} if others else {}
     speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)
-
-
-def _compare(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
-    from secagg.experiments.choosing import compare
-
-    with speaker.busy("measuring one client under every protection"):
-        return compare(data, roster, choices)
 
 
 @app.command("policy")
@@ -227,8 +200,7 @@ def write_policy(
 
     With --limits it concedes what these do, and nothing because the plan asks for it: see plan check.
     """
-    refuse_existing(out)
-    refuse_unwritable(out)
+    refuse_unwritable(out, new=True)
     agreed, speaker = read_plan(plan), Speaker(quiet=quiet)
     if limits is None:
         policy = policy_accepting(agreed, data_name)
@@ -249,7 +221,6 @@ def write_limits(
     out: Annotated[Path, typer.Option("--out", help="Where to write them.")], quiet: QuietOption = False
 ) -> None:
     """Write what members accept at the most, for a consortium to edit and hand out: no plan's wishes are in it."""
-    refuse_existing(out)
-    refuse_unwritable(out)
+    refuse_unwritable(out, new=True)
     out.write_text(limits_text(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: edit it, and hand it out (pki kit --limits); plan policy --limits takes it")

@@ -1,4 +1,4 @@
-"""`secagg plan sign` and `secagg plan approvals`: members countersign a plan, and everybody can see who has."""
+"""`secagg plan sign` and `secagg plan approvals`: countersign a plan, and list the members who have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import read_roster
-from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
+from secagg.cli.console import QuietOption, Speaker, make_folder, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption, PluginOption, TlsOption
 from secagg.plan_facts.countersigning import SUFFIX, Approvals, approve, gather_approvals
 from secagg.plan_facts.policy_writing import admit_listed
@@ -45,12 +45,11 @@ def sign(
 
 
 def approvals(
+    speaker: Speaker,
     folder: Annotated[Path, typer.Argument(help="Folder of the members' .approval files.")],
     plan: PlanOption,
     roster: Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")],
     plugin: PluginOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Show who has countersigned a plan."""
     agreed, members = read_plan(plan), read_roster(roster)
@@ -58,10 +57,9 @@ def approvals(
     found = gather_approvals(agreed, members, folder)
     rows = [("approved by", ", ".join(found.given) or "-"), ("not by", ", ".join(found.missing) or "-")]
     rows += [(f"{name} does not count", why) for name, why in found.refused.items()]
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     speaker.result({"plan_sha256": agreed.digest.hex(), **content_of(found)}, two_columns("Approvals", rows))
 
 
 def content_of(found: Approvals) -> dict[str, Any]:
-    """Approvals as JSON has them."""
+    """Return approvals as JSON values."""
     return {"approved_by": list(found.given), "not_by": list(found.missing), "refused": dict(found.refused)}

@@ -1,4 +1,4 @@
-"""`secagg predict`: what a head, or a trained model, says of records, and how good that is where labels are known."""
+"""`secagg predict`: predict records' classes by a head or a trained model, and score it on labelled records."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_torch_file, refuse_unwritable, two_columns
+from secagg.cli.console import Speaker, refuse_torch_file, refuse_unwritable, two_columns
 from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput, BadRecord
 from secagg.heads import Evaluation
-from secagg.scoring import Calibration, Metrics, Predictions, Predictor
-from secagg.scoring.predictor import read_head
+from secagg.scoring.metrics import Metrics
+from secagg.scoring.predictor import Calibration, Predictions, Predictor, read_head
 from secagg.scoring.program import export_program
 from secagg.system.extras import extra
 from secagg.system.printable import as_cell
 
 DASH = "–"
 SHOWN = 10
-"""Predictions, and classes, that a terminal shows; files hold all."""
+"""Largest number of predictions, and of classes, that a terminal shows; files hold all."""
 
 
 def predict(
+    speaker: Speaker,
     head: Annotated[Path, typer.Option(help="head.safetensors of a session; a trained model too.")],
     data: Annotated[str, typer.Option(help="Records of the plan's kind, with labels or without.")],
     backbone: BackboneFileOption = None,
@@ -55,11 +56,8 @@ def predict(
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave rows of a table that cannot be used empty, with the reason.")
     ] = False,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Say each record's class and probabilities, and how good they are on records that have labels."""
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     for path in filter(None, (out, metrics, html, export)):
         refuse_unwritable(path)
     refuse_torch_file(head)
@@ -67,11 +65,16 @@ def predict(
     with speaker.progress(f"predicting {data}") as progress:
         predictor = Predictor.of(*read, backbone, progress)
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
-        found = _predicted(predictor, data, calibration, skip_bad_rows=skip_bad_rows)
+        try:
+            found = predictor.predict(data, calibration, skip_bad_rows=skip_bad_rows)
+        except BadRecord as refusal:
+            can_skip = predictor.pipeline.schema is not None and not skip_bad_rows
+            remedy = f"{refusal.remedy}, or give --skip-bad-rows" if can_skip else refusal.remedy
+            raise BadRecord(refusal.source, refusal.row, refusal.fault, remedy=remedy) from None
     if found.skipped:
-        speaker.say(
-            f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped; the first: {_first_skipped(found)}"
-        )
+        index, reason = next(iter(found.skipped.items()))
+        first = f"row {found.records.origin.row[index]}, {reason}"
+        speaker.say(f"WARNING: {len(found.skipped)} of {len(found)} rows were skipped; the first: {first}")
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
         speaker.say("note: scored on the records that the temperature was fitted to, which flatters it")
     scored = found.metrics
@@ -94,22 +97,6 @@ def predict(
     for path in filter(None, (out, metrics, html, export)):
         speaker.say(f"wrote {path}")
     speaker.result(_content(predictor, found, scored, calibration), *_tables(found, scored, calibration))
-
-
-def _predicted(predictor: Predictor, data: str, calibration: Calibration | None, *, skip_bad_rows: bool) -> Predictions:
-    """The predictions. Raises BadInput; a refusal of one row names the option that skips it."""
-    try:
-        return predictor.predict(data, calibration, skip_bad_rows=skip_bad_rows)
-    except BadRecord as refusal:
-        can_skip = predictor.pipeline.schema is not None and not skip_bad_rows
-        remedy = f"{refusal.remedy}, or give --skip-bad-rows" if can_skip else refusal.remedy
-        raise BadRecord(refusal.source, refusal.row, refusal.fault, remedy=remedy) from None
-
-
-def _first_skipped(found: Predictions) -> str:
-    """The first skipped row and its reason."""
-    index, reason = next(iter(found.skipped.items()))
-    return f"row {found.records.origin.row[index]}, {reason}"
 
 
 def _content(
@@ -159,38 +146,25 @@ def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration
     if len(scored.classes) == 2 and scored.positive is None:
         rows.append(("sensitivity", "none: the head's schema declares no positive class; each class has its own below"))
     rows.append(("in brackets", "95 % intervals; --json says of which kind"))
-    return [two_columns("Prediction", rows), *([_by_class(scored)] if len(scored.classes) <= SHOWN else [])]
-
-
-def _by_class(scored: Metrics) -> str:
-    """Rows by true class: number of records, measures, and predicted classes."""
+    if len(scored.classes) > SHOWN:
+        return [two_columns("Prediction", rows)]
     header = ["class", "records", "sensitivity", "specificity", "auc", "f1", *(f"→ {name}" for name in scored.classes)]
-    rows = [
-        [
-            name,
-            str(sum(counts)),
-            *(f"{100 * each.value:.2f}" if (each := own[measure]) else "–" for measure in header[2:6]),
-            *map(str, counts),
-        ]
-        for name, own, counts in zip(scored.classes, scored.by_class, scored.confusion.tolist(), strict=True)
-    ]
-    return _aligned(header, rows)
+    by_class = []
+    for name, own, counts in zip(scored.classes, scored.by_class, scored.confusion.tolist(), strict=True):
+        measures = (f"{100 * each.value:.2f}" if (each := own[measure]) else "–" for measure in header[2:6])
+        by_class.append([name, str(sum(counts)), *measures, *map(str, counts)])
+    return [two_columns("Prediction", rows), _aligned(header, by_class)]
 
 
 def _first_predictions(found: Predictions) -> str:
-    """The first records' classes and their probabilities, in per cent."""
+    """Return text with the first records' predicted classes and their probabilities in per cent."""
     several = len(found.records.origin.files) > 1
-    rows = [
-        [f"{row['file']} " * several + str(row["row"]), row["class"] or DASH, _sure(row)]
-        for row in found.rows()[:SHOWN]
-    ]
+    rows = []
+    for row in found.rows()[:SHOWN]:
+        sure = f"{100 * row['probabilities'][row['class']]:.1f}" if row["class"] else DASH
+        rows.append([f"{row['file']} " * several + str(row["row"]), row["class"] or DASH, sure])
     more = f"\n  … and {len(found) - SHOWN} more: --out FILE.csv" if len(found) > SHOWN else ""
     return _aligned(["row", "class", "probability, %"], rows) + more
-
-
-def _sure(row: dict[str, Any]) -> str:
-    """The probability of the predicted class, in per cent."""
-    return f"{100 * row['probabilities'][row['class']]:.1f}" if row["class"] else DASH
 
 
 def _aligned(header: list[str], rows: list[list[str]]) -> str:

@@ -1,23 +1,20 @@
-"""`secagg purge`: the end of the vectors of finished sessions."""
+"""`secagg purge`: delete the protected vectors of finished sessions."""
 
 from __future__ import annotations
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import Speaker, two_columns
 from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import SecaggError
 from secagg.session.purging import earlier_sessions, purge_sum, session_folders
 from secagg.session.purging import purge as purge_session
 
 
-def purge(
-    state: StateOption, plugin: PluginOption = None, json_to: JsonOption = None, quiet: QuietOption = False
-) -> None:
+def purge(speaker: Speaker, state: StateOption, plugin: PluginOption = None) -> None:
     """Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
 
     Transcripts, with all digests, and heads stay. Verify and audit before: afterwards `verify` can tell no more than
     that the messages are consistent (exit code 4).
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     found: dict[str, str] = {}
     failures: list[SecaggError] = []
     deleted = sums = 0

@@ -1,4 +1,4 @@
-"""`secagg server`: the server of a real federation."""
+"""`secagg server`: run the server of a federation over the network."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, rows_of, two_columns
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
-from secagg.federation import FederationServer, Server, Stage
-from secagg.scoring import card_of, write_card
+from secagg.federation import Server, Stage
+from secagg.scoring.card import card_of, write_card
 from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 
 
 def server(
+    speaker: PartySpeaker,
     plan: PlanOption,
     state: StateOption,
     tls: TlsOption,
@@ -30,39 +31,26 @@ def server(
     approvals: Annotated[
         Path | None, typer.Option(help="Folder of members' approvals (plan sign): say who has countersigned.")
     ] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
-    last = asyncio.run(_serve(server))
+
+    async def serve() -> Stage:
+        async with server:
+            return await server.last_stage()
+
+    last = asyncio.run(serve())
     from secagg.heads import load_as
-    from secagg.heads.torch_files import save_state_dict
+    from secagg.heads.export import save_state_dict
     from secagg.networks import parse_artifact
 
     save_state_dict(load_as(last.folder / HEAD_FILE, parse_artifact)[0], last.folder / TORCH_FILE)
-    outcome = last.session.outcome
-    if outcome is not None:
-        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
-    content = _server_content(last, server.federation)
-    if server.approvals is not None:
-        content["approvals"] = content_of(server.approvals)
-    write_synced(last.folder / RESULT_FILE, json.dumps(content, indent=2).encode())
-    speaker.result(content, two_columns("The sum is opened", rows_of(content)))
-
-
-async def _serve(server: Server) -> Stage:
-    async with server:
-        return await server.last_stage()
-
-
-def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:
     setup, folder, outcome = last.setup, last.folder, last.session.outcome
     if outcome is None:
         raise BadInput("the last session has no outcome", remedy="start the server again")
-    return {
+    write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+    content: dict[str, Any] = {
         "members": [setup.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
         "clients": len(setup.roster.clients),
@@ -72,10 +60,14 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
         "head_sha256": outcome.head_sha256.hex(),
         "ring": setup.context.ring.bits,
         "vector_length": setup.sum.layout.length,
-        "seconds": dict(federation.steps_seconds),
+        "seconds": dict(server.federation.steps_seconds),
         "head": str(folder / HEAD_FILE),
         "head_torch": str(folder / TORCH_FILE) if (folder / TORCH_FILE).exists() else None,
         "aggregate": str(folder / AGGREGATE_FILE),
         "transcript": str(folder / FILE_NAME),
-        "transcripts": [str(stage.folder / FILE_NAME) for stage in federation.stages],
+        "transcripts": [str(stage.folder / FILE_NAME) for stage in server.federation.stages],
     }
+    if server.approvals is not None:
+        content["approvals"] = content_of(server.approvals)
+    write_synced(folder / RESULT_FILE, json.dumps(content, indent=2).encode())
+    speaker.result(content, two_columns("The sum is opened", rows_of(content)))

@@ -1,4 +1,4 @@
-"""`secagg simulate`: a whole session in one process."""
+"""`secagg simulate`: simulate all parties of a plan on one machine, without a network."""
 
 from __future__ import annotations
 
@@ -12,18 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from methods.gate import without_gate
-from secagg.cli.console import (
-    JsonOption,
-    QuietOption,
-    Speaker,
-    Steps,
-    format_accuracy,
-    refuse_unwritable,
-    two_columns,
-    warn_of_programs,
-)
+from secagg.cli.console import Speaker, StepProgress, format_accuracy, refuse_unwritable, two_columns, warn_of_programs
 from secagg.cli.options import DataSource, with_settings
-from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import write_curves
@@ -38,14 +28,13 @@ from secagg.session.outcome import HEAD_FILE
 from secagg.system.engines import LocalProcesses
 from secagg.system.extras import require
 
-ADAPTING = "adapting the head to each client's records"
 SHOWN = 5
-"""Rounds whose accuracy is shown; all that were measured are in the JSON."""
-REFERRING = "the same without noise, to compare with"
+"""Largest number of rounds whose accuracy is shown, evenly spread; the JSON holds all that were measured."""
 
 
 @with_settings()
 def simulate(
+    speaker: Speaker,
     source: DataSource,
     settings: SimulationSettings,
     processes: Annotated[
@@ -71,8 +60,6 @@ def simulate(
         Path | None,
         typer.Option(help="Folder for head.safetensors, for `secagg predict`, and its model card.", metavar="DIR"),
     ] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.
 
@@ -80,7 +67,6 @@ def simulate(
     --curves DIR shows how good its model was after each, and what had been spent by then. With --keep DIR nothing is
     lost where it is interrupted.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     data = source.open(speaker.say, settings.epsilon)
     if not protection_named(settings.protection).hides_vectors:
         speaker.say(f"WARNING: --protection {settings.protection}: the server would see every client's vector")
@@ -97,7 +83,17 @@ def simulate(
             raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
         save.mkdir(parents=True, exist_ok=True)
         refuse_unwritable(save / HEAD_FILE)
-    result = _simulate(speaker, data, settings, processes, keep)
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
+    engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
+    with speaker.steps() as told:
+        told(f"simulating a federation on {data.name}", 0, 0)
+        listeners = Callbacks(
+            extracting=partial(told, "extracting features"),
+            playing=_follow(told),
+            referring=partial(told, "the same without noise, to compare with"),
+            adapting=partial(told, "adapting the head to each client's records"),
+        )
+        result = simulate_dataset(data, settings, listeners, engine, keep)
     for note in result.notes:
         speaker.say(f"note: {note}")
     if save is not None:
@@ -110,23 +106,7 @@ def simulate(
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
 
 
-def _simulate(
-    speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int, keep: Path | None
-) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
-    engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
-    with speaker.steps() as told:
-        told(f"simulating a federation on {data.name}", 0, 0)
-        listeners = Callbacks(
-            extracting=partial(told, "extracting features"),
-            playing=_follow(told),
-            referring=partial(told, REFERRING),
-            adapting=partial(told, ADAPTING),
-        )
-        return simulate_dataset(data, settings, listeners, engine, keep)
-
-
-def _follow(told: Steps) -> Watcher:
+def _follow(told: StepProgress) -> Watcher:
     """Return a watcher that reports the round and the last accuracy of a plan of several rounds."""
 
     def playing(number: int, rounds: int, report: RoundReport | None) -> None:
@@ -139,14 +119,14 @@ def _follow(told: Steps) -> Watcher:
 
 
 def _known(report: RoundReport) -> str:
-    """The accuracy and the ε spent, where there are any."""
+    """Return text with the accuracy and the ε spent after a round, each where it is known."""
     test, spent = report.evaluation, report.epsilon_spent
     known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {format_epsilon(spent)}" if spent is not None else ""]
     return ", ".join(filter(None, known))
 
 
 def _of_reference(result: SimulationResult) -> str:
-    """Name the reference: records in one place, or the same clients where what they train or keep is their own.
+    """Return the name of the reference: pooled records, or the same clients where pooling would change the method.
 
     It has no class gate: beside a plan that has one it says what gate and noise cost together.
     """
@@ -163,19 +143,18 @@ def _of_reference(result: SimulationResult) -> str:
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content: Mapping[str, Any] = result.to_json()
     held_out = "training records" if content["validate"] else "data"
+    assessed = format_accuracy(result.evaluation) if result.evaluation else "no held-out data"
     rows = [
-        (
-            f"accuracy on held-out {held_out}",
-            format_accuracy(result.evaluation) if result.evaluation else "no held-out data",
-        ),
+        (f"accuracy on held-out {held_out}", assessed),
         ("clients in the sum", in_the_sum(content["survivors"], content["clients"], content["cohort"])),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
     if (scored := result.metrics) is not None:
         named = ((scored.called(name), scored.overall[name]) for name in ("balanced_accuracy", "auc"))
         rows[1:1] = [(called, measure.to_text()) for called, measure in named if measure is not None]
-    if on_the_way := _on_the_way(result):
-        rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))
+    measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
+    if on_the_way := [f"{each.number}: {_known(each)}" for each in measured[:: max(1, -(-len(measured) // SHOWN))]]:
+        rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", "; ".join(on_the_way)))
     if result.reference is not None:
         rows.insert(1, (_of_reference(result), f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
@@ -200,9 +179,3 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if content["not_private"]:
         rows.append(("not private: outside ε", ", ".join(content["not_private"]).replace("_", " ")))
     return rows
-
-
-def _on_the_way(result: SimulationResult) -> str:
-    """List accuracy after some rounds, evenly spread; empty for one round, or where nothing was measured."""
-    measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
-    return "; ".join(f"{each.number}: {_known(each)}" for each in measured[:: max(1, -(-len(measured) // SHOWN))])

@@ -1,4 +1,4 @@
-"""`secagg sweep`: many simulations, compared."""
+"""`secagg sweep`: simulate every combination of settings, and compare them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, warn_of_programs
-from secagg.cli.options import (
-    ComparisonPageOption,
-    DataSource,
-    Runs,
-    SeedsOption,
-    give_options,
-    read_rounds,
-    with_settings,
-)
+from secagg.cli.console import Speaker, give_options, refuse_unwritable, warn_of_programs
+from secagg.cli.options import ComparisonPageOption, DataSource, Runs, SeedsOption, read_rounds, with_settings
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
@@ -29,14 +21,12 @@ from secagg.experiments.sweep import SweepResult
 from secagg.system.extras import extra
 from secagg.wire import Choice
 
-DEFAULT = "default"
-GRID = "grid"
 Grid = dict[str, tuple[Any, ...]]
-"""Settings by name, each with the values to try."""
+"""The values to try, by the name of their setting."""
 
 
 def with_lists(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list.
+    """Return a decorator that gives a command an option with a list of values for each setting of `secagg simulate`.
 
     The command takes their values as `grid`, beside what `with_settings` gives it. `usual`: defaults that are other
     than there.
@@ -53,7 +43,7 @@ def with_lists(*without: str, **usual: object) -> Callable[[Callable[..., None]]
             chosen = {name: given.pop(name) for name in names}
             expanded(**given, grid={name: values_of(name, each) for name, each in chosen.items() if each is not None})
 
-        own = [each for each in inspect.signature(expanded).parameters.values() if each.name != GRID]
+        own = [each for each in inspect.signature(expanded).parameters.values() if each.name != "grid"]
         give_options(run, [*own, *lists])
         return run
 
@@ -71,6 +61,7 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
 
 @with_lists()
 def sweep(
+    speaker: Speaker,
     runs: Runs,
     source: DataSource,
     grid: Grid,
@@ -82,8 +73,6 @@ def sweep(
         ),
     ] = None,
     html: ComparisonPageOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Simulate every combination of some settings over several seeds, and compare their accuracy.
 
@@ -96,7 +85,6 @@ def sweep(
     with --collect writes the tables. With --audit (`secagg attacks` names them) it also receives attack.csv,
     attack.png and attack.svg.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, runs.shard)
     if audited is not None:
         with extra("audit"):
@@ -123,7 +111,7 @@ def sweep(
 
 
 def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -> None:
-    """Say what was refused, and the notes. Raises BadInput where that is all that came of it."""
+    """Print refused runs and notes. Raises BadInput where every run was refused."""
     for line in result.refusals[0 if result.series or runs.shard else 1 :]:
         speaker.say(f"refused: {line}")
     if result.refusals and not result.series and runs.shard is None:
@@ -133,7 +121,7 @@ def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -
 
 
 def refuse_page(html: Path | None, shard: str | None) -> None:
-    """Raise BadInput, before anything runs, for a page that cannot be made or written, and in a shard."""
+    """Raise BadInput, before any run, if the page `html` cannot be made or written, or if only a shard is to run."""
     if html is None:
         return
     with extra("audit", "the page"):
@@ -144,7 +132,7 @@ def refuse_page(html: Path | None, shard: str | None) -> None:
 
 
 def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, out: Path, html: Path) -> None:
-    """Write the page of a comparison whose figure lies in `out`, and say so."""
+    """Write the HTML page of a comparison, with the figure in `out`, and print that it is written."""
     from secagg.cli.page import comparison_page
 
     html.write_text(comparison_page(title, result.tables, result.notes, out / "accuracy.svg"), encoding="utf-8")
@@ -152,7 +140,7 @@ def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, o
 
 
 def say_written(speaker: Speaker, runs: Runs, made: int) -> None:
-    """Say what was written, and what is to be done after a shard."""
+    """Print where the results are, and what is left to do after a shard of the runs."""
     if runs.shard is None:
         speaker.say(f"wrote results, tables and plots into {runs.out}")
     elif not made:
@@ -164,7 +152,7 @@ def say_written(speaker: Speaker, runs: Runs, made: int) -> None:
 
 
 def values_of(name: str, text: str | bool) -> tuple[Any, ...]:
-    """The values in a list of a setting. Raises BadInput for one that is not of the setting's type.
+    """Return the values in the comma-separated list for a setting. Raises BadInput for a value of another type.
 
     A partition that is a number alone has the form of the one before it: dirichlet:0.05,0.1.
     """
@@ -180,7 +168,7 @@ def values_of(name: str, text: str | bool) -> tuple[Any, ...]:
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
             read = read_rounds if name == "refine" else str if issubclass(kind, Choice) else kind
-            values.append(default if word == DEFAULT else read(word))
+            values.append(default if word == "default" else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
         if word == "":

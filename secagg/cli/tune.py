@@ -1,4 +1,4 @@
-"""`secagg tune`: find settings of a method that trains."""
+"""`secagg tune`: search settings of a method that trains, by FedPop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns, warn_of_programs
+from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.options import DataSource, ParametersOption, Runs, read_words
 from secagg.cli.sweep import Grid, say_refusals, say_written, with_lists
 from secagg.experiments.tuning import Tuning
@@ -15,6 +15,7 @@ from secagg.experiments.tuning import tune as run_tuning
 
 @with_lists("method", "parameters", clients=20, reference=False)
 def tune(
+    speaker: Speaker,
     runs: Runs,
     source: DataSource,
     grid: Grid,
@@ -37,8 +38,6 @@ def tune(
         ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Searches, each with a first population of its own.")] = 1,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.
 
@@ -48,7 +47,6 @@ def tune(
     settings.txt, which --parameters of simulate and of plan new takes, and the tables, plots and curves of a sweep,
     whose accuracies nobody chose by. What has ended is not repeated; --shard and --collect are those of `secagg sweep`.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     warn_of_programs(speaker, grid.get("backbone", ()), [parameters])
     data = source.open(speaker.say, min(grid["epsilon"]))
     tuning = Tuning(method, parameters, space, search)

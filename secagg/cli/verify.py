@@ -1,4 +1,4 @@
-"""`secagg verify`: what transcripts prove."""
+"""`secagg verify`: check transcripts offline, and print what they prove."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.console import Speaker, two_columns
 from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
 from secagg.verification.transcript_series import verify_together
@@ -15,6 +15,7 @@ from secagg.verification.verification import Trust, Verified
 
 
 def verify(
+    speaker: Speaker,
     transcripts: Annotated[
         list[Path], typer.Argument(help="transcript.log of a party, with its uploads/ beside it; one for each round.")
     ],
@@ -22,8 +23,6 @@ def verify(
     rosters: TrustedRostersOption = None,
     _: ModelOption = None,
     plugin: PluginOption = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.
 
@@ -31,7 +30,6 @@ def verify(
     read, 4 one is consistent and no more: nobody vouches for its keys, the round before it is not
     among them, or its vectors were purged.
     """
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     trust = Trust.in_files(plans or (), rosters or ())
     with speaker.busy(f"verifying {', '.join(map(str, transcripts))}"):
         found = verify_together(transcripts, trust)
@@ -52,15 +50,12 @@ def verify(
 
 
 def _table(path: Path, content: dict[str, Any]) -> str:
-    """The findings for people; signers one a line, with the identity keys that `pki show` shows."""
-    words = {"signers": "\n".join(f"{name}  {key}" for name, key in content.get("signers", {}).items())}
-    rows = [
-        (
-            name.replace("_", " "),
-            words.get(name) or (", ".join(value) if isinstance(value, list) else str(value or "nobody")),
-        )
-        for name, value in content.items()
-        if name != "verdict"
-    ]
-    verdict = content.get("verdict", "does not verify")
+    """Return the findings as text for people, with one signer a line and the identity key that `pki show` shows."""
+    verdict, rows = content.get("verdict", "does not verify"), []
+    for name, value in content.items():
+        said = ", ".join(value) if isinstance(value, list) else str(value or "nobody")
+        if name == "signers" and value:
+            said = "\n".join(f"{signer}  {key}" for signer, key in value.items())
+        if name != "verdict":
+            rows.append((name.replace("_", " "), said))
     return two_columns(f"{path}: {verdict if verdict.startswith('consistent') else f'the transcript {verdict}'}", rows)

@@ -1,1 +1,1 @@
-"""The cryptographic pieces: key agreement, mask stream, secret sharing, sealing, signatures."""
+"""The cryptographic primitives: key agreement, mask stream, secret sharing, authenticated encryption, signatures."""

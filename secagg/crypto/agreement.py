@@ -16,16 +16,15 @@ KEY_BYTES = 32
 
 
 class WeakPublicKey(ValueError):
-    """The peer's key has small order: the shared secret would be all zero (RFC 7748, section 6.1)."""
+    """Raised for a peer's public key of small order: the shared secret would be all zero (RFC 7748, section 6.1)."""
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether a public key has its one canonical encoding (below 2²⁵⁵ − 19) and is not of small order."""
+    """Return whether a public key has its one canonical encoding (below 2²⁵⁵ − 19) and is not of small order."""
     if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= 2**255 - 19:
         return False
-    probe = X25519PrivateKey.from_private_bytes(
-        bytes([64] + [0] * 30 + [64])
-    )  # any scalar does: all are multiples of 8
+    any_scalar = bytes([64] + [0] * 30 + [64])  # all are multiples of 8
+    probe = X25519PrivateKey.from_private_bytes(any_scalar)
     try:
         probe.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -35,31 +34,28 @@ def is_usable(public: bytes) -> bool:
 
 @dataclass(frozen=True)
 class AgreementKey:
-    """An ephemeral X25519 key pair; the private half never prints."""
+    """An ephemeral X25519 key pair; `repr` never shows the private half."""
 
     public: bytes
     _private: X25519PrivateKey = field(repr=False)
 
     @classmethod
     def from_bytes(cls, private: bytes) -> AgreementKey:
-        """Read 32 private bytes. Raises ValueError for another length."""
+        """Return the key pair with these 32 private bytes. Raises ValueError for another length."""
         key = X25519PrivateKey.from_private_bytes(private)
         return cls(key.public_key().public_bytes_raw(), key)
 
     @classmethod
     def generate(cls, randomness: RandomSource) -> AgreementKey:
-        """A fresh key pair."""
+        """Return a fresh key pair."""
         return cls.from_bytes(randomness.bytes(KEY_BYTES))
 
     def private_bytes(self) -> bytes:
-        """The 32 private bytes, to be shared or sealed."""
+        """Return the 32 private bytes, to be secret-shared or encrypted."""
         return self._private.private_bytes_raw()
 
     def agree(self, peer: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
-        """A 32-byte key that only this key and `peer`'s owner can derive, for one context, label and parts.
-
-        Raises WeakPublicKey when the shared secret is all zero.
-        """
+        """Derive the 32-byte key that both owners share for one context, label and parts. Raises WeakPublicKey."""
         pair = tuple(sorted((self.public, peer)))  # both ends get the same
         return once((pair, context, label, parts), lambda: derive(self._secret(pair, peer), context, label, *parts))
 
@@ -71,5 +67,5 @@ class AgreementKey:
 
 
 def derive(secret: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
-    """HKDF-SHA-256 with salt = context (32 bytes) and info = the labelled parts; 32 bytes."""
+    """Derive 32 bytes by HKDF-SHA-256 with salt = `context` (32 bytes) and info = `labelled(label, *parts)`."""
     return HKDF(SHA256(), KEY_BYTES, salt=context, info=labelled(label, *parts)).derive(secret)

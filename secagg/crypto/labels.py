@@ -1,4 +1,4 @@
-"""Unambiguous byte strings for everything that is hashed, signed or derived."""
+"""Unambiguous encoding of a domain label and parts as bytes, for everything that is hashed, signed or derived."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def labelled(label: str, *parts: bytes) -> bytes:
 
 @cache
 def _domain(label: str) -> bytes:
-    """The first element: labels are constants of the code, and few."""
+    """Return the encoded label that stands first; cached, since the code has few labels."""
     name = f"secagg/v1/{label}".encode()
     return len(name).to_bytes(8, "big") + name
 
 
 def digest(label: str, *parts: bytes) -> bytes:
-    """SHA-256 of `labelled(label, *parts)`, 32 bytes."""
+    """Return the SHA-256 of `labelled(label, *parts)`, 32 bytes."""
     return hashlib.sha256(labelled(label, *parts)).digest()
 
 
 def number(value: int) -> bytes:
-    """A member index as 4 big-endian bytes."""
+    """Encode a member index as 4 big-endian bytes."""
     return value.to_bytes(4, "big")

@@ -1,7 +1,7 @@
 """Authenticated encryption of one message under a key that is used once.
 
 ChaCha20-Poly1305 (RFC 8439). The nonce is zero because every key seals exactly one message: a share's key
-is derived for one session, dealer and holder; a state file's key is derived for one counter value.
+is derived for one session, dealer and holder; a state file's key is drawn anew each time that the file is written.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _NONCE = bytes(12)
 
 
 class SealBroken(ValueError):
-    """The ciphertext was not made under this key and associated data."""
+    """Raised for a ciphertext that was not made under this key and associated data."""
 
 
 def seal(key: bytes, message: bytes, associated: bytes) -> bytes:
-    """Encrypt `message` under a 32-byte single-use key and bind `associated`; 16 bytes longer."""
+    """Encrypt `message` under a 32-byte single-use key and authenticate `associated`; the result is 16 bytes longer."""
     return ChaCha20Poly1305(key).encrypt(_NONCE, message, associated)
 
 
 def unseal(key: bytes, sealed: bytes, associated: bytes) -> bytes:
-    """Undo `seal`. Raises SealBroken when anything differs."""
+    """Decrypt what `seal` returned. Raises SealBroken if key, ciphertext or associated data differ."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, associated)
     except InvalidTag:

@@ -1,4 +1,4 @@
-"""Work that many parties in one process repeat, each for itself: done once, and charged to everyone who needed it.
+"""Work that many parties in one process would repeat: computed once, with its CPU time charged to each of them.
 
 A simulation plays every party: all members check the same signatures on the same directory, and both ends of a pair
 agree on the same key. A real party is alone in its process; for it nothing is remembered, and `once` only calls.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Done:
-    """Results and the CPU seconds they took, by key; `spared`: those of what was not computed again."""
+    """Results and the CPU seconds each took, by key; `spared`: the seconds that were saved by not computing again."""
 
     found: dict[Hashable, tuple[Any, float]] = field(default_factory=dict, repr=False)
     spared: float = 0.0
@@ -29,7 +29,7 @@ _DONE: ContextVar[_Done | None] = ContextVar("work that parties share", default=
 
 @contextmanager
 def shared_work() -> Iterator[None]:
-    """Inside, `once` remembers; all is forgotten at the end. Only for processes that play all parties themselves."""
+    """Let `once` reuse results inside this context, for processes that play all parties; its end forgets them."""
     token = _DONE.set(_Done())
     try:
         yield
@@ -38,7 +38,7 @@ def shared_work() -> Iterator[None]:
 
 
 def once(key: Hashable, compute: Callable[[], T]) -> T:
-    """Return the result of `compute`, which must depend on the key alone. Its errors are raised, and not remembered."""
+    """Return `compute()`, or its earlier result for an equal `key` in `shared_work`. Errors are not remembered."""
     done = _DONE.get()
     if done is None:
         return compute()
@@ -53,6 +53,6 @@ def once(key: Hashable, compute: Callable[[], T]) -> T:
 
 
 def spared_seconds() -> float:
-    """CPU seconds so far that parties would have taken for what another one had computed."""
+    """Return the CPU seconds saved so far: the time of computations whose results were reused instead."""
     done = _DONE.get()
     return done.spared if done is not None else 0.0

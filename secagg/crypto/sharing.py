@@ -18,11 +18,11 @@ _DRAW_BYTES = 49  # 136 bits more than the prime: the bias of `mod PRIME` is bel
 
 
 class SharesInconsistent(ValueError):
-    """The shares are not those of a 32-byte secret."""
+    """Raised for shares that do not combine to a 32-byte secret."""
 
 
 def share(secret: bytes, threshold: int, holders: Sequence[int], randomness: RandomSource) -> dict[int, bytes]:
-    """Deal one 33-byte share to each holder; any `threshold` of them determine the secret, fewer tell nothing.
+    """Deal one 33-byte share to each holder; any `threshold` of them determine the secret, fewer reveal nothing.
 
     Raises ValueError unless the secret has 32 bytes, 1 ≤ threshold ≤ number of holders, and the holders are
     distinct and positive.
@@ -46,7 +46,7 @@ def share(secret: bytes, threshold: int, holders: Sequence[int], randomness: Ran
 
 
 def is_canonical(value: bytes) -> bool:
-    """Whether `value` is the one encoding of a field element."""
+    """Return whether `value` is the one valid encoding of a field element."""
     return len(value) == SHARE_BYTES and int.from_bytes(value, "big") < PRIME
 
 
@@ -67,7 +67,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _lagrange_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
-    """λ_i = Π_{j≠i} x_j / (x_j − x_i), computed once per set of holders."""
+    """Return the Lagrange coefficients λ_i = Π_{j≠i} x_j / (x_j − x_i) at zero, cached for each set of holders."""
     weights = []
     for point in points:
         numerator = denominator = 1

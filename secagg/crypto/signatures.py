@@ -1,4 +1,4 @@
-"""Ed25519 signatures (RFC 8032) over labelled parts."""
+"""Ed25519 signatures (RFC 8032) over a domain label and parts (`labelled`)."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ _OF_ORDER_8 = (
     0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7,
 )
 _SMALL_ORDER = {0, 1, _PRIME - 1, *_OF_ORDER_8}
-"""The coordinate y of the eight points whose order divides 8, two of each but for 1 and −1."""
+"""The y coordinates of the eight points whose order divides 8: two points for each y, but one for 1 and for −1."""
 
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A member's identity key. `public` is 32 bytes; the private half never prints."""
+    """A member's Ed25519 identity key. `public` has 32 bytes; `repr` never shows the private half."""
 
     public: bytes
     _private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
     def from_bytes(cls, private: bytes) -> SigningKey:
-        """Read 32 private bytes. Raises ValueError for another length."""
+        """Return the key with these 32 private bytes. Raises ValueError for another length."""
         key = Ed25519PrivateKey.from_private_bytes(private)
         return cls(key.public_key().public_bytes_raw(), key)
 
     @classmethod
     def generate(cls, randomness: RandomSource) -> SigningKey:
-        """A fresh key."""
+        """Return a fresh key."""
         return cls.from_bytes(randomness.bytes(32))
 
     def private_bytes(self) -> bytes:
-        """The 32 private bytes, for the key file only."""
+        """Return the 32 private bytes, for the key file only."""
         return self._private.private_bytes_raw()
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """64-byte signature over the labelled parts."""
+        """Sign `labelled(label, *parts)`; return the 64-byte signature."""
         return self._private.sign(labelled(label, *parts))
 
 
 def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Whether `signature` is `public`'s over the labelled parts.
+    """Return whether `signature` is valid for `labelled(label, *parts)` under the key `public`.
 
     Refused whatever the library says: a key or a first half R that is not the one encoding of its point, or of small
     order (as libsodium does). Verifiers disagree on these (Chalkias, Garillot & Nikolaenko 2020, "Taming the many
@@ -69,7 +69,7 @@ def _verify(public: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 def _is_ordinary(point: bytes) -> bool:
-    """Whether 32 bytes encode y below the prime (RFC 8032, section 5.1.3), of a point that is not of small order.
+    """Return whether 32 bytes encode a point with y below the prime (RFC 8032, section 5.1.3), not of small order.
 
     Only points of small order have x = 0, where a sign bit would be a second encoding.
     """

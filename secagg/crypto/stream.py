@@ -1,4 +1,4 @@
-"""The mask stream: AES-256-CTR keystream as ring elements, added to a vector in place.
+"""The mask stream: an AES-256-CTR keystream, read as ring elements and added to a vector in place.
 
 Key = a 32-byte derived key used for one stream only, initial counter = 0. Entry k of the stream is the k-th
 little-endian word of the keystream: 4 bytes wide in rings of up to 32 bits, 8 bytes above. A ring of fewer bits
@@ -21,16 +21,13 @@ _BLOCK_BYTES = 16
 
 
 class MaskStream:
-    """Adds or subtracts keystreams; holds one preallocated buffer, so keep one per vector."""
+    """Adds keystreams to vectors or subtracts them; it holds one preallocated buffer, so use one object per vector."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(_CHUNK_BYTES + _BLOCK_BYTES, dtype=np.uint8)
 
     def apply(self, vector: NDArray[Any], key: bytes, sign: Literal[1, -1]) -> None:
-        """vector ← vector + sign · stream(key), modulo 2³² or 2⁶⁴, in place.
-
-        `vector` is one-dimensional, contiguous, uint32 or uint64.
-        """
+        """Add sign · stream(key) to a contiguous uint32 or uint64 `vector` in place, modulo 2³² or 2⁶⁴."""
         words = self._buffer[:_CHUNK_BYTES].view(vector.dtype.newbyteorder("<"))
         per_chunk = len(words)
         encryptor = Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()

@@ -1,4 +1,4 @@
-"""Data sets: sources, the fixed train/test split, and partitions over simulated clients."""
+"""Data sets: file formats and sources, the fixed train/test split, and partitions over simulated clients."""
 
 from secagg.data.partition import partition
 from secagg.data.records import Dataset, Records

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -39,24 +39,26 @@ from secagg.data.records import (
 )
 from secagg.data.table import LabelledFormat
 from secagg.encoding.grid import Origin
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.system.reading import refuse_larger
 
 _SUFFIX = ".npy"
 _KINDS = "biufcmMSU"
-"""Plain values: neither Python objects, which would be a pickle, nor records, nor bytes without a meaning."""
+"""Kinds of numpy arrays that are read: no Python objects (which would be pickles), no structured or void arrays."""
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What numpy writes; Python cannot bound what one read of another one takes."""
+"""Compressions that numpy writes; for others, Python does not bound the memory of one read."""
 _LONGEST_READ = 1 << 20
-"""Most bytes of the archive's directory, of an array's header and of one text in an array."""
+"""Most bytes of the archive's directory, of an array's header, and of one text in an array."""
 GLOBAL = ("scale", "classes")
-"""Arrays that are of all records."""
+"""Names of arrays that belong to all records of the file, held-out ones included."""
+OF_PLANS = ("features", "images", "labels", DOMAIN)
+"""Endings of the names of the other arrays that a plan reads."""
 _LONGEST_NUMBER = 128
-"""Bytes of a number written out, which it takes in a column."""
+"""Most bytes of a number of a column when it is written as text."""
 
 
 class _File(io.BufferedReader):
-    """A file of which nothing long is read at once, whatever its directory says."""
+    """A file that refuses to read more than `_LONGEST_READ` bytes at once, whatever the archive's directory says."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _LONGEST_READ:
@@ -66,7 +68,7 @@ class _File(io.BufferedReader):
 
 @dataclass(frozen=True)
 class _Entry:
-    """One array, not read yet."""
+    """One array of the archive, of which only the header has been read."""
 
     info: zipfile.ZipInfo
     shape: tuple[int, ...]
@@ -78,7 +80,7 @@ class _Entry:
 
     @property
     def bytes_opened(self) -> int:
-        """At most what the array takes in the form in which records are used: images as they are, numbers as float64.
+        """The most bytes that the array takes once it is read: images as they are, numbers as float64.
 
         The numbers of a list, one for each record, may become text. An empty side counts as one.
         """
@@ -89,23 +91,23 @@ class _Entry:
 
     @property
     def records(self) -> int:
-        """The number of its records."""
+        """The number of the array's records."""
         return self.shape[0] if self.shape else 0
 
     @property
     def bytes_of_record(self) -> int:
-        """The same of one record, whose text is no longer than MAX_CELL."""
+        """The most bytes of one record once it is read; a text is at most MAX_CELL characters."""
         one = replace(self, shape=(1, *self.shape[1:]))
         return min(one.bytes_opened, 4 * MAX_CELL) if self.is_text else one.bytes_opened
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds one text for each record."""
+        """Whether the array holds one text for each record."""
         return self.dtype.kind in "US" and len(self.shape) == 1
 
 
 def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an `.npz`, by name; other files in it are left aside. No pickle is ever loaded.
+    """Load the arrays of an `.npz` by name, ignoring other files in it; pickles are never loaded.
 
     Where `tolerance` says how many records a plan allows, arrays that no plan reads are left aside too, and a text of
     more than MAX_CELL characters is empty.
@@ -121,32 +123,23 @@ def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDA
                 warnings.simplefilter("ignore")  # of headers that Python 2 wrote
                 limit = bounded(tolerance)
                 entries = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
-                found = [_entry(path, archive, info, limit) for info in entries if limit is None or _is_read(info)]
+                names = ((info, info.filename.removesuffix(_SUFFIX)) for info in entries)
+                read = [info for info, name in names if limit is None or name in GLOBAL or name.endswith(OF_PLANS)]
+                found = [_entry(path, archive, info, limit) for info in read]
                 if len({entry.name for entry in found}) < len(found):
                     raise BadInput(f"{path} holds two arrays of one name", remedy="write it with numpy.savez")
-                _refuse_larger(path, found, limit)
+                for entry in found:
+                    if limit is not None and entry.name not in GLOBAL:
+                        limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
+                whole = (entry for entry in found if limit is None or entry.name in GLOBAL)
+                refuse_larger(path, sum(entry.bytes_opened for entry in whole))
                 return {entry.name: _read(archive, entry, limit) for entry in found}
     except OSError as error:
-        raise BadInput(f"cannot read {path} ({why(error)})") from error
+        raise BadInput(f"cannot read {path} ({describe_error(error)})") from error
     except (BadInput, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common ground in what they say of damage
         raise BadInput(f"{path} is a damaged archive", remedy="write it again with numpy.savez") from error
-
-
-def _refuse_larger(path: Path, found: list[_Entry], limit: Tolerance | None) -> None:
-    """Raise BadInput for arrays that would take too much: those of records one by one where a plan says how many."""
-    of_records = [entry for entry in found if limit is not None and entry.name not in GLOBAL]
-    for entry in of_records:
-        if limit is not None:
-            limit.refuse_larger(f"{path} [{entry.name}]", entry.records, entry.bytes_of_record)
-    refuse_larger(path, sum(entry.bytes_opened for entry in found if entry not in of_records))
-
-
-def _is_read(info: zipfile.ZipInfo) -> bool:
-    """Whether a plan reads an array: records, labels, domains, and the arrays of `GLOBAL`."""
-    name = info.filename.removesuffix(_SUFFIX)
-    return name in GLOBAL or name.endswith(("features", "images", "labels", DOMAIN))
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: Tolerance | None) -> _Entry:
@@ -158,38 +151,33 @@ def _entry(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: T
         start = io.BytesIO(file.read(_LONGEST_READ))
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     shape, _, dtype = readers[npy.read_magic(start)](start)
-    cut = limit is not None and dtype.kind in "US" and len(shape) == 1
-    if dtype.kind not in _KINDS or (dtype.itemsize > _LONGEST_READ and not cut):
+    entry = _Entry(info, shape, dtype)
+    if dtype.kind not in _KINDS or (dtype.itemsize > _LONGEST_READ and not (limit is not None and entry.is_text)):
         problem = f"{path} holds arrays of Python objects, or of other things than numbers and text"
         raise BadInput(problem, remedy="save plain numbers and text only")
     if min(shape, default=0) < 0 or start.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
         raise BadInput(f"{path}: an array is not of the size that it says", remedy="write it again with numpy.savez")
-    return _Entry(info, shape, dtype)
+    return entry
 
 
 def _read(archive: zipfile.ZipFile, entry: _Entry, limit: Tolerance | None) -> NDArray[Any]:
-    with archive.open(entry.info) as file:
-        if limit is not None and entry.is_text and entry.dtype.itemsize > 4 * MAX_CELL:
-            return _read_short(file, entry)
-        array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-    return array
-
-
-def _read_short(file: IO[bytes], entry: _Entry) -> NDArray[Any]:
-    """The texts of at most 4·MAX_CELL bytes of an array, "" for longer ones; no more than one is held at once."""
-    file.seek(entry.info.file_size - entry.records * entry.dtype.itemsize)
+    """Read an array; with `limit`, "" stands for texts over 4·MAX_CELL bytes, and only one such text is in memory."""
     texts = []
-    for _ in range(entry.records):
-        text, rest = file.read(4 * MAX_CELL), entry.dtype.itemsize - 4 * MAX_CELL
-        while rest and (part := file.read(min(rest, _LONGEST_READ))):
-            text, rest = b"" if part.strip(b"\0") else text, rest - len(part)
-        texts.append(text.ljust(4 * MAX_CELL, b"\0"))
+    with archive.open(entry.info) as file:
+        if limit is None or not entry.is_text or entry.dtype.itemsize <= 4 * MAX_CELL:
+            return np.asarray(npy.read_array(file, allow_pickle=False))
+        file.seek(entry.info.file_size - entry.records * entry.dtype.itemsize)
+        for _ in range(entry.records):
+            text, rest = file.read(4 * MAX_CELL), entry.dtype.itemsize - 4 * MAX_CELL
+            while rest and (part := file.read(min(rest, _LONGEST_READ))):
+                text, rest = b"" if part.strip(b"\0") else text, rest - len(part)
+            texts.append(text.ljust(4 * MAX_CELL, b"\0"))
     kind = f"{entry.dtype.str[:2]}{MAX_CELL if entry.dtype.kind == 'U' else 4 * MAX_CELL}"
     return np.frombuffer(b"".join(texts), dtype=kind)
 
 
 def as_text(values: NDArray[Any]) -> NDArray[np.str_]:
-    """Write out the values of an array (n,). A code that is not a character becomes �, for it alone."""
+    """Return an array's values (n,) as text, with � for each invalid code point."""
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "replace")
     text = values.astype(f"<U{max(1, values.dtype.itemsize // 4)}" if values.dtype.kind == "U" else np.str_)
@@ -203,7 +191,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
-    """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
+    """Open an `.npz` data set; `cut` splits its records where the file has no test part of its own.
 
     Raises BadInput for a layout this module does not describe, BadRecord for a record without `tolerance`.
     """
@@ -219,24 +207,24 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
     if len(shapes) != 1:
         raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
     train, test = _train_and_test(path, groups, cut)
-    return Dataset(
-        name=path.name,
-        kind="images" if name == "images" else "features",
-        train=train,
-        test=test if test is not None and len(test) else None,
-        classes=_classes(path, arrays, list(groups.values())),
-        schema=None,
-        bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
-        parts=None,
-        is_named="classes" in arrays,
-        notes=(f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
-        if {"train_", "val_"} <= set(groups)
-        else (),
-    )
+    if "classes" in arrays:
+        classes = tuple(as_text(arrays["classes"].reshape(-1)).tolist())
+        if len(set(classes)) != len(classes):
+            raise BadInput(f"{path} names a class twice", remedy="give each class of `classes` a name of its own")
+    else:
+        classes = _numbers_to(max(int(group.labels.max(initial=-1)) for group in groups.values()))
+    notes: tuple[str, ...] = ()
+    if {"train_", "val_"} <= set(groups):
+        notes = (f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
+    kind: Kind = "images" if name == "images" else "features"
+    bound = math.sqrt(math.prod(shapes.pop())) if name == "images" else None
+    held_out = test if test is not None and len(test) else None
+    is_named = "classes" in arrays
+    return Dataset(path.name, kind, train, held_out, classes, bound=bound, is_named=is_named, notes=notes)
 
 
 def open_without_labels(path: Path) -> Dataset | None:
-    """Open `features` or `images` that stand alone; None where the file has labels. Raises as `open_arrays` does."""
+    """Open `features` or `images` without labels; None where the file has labels. Raises as `open_arrays` does."""
     arrays = load_arrays(path)
     content = [name for name in ("features", "images") if name in arrays]
     if any(key.endswith("labels") for key in arrays) or len(content) != 1 or not arrays[content[0]].ndim:
@@ -246,11 +234,10 @@ def open_without_labels(path: Path) -> Dataset | None:
     records = _group(path, unsaid, "", name, tolerant=False)
     records = replace(records, labels=np.full(len(records), UNLABELLED, dtype=np.int64))
     kind: Kind = "images" if name == "images" else "features"
-    return Dataset(path.name, kind, records, None, (), schema=None, bound=None, parts=None, is_named=False)
+    return Dataset(path.name, kind, records, None, (), is_named=False)
 
 
 def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple[Records, Records | None]:
-    """Pair, split or pool the groups, by their prefixes."""
     if set(groups) == {""}:
         return cut(groups[""])
     if "train_" in groups:
@@ -267,13 +254,12 @@ def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple
 
 
 def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool) -> Records:
-    """Check and convert the arrays that share one prefix. Rows count from 1 within their array."""
+    """Check and convert the arrays whose names share a prefix; rows count from 1 within each array."""
     if prefix + name not in arrays:
         raise BadInput(f"{path} has {prefix}labels but not {prefix}{name}")
     values = arrays[prefix + name]
-    origin = Origin.of(
-        f"{path} [{prefix}{name}]", np.arange(1, len(values) + 1) if values.ndim else np.zeros(0, np.int64)
-    )
+    rows = np.arange(1, len(values) + 1) if values.ndim else np.zeros(0, np.int64)
+    origin = Origin.of(f"{path} [{prefix}{name}]", rows)
     faults = Faults(origin, tolerant=tolerant)
     labels = _labels(path, arrays[prefix + "labels"], prefix, faults)
     if len(labels) == 0 and not tolerant:
@@ -291,17 +277,17 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool
 
 
 _QUIET = np.errstate(over="ignore", invalid="ignore")
-"""A number too large for float64 becomes infinite, which is the record's fault and no warning."""
+"""A context without numpy's warnings; a number too large for float64 becomes infinite, a fault of its record."""
 
 
 def _labels(path: Path, labels: NDArray[Any], prefix: str, faults: Faults) -> NDArray[np.int64]:
-    """Return labels as (n,) int64; a negative, absent, fractional or huge one is a fault."""
+    """Return labels as (n,) int64; a negative, missing, fractional or huge label is a fault."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != faults.bad.shape or labels.dtype.kind not in "iuf":
         remedy = f"labels are {len(faults.bad)} integers from 0"
         raise BadInput(f"{path}: {prefix}labels are {labels.dtype} of shape {labels.shape}", remedy=remedy)
-    good = (labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels))
+    good = _whole(labels)
     faults.add(~good, f"the label is no integer from 0 to {MAX_CLASSES - 1}", "mend or remove the record")
     whole = np.full(len(labels), BAD, dtype=np.int64)
     whole[good] = labels[good]
@@ -325,7 +311,7 @@ def _images(path: Path, images: NDArray[Any], faults: Faults) -> NDArray[Any]:
 
 @_QUIET
 def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faults: Faults) -> NDArray[np.float64]:
-    """Return features as float64 (n, d), times `scale` where there is one."""
+    """Return features (n, d) as float64, multiplied by `scale` if there is one."""
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         remedy = "features are numbers of shape (n, d)"
         raise BadInput(f"{path}: features are {values.dtype} of shape {values.shape}", remedy=remedy)
@@ -337,16 +323,6 @@ def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faul
     good = np.all(np.isfinite(features), axis=1)
     faults.add(~good, "a feature is NaN or infinite", "mend or remove the record")
     return features
-
-
-def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
-    """Return the class names; without `classes` in the file the numbers up to the largest label of a good record."""
-    if "classes" not in arrays:
-        return tuple(str(label) for label in range(1 + max(int(group.labels.max(initial=-1)) for group in groups)))
-    names = tuple(as_text(arrays["classes"].reshape(-1)).tolist())
-    if len(set(names)) != len(names):
-        raise BadInput(f"{path} names a class twice", remedy="give each class of `classes` a name of its own")
-    return names
 
 
 NPZ = LabelledFormat(suffixes=(".npz",), called="an .npz", open=open_arrays)
@@ -365,7 +341,7 @@ def dataset_of(
     *,
     tolerant: bool = False,
 ) -> Dataset:
-    """A data set of feature vectors (n, d) with labels (n,), and of held-out ones (m, d) with labels (m,) if given.
+    """Make a data set of features (n, d) and labels (n,), with a test part (m, d), (m,) if one is given.
 
     Labels are integers in 0…C−1 (floats and booleans that are), or names. `classes` names the C classes in order;
     without it they are the training labels' names, sorted, or the numbers up to the largest. Raises BadInput for arrays
@@ -375,48 +351,47 @@ def dataset_of(
     if (test_features is None) != (test_labels is None):
         raise BadInput("test_features and test_labels go together", remedy="give both, or none")
     given = _labels_of("labels", labels)
-    names = tuple(map(str, classes)) if classes is not None else _names(given)
-    train = _records("features", features, "labels", given, names, tolerant)
+    if classes is not None:
+        names = tuple(map(str, classes))
+    elif given.dtype.kind == "U":
+        names = tuple(np.unique(given).tolist())
+    else:
+        names = _numbers_to(int(given[_whole(given)].max(initial=-1)))
+    train = _records("features", features, given, names, tolerant)
     test = None
     if test_features is not None:
         held_out = _labels_of("test_labels", test_labels)
-        test = _records("test_features", test_features, "test_labels", held_out, names, tolerant)
+        test = _records("test_features", test_features, held_out, names, tolerant)
         if test.inputs.shape[1] != train.inputs.shape[1]:
-            raise BadInput(
-                f"test_features has {test.inputs.shape[1]} features per record, features has {train.inputs.shape[1]}"
-            )
-    return Dataset("arrays", "features", train, test, names, schema=None, bound=None, parts=None)
+            width = train.inputs.shape[1]
+            raise BadInput(f"test_features has {test.inputs.shape[1]} features per record, features has {width}")
+    return Dataset("arrays", "features", train, test, names)
 
 
 def _labels_of(name: str, labels: Any) -> NDArray[Any]:
-    """Labels as floats or as text. Raises BadInput for anything else, and for none."""
+    """Return labels as floats or as text. Raises BadInput for other types, and for an empty or nested list."""
     given = np.asarray(labels)
     if given.dtype.kind == "O" and all(isinstance(each, str) for each in given.flat):
         given = given.astype(np.str_)
     if given.dtype.kind not in "biufU":
         raise BadInput(f"{name} are of type {given.dtype}", remedy=f"give {KINDS}")
     if given.ndim != 1 or not len(given):
-        raise BadInput(
-            f"{name} has shape {given.shape}", remedy="give one label for each record, and one record or more"
-        )
+        remedy = "give one label for each record, and one record or more"
+        raise BadInput(f"{name} has shape {given.shape}", remedy=remedy)
     return given if given.dtype.kind == "U" else given.astype(np.float64)
 
 
-def _names(labels: NDArray[Any]) -> tuple[str, ...]:
-    if labels.dtype.kind == "U":
-        return tuple(np.unique(labels).tolist())
-    whole = _whole(labels)
-    return tuple(str(label) for label in range(int(labels[whole].max(initial=-1)) + 1))
+def _numbers_to(label: int) -> tuple[str, ...]:
+    """Return the names of numbered classes: 0 to `label`, as text."""
+    return tuple(map(str, range(label + 1)))
 
 
 def _whole(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where numeric labels are integers from 0 to 65,535."""
+    """Return a mask of the numeric labels that are integers from 0 to 65,535."""
     return np.asarray((labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
 
 
-def _records(
-    name: str, inputs: Any, label_name: str, labels: NDArray[Any], names: tuple[str, ...], tolerant: bool
-) -> Records:
+def _records(name: str, inputs: Any, labels: NDArray[Any], names: tuple[str, ...], tolerant: bool) -> Records:
     try:
         features = np.asarray(inputs, dtype=np.float64)
     except (TypeError, ValueError):
@@ -424,7 +399,8 @@ def _records(
     if features.ndim != 2:
         raise BadInput(f"{name} has shape {features.shape}", remedy="give a row of d numbers for each of n records")
     if len(features) != len(labels):
-        raise BadInput(f"{name} holds {len(features)} records, {label_name} {len(labels)} labels")
+        called = name.replace("features", "labels")
+        raise BadInput(f"{name} holds {len(features)} records, {called} {len(labels)} labels")
     faults = Faults(Origin.of(name, np.arange(1, len(features) + 1)), tolerant=tolerant)
     finite: NDArray[np.bool_] = np.all(np.isfinite(features), axis=1)
     faults.add(~finite, "a feature is NaN or infinite", REMEDY)

@@ -1,4 +1,4 @@
-"""Delimited text as a table: comma, semicolon or tab, plain or gzipped, with a header or with a schema."""
+"""Delimited text as a table: with comma, semicolon or tab, plain or gzipped, with a header or a schema."""
 
 from __future__ import annotations
 
@@ -16,32 +16,28 @@ from typing import IO, Any
 from secagg.agreement.schema import DELIMITERS, Schema
 from secagg.data.records import Tolerance, bounded
 from secagg.data.table import COMMA_REMEDY, Lines, TableFormat, header_of, needed_columns
-from secagg.errors import BadInput, BadRecord, why
+from secagg.errors import BadInput, BadRecord, describe_error
 from secagg.system.reading import data_limit, read_stream, utf8_remedy
 
 SUFFIXES = (".csv", ".data", ".tsv")
 _GROWTH = 16
-"""A field of a few characters takes about this many times its length."""
+"""About how many bytes of memory a short field takes for each of its bytes in the file."""
 LONGEST_LINE = 1 << 20
-"""Characters of a line, where lines are read one by one."""
+"""Most characters of a line, where lines are read one by one."""
 UNUSABLE = '"'
-"""A line that has no fields, as a quote is left open."""
+"""A text that cannot be split into fields, as its quote is left open; it stands for lines that are too long."""
 ENDS = ("\n", "\r")
 MOST_LINES = 100
-"""Lines that a record with line breaks in its cells may take."""
-BREAKS_REMEDY = (
-    "a record is one line: `secagg schema check` or `new` with --without-line-breaks NEW.csv writes spaces instead"
-)
+"""Most lines of one record with line breaks in its cells."""
+_REWRITES = "`secagg schema check` or `new` with --without-line-breaks NEW.csv"
+BREAKS_REMEDY = f"a record is one line: {_REWRITES} writes spaces instead"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
-    """The lines of a file; with `tolerance` no row has a say in how another is read."""
-    return _lines(path, schema) if tolerance is None else _lines_alone(path, schema, tolerance)
-
-
-def _lines(path: Path, schema: Schema | None) -> Lines:
-    """Return header, fields and rows; the first row that cannot be used is refused."""
+    """Return header, fields and rows. Bad rows are refused; with `tolerance`, no row affects how others are read."""
+    if tolerance is not None:
+        return _lines_alone(path, schema, tolerance)
     content = []
     for row, line in enumerate(_text_of(path), start=1):
         _refuse_other_encoding(path, row, line)
@@ -49,7 +45,7 @@ def _lines(path: Path, schema: Schema | None) -> Lines:
             content.append((row, line))
     if not content:
         raise BadInput(f"{path} is empty")
-    delimiter = _delimiter(content[0][1], _allowed(schema))
+    delimiter = _delimiter(content[0][1], schema)
     split = [(row, _fields(path, row, line, delimiter)) for row, line in content]
     split = [(row, fields) for row, fields in split if any(field.strip() for field in fields)]
     header, start = header_of(path, split[0][1] if split else [], schema)
@@ -62,9 +58,9 @@ def _lines(path: Path, schema: Schema | None) -> Lines:
 
 
 def _fields(path: Path, row: int, line: str, delimiter: str) -> list[str]:
-    """The fields of one line of a file. Raises BadRecord for quotes that do not match, with the likely cause."""
+    """Return the fields of one line. Raises BadRecord for unbalanced quotes, with their likely cause."""
     try:
-        return _parsed(line, delimiter)
+        return next(_reader([line], delimiter))
     except csv.Error as error:
         torn = broken_cells(list(_text_of(path, whole=False)), delimiter)
         if any(first + 1 == row for first, _ in torn):
@@ -75,7 +71,7 @@ def _fields(path: Path, row: int, line: str, delimiter: str) -> list[str]:
 
 
 def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
-    """Return the remedy for a row of too many or too few fields; `in_order`: the schema names them, not a first row."""
+    """Return the remedy for a row with a wrong number of fields; `in_order`: the columns' names are the schema's."""
     others = [each for each in DELIMITERS if len(fields) == 1 and len(_split(fields[0], each)) == len(header) > 1]
     if others:
         return f"it is divided by {others[0]!r}, unlike the first row: use one delimiter in the whole file"
@@ -87,15 +83,14 @@ def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
 
 
 def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lines:
-    """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
+    """Return header, fields and rows, each line read independently of the others; a broken row has no fields.
 
     Every line that is not blank is one record, so that a quote left open spoils its own line only. The
     delimiter is the header's; where the schema fixes the order, each line shows its own. Of records to be predicted the
     first line decides what the columns are, as it does without `tolerance`: nobody is to be protected from it there.
     """
-    content: Iterator[tuple[int, str]] = (
-        (row, line) for row, line in enumerate(_text_of(path, tolerance), start=1) if line.strip()
-    )
+    numbered = enumerate(_text_of(path, tolerance), start=1)
+    content: Iterator[tuple[int, str]] = ((row, line) for row, line in numbered if line.strip())
     if schema is not None and schema.fields and schema.needs_label:
         header, delimiters = list(schema.fields), schema.delimiters
     else:
@@ -103,7 +98,7 @@ def _lines_alone(path: Path, schema: Schema | None, tolerance: Tolerance) -> Lin
         if not row:
             raise BadInput(f"{path} is empty", remedy="a table without records has its header")
         _refuse_other_encoding(path, row, first)
-        delimiters = (_delimiter(first, _allowed(schema)),)
+        delimiters = (_delimiter(first, schema),)
         header, named = header_of(path, _fields(path, row, first, delimiters[0]), schema)
         content = content if named else chain([(row, first)], content)
     places = needed_columns(header, schema, tolerance)
@@ -142,7 +137,7 @@ def _text_of(path: Path, tolerance: Tolerance | None = None, *, whole: bool = Tr
                     line = UNUSABLE
                 yield line
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"cannot read {path} ({why(error)})") from error
+        raise BadInput(f"cannot read {path} ({describe_error(error)})") from error
 
 
 def _replaced(line: str) -> str:
@@ -151,7 +146,7 @@ def _replaced(line: str) -> str:
 
 
 def _refuse_other_encoding(path: Path, row: int, line: str) -> None:
-    """Raise BadRecord for a line that is not UTF-8: it says the row and the field, not what stands there."""
+    """Raise BadRecord for a line that is not UTF-8, naming row and field but never the content."""
     if found := None if line.isascii() else _NOT_UTF8.search(line):
         before = line[: found.start()]
         field = max(before.count(each) for each in DELIMITERS) + 1
@@ -159,27 +154,17 @@ def _refuse_other_encoding(path: Path, row: int, line: str) -> None:
         raise BadRecord(str(path), row, f"field {field} is not UTF-8 text", remedy=utf8_remedy(path, utf16=utf16))
 
 
-def _allowed(schema: Schema | None) -> tuple[str, ...]:
-    """Return the delimiters that a schema allows, all without a schema."""
-    return DELIMITERS if schema is None else schema.delimiters
-
-
-def _delimiter(line: str, allowed: tuple[str, ...]) -> str:
-    """Return the delimiter that occurs most often in the first line."""
-    return max(allowed, key=line.count)
+def _delimiter(line: str, schema: Schema | None) -> str:
+    """Return the delimiter that is most frequent in the first line, among those that the schema allows."""
+    return max(DELIMITERS if schema is None else schema.delimiters, key=line.count)
 
 
 def _split(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one line, none when its quotes do not match."""
+    """Return the fields of one line; none where its quotes do not match."""
     try:
-        return _parsed(line, delimiter)
+        return next(_reader([line], delimiter))
     except csv.Error:
         return []
-
-
-def _parsed(line: str, delimiter: str) -> list[str]:
-    """The fields of one line. Raises csv.Error when its quotes do not match."""
-    return next(_reader([line], delimiter))
 
 
 def _reader(lines: Iterable[str], delimiter: str) -> Any:
@@ -187,7 +172,7 @@ def _reader(lines: Iterable[str], delimiter: str) -> Any:
 
 
 def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
-    """Return where records start and end, as places in a text's lines, that line breaks in quoted cells tear apart.
+    """Find records that span lines, by line breaks in quoted cells; return their ranges (first, end) in `text`.
 
     Such a record is a line with a quote left open that makes, with at most MOST_LINES behind it, as many fields as the
     first record has. Any other open quote spoils its own line alone.
@@ -209,14 +194,14 @@ def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
 
 
 def other_order_in(path: Path, schema: Schema | None) -> str:
-    """Warn the owner of a table of a header in another order than the schema's `fields`; "" without such a header.
+    """Return a warning if the table's columns are not in the order of the schema's `fields`, else "".
 
     Where a plan has noise no line decides how others are read, and this header would not be followed.
     """
     if schema is None or not schema.fields:
         return ""
     first = next((line for line in _text_of(path, whole=False) if line.strip()), "")
-    names = [name.strip() for name in _split(first, _delimiter(first, schema.delimiters))]
+    names = [name.strip() for name in _split(first, _delimiter(first, schema))]
     if names == list(schema.fields) or not {schema.label, *(each.name for each in schema.columns)} <= set(names):
         return ""
     order = ", ".join(schema.fields)
@@ -224,7 +209,7 @@ def other_order_in(path: Path, schema: Schema | None) -> str:
 
 
 def line_breaks_in(path: Path, schema: Schema | None) -> str:
-    """Warn the owner of a table of line breaks in its quoted cells; "" where there are none."""
+    """Return a warning if the table's quoted cells hold line breaks, else ""."""
     text = [_replaced(line) for line in _text_of(path, whole=False)]
     if not (torn := broken_cells(text, _first_delimiter(text, schema))):
         return ""
@@ -233,7 +218,7 @@ def line_breaks_in(path: Path, schema: Schema | None) -> str:
 
 
 def write_without_line_breaks(path: Path, out: Path, schema: Schema | None = None) -> int:
-    """Write a table with a space for each line break in a quoted cell; return how many records had one.
+    """Write a copy of a table with spaces for line breaks in quoted cells; return the number of records changed.
 
     All other characters stay. Raises BadInput for a table that is not UTF-8, FileExistsError for `out` if it exists.
     """
@@ -249,12 +234,8 @@ def write_without_line_breaks(path: Path, out: Path, schema: Schema | None = Non
 
 
 def _first_delimiter(text: Sequence[str], schema: Schema | None) -> str:
-    first = next((line for line in text if line.strip()), "")
-    return _delimiter(first, _allowed(schema))
+    return _delimiter(next((line for line in text if line.strip()), ""), schema)
 
 
-DELIMITED = TableFormat(
-    suffixes=(*SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES)),
-    called=f"{' '.join(SUFFIXES)}, also with .gz",
-    lines=read_lines,
-)
+_GZIPPED = tuple(f"{suffix}.gz" for suffix in SUFFIXES)
+DELIMITED = TableFormat(suffixes=SUFFIXES + _GZIPPED, called=f"{' '.join(SUFFIXES)}, also with .gz", lines=read_lines)

@@ -1,4 +1,4 @@
-"""Schemas from tables: derived for public data and simulation, or drafted in TOML for people to correct."""
+"""Schemas made from tables: derived for public data and simulations, or drafted as TOML for people to correct."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ from secagg.errors import BadInput
 from secagg.system.printable import escaped
 
 MAX_VALUES = 256
+FEW = 10
+"""A column's exceptions are few if they are fewer than one in this many of its distinct values."""
 MISSING = ("", "?")
 NOT_A_NUMBER = ("nan", "+nan", "-nan")  # a bad number that encoding refuses, not a category
 DAYS = ("YYYY-MM-DD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "DD-MM-YYYY")
 PATTERNS = (*DAYS, *(f"{day}{time}" for day in DAYS for time in (" hh:mm", " hh:mm:ss", "Thh:mm:ss")))
-"""Patterns of dates that are recognised, the first that fits all of a column's values."""
+"""Patterns of dates that are recognised; the first that fits all values of a column is taken."""
 EVER = "0001-01-01", "9999-12-30"
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 
 
 def derive_schema(tables: Sequence[Table], label: str) -> Schema:
-    """Derive a schema from pooled tables: numbers and dates with their minimum and maximum, others by value.
+    """Derive a schema from pooled tables: the ranges of numbers and dates, and the values of all other columns.
 
     It looks at every record, so it belongs to public data sets and to `simulate`; members of a real
     federation declare a schema instead. Missing values are refused. Raises BadInput when the label or a
@@ -61,38 +63,29 @@ def derive_schema(tables: Sequence[Table], label: str) -> Schema:
     pooled = {name: np.unique(np.concatenate([table.columns[name] for table in tables])) for name in names}
     decimal = decimal_of([pooled[name] for name in names if name != label])
     labels = categories(label, pooled[label])
-    return Schema(
-        columns=tuple(_column(name, pooled[name], decimal) for name in names if name != label),
-        label=label,
-        label_values=tuple((value, value) for value in labels),
-        classes=labels,
-        missing=MISSING,
-        decimal=decimal,
-    )
+    columns = tuple(_column(name, pooled[name], decimal) for name in names if name != label)
+    spelled = tuple((value, value) for value in labels)
+    return Schema(columns, label, spelled, labels, missing=MISSING, decimal=decimal)
 
 
 def decimal_of(columns: Sequence[NDArray[np.str_]]) -> str:
-    """The decimal mark of columns' distinct values: a comma where columns have such numbers, and none has a point.
+    """Return the decimal mark of columns: a comma if some number has a comma and none has a point, else a point.
 
     Columns whose marks may all group thousands, as in 293.927, count only where there are no others.
     """
     found, clear = [], []
+    present = [values[~np.isin(values, MISSING)] for values in columns]
     for mark in (",", "."):
-        numbers = [values[np.strings.find(values, mark) >= 0] for values in columns if _all_numbers(values, mark)]
+        written = [values for values in present if not np.isnan(parse_numbers(values, mark)).any()]
+        numbers = [values[np.strings.find(values, mark) >= 0] for values in written]
         found.append(any(map(len, numbers)))
         clear.append(any(not all(map(_GROUPED.fullmatch, map(str, values))) for values in numbers))
     commas, points = clear if any(clear) else found
     return "," if commas and not points else "."
 
 
-def _all_numbers(values: NDArray[np.str_], decimal: str) -> bool:
-    """Whether all of a column's values that are there are numbers, written with this mark."""
-    present = values[~np.isin(values, MISSING)]
-    return not np.isnan(parse_numbers(present, decimal)).any()
-
-
 def date_pattern(values: NDArray[np.str_]) -> str:
-    """The pattern of dates that all of some values are of; "" where there is none, or no value."""
+    """Return the pattern of dates that fits all values; "" without such a pattern or without values."""
     if not len(values) or not all(re.match(r"\d{1,4}[-./]\d", str(value)) for value in values):
         return ""
     tried = (Dated("", *EVER, pattern) for pattern in PATTERNS)
@@ -101,7 +94,7 @@ def date_pattern(values: NDArray[np.str_]) -> str:
 
 
 def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
-    """Describe columns that a few cells of text among numbers turn into categories of many values.
+    """Describe the columns that a few cells of text among numbers turn into categories of many values.
 
     Each note names the column, and file and row of the first such cell, never the cell. Few: fewer than one distinct
     value in ten, of at least ten.
@@ -111,7 +104,7 @@ def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
         if not isinstance(column, Categorical):
             continue
         text = [value for value in column.values if np.isnan(number_of(value, schema.decimal))]
-        if not 0 < 10 * len(text) < len(column.values):
+        if not 0 < FEW * len(text) < len(column.values):
             continue
         found = [(table, np.isin(table.columns[column.name], text)) for table in tables]
         table, cells = next((table, cells) for table, cells in found if cells.any())
@@ -141,7 +134,7 @@ def _column(name: str, values: NDArray[np.str_], decimal: str) -> Column:
 
 
 def categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
-    """Return the distinct values: by size when all are numbers, else alphabetically."""
+    """Return the distinct values, sorted by size if all are numbers, else alphabetically."""
     distinct = {canonical(str(value)) for value in values if value not in MISSING}
     if len(distinct) > MAX_VALUES:
         remedy = "leave it out with a schema, or declare it numeric"
@@ -155,23 +148,23 @@ def categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
 
 
 ABSENT = (*MISSING, "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "-", "--", ".")
-"""What stands for a missing value in many files; a draft declares those that its file has, and an empty cell."""
+"""Texts that mean a missing value in many files; a draft declares the empty cell and those that its file holds."""
 PAIRS = ("true false", "yes no", "y n", "t f", "ja nein", "j n", "oui non", "si no", "wahr falsch", "vrai faux")
 LISTED = 30
-"""A category of more values than these is hashed."""
+"""Most values of a category that a draft lists; a category of more values is hashed."""
 BUCKETS = 64
 SHOWN = 3
-"""Values that are no numbers, among numbers, that a remark quotes."""
+"""Most values that are not numbers, in a column of numbers, that a remark quotes."""
 _THOUSANDS = re.compile(
     r"[+-]?\d{1,3}(?P<group>[., '’])\d{3}(?:(?P=group)\d{3})*(?:(?!(?P=group))(?P<decimal>[.,])\d+)?"
 )
 FEW_CODES = 8
-"""So many different whole numbers may be codes."""
+"""Most different whole numbers of a column that may be codes of categories."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A schema, and a remark on each of its columns, in order; `unused`: columns left out, and why."""
+    """A drafted schema with a remark on each column; `unused` lists the columns left out, with the reasons."""
 
     schema: Schema
     remarks: tuple[str, ...]
@@ -179,7 +172,7 @@ class Draft:
     source: str
 
     def to_toml(self) -> str:
-        """The schema as a file for people: what each column is taken for, and why."""
+        """Return the schema as TOML for people, with comments that say what each column is taken for, and why."""
         schema = self.schema
         head = [
             f"# A draft, from the public file {escaped(self.source)}: read every line and correct it. Members agree",
@@ -205,7 +198,7 @@ class Draft:
 
 
 def draft_schema(table: Table, label: str, positive: str = "") -> Draft:
-    """Guess what the columns of a public table are, with ranges rounded outwards; `positive` is the user's word.
+    """Draft a schema from a public table: guess the kinds of its columns, and round their ranges outwards.
 
     Raises BadInput for no such label, and for a positive class that is none of two.
     """
@@ -242,22 +235,28 @@ def draft_schema(table: Table, label: str, positive: str = "") -> Draft:
 def _guess(
     name: str, values: NDArray[np.str_], decimal: str, rule: str, *, repeated: bool
 ) -> tuple[Column | None, str]:
-    """Guess the kind of a column from its distinct values, with a remark; None where nothing can be learnt from it."""
+    """Guess a column's kind from its distinct values, with a remark; None for a column without information."""
     if not len(values):
         return None, "it has no values"
-    if pair := _pair_of(values):
-        return Boolean(name, *pair, missing_rule=rule), ""
+    spelled = [str(value) for value in values]
+    for pair in (*PAIRS, "1 0"):
+        true, false = (tuple(each for each in spelled if each.casefold() == word) for word in pair.split())
+        if true and false and len(true) + len(false) == len(spelled):
+            return Boolean(name, true, false, missing_rule=rule), ""
     if pattern := date_pattern(values):
-        days = [Dated(name, *EVER, pattern).read(str(value)) for value in values]
-        first, last = (Dated(name, *EVER, pattern).to_text(day)[:4] for day in (min(days), max(days)))
+        whole = Dated(name, *EVER, pattern)
+        days = [whole.read(value) for value in spelled]
+        first, last = (whole.to_text(day)[:4] for day in (min(days), max(days)))
         remark = "days from 1 January of the first year to 31 December of the last one in the file: widen"
         return Dated(name, f"{first}-01-01", f"{last}-12-31", pattern, missing_rule=rule), remark
     numbers = parse_numbers(values, decimal)
     finite = np.isfinite(numbers)
     if finite.all():
         return _guess_range(name, numbers, rule)
-    grouped = _thousands(values[~finite], decimal)
-    if _are_few((~finite).sum(), values):
+    thousands = [_THOUSANDS.fullmatch(str(value)) for value in values[~finite]]
+    mark = next((each["decimal"] for each in thousands if each and each["decimal"]), decimal)
+    grouped = f"its numbers have thousands' separators: {THOUSANDS_REMEDY[mark]}" if all(thousands) else ""
+    if FEW * (~finite).sum() < len(values):
         column, remark = _guess_range(name, numbers[finite], rule)
         told = ", ".join(_toml(str(value)) for value in values[~finite][:SHOWN])
         mended = f" ({grouped})" if grouped else ""
@@ -265,41 +264,27 @@ def _guess(
     if grouped:
         return None, grouped
     if len(values) <= LISTED:
-        listed = tuple(sorted({canonical(str(value), decimal) for value in values}))
+        listed = tuple(sorted({canonical(value, decimal) for value in spelled}))
         return Categorical(name, listed, missing_rule=rule), "every value that can occur"
     if not repeated:
         return None, "no value occurs twice: it looks like an identifier"
     return Hashed(name, BUCKETS, missing_rule=rule), f"{len(values)} different values, by a public hash"
 
 
-def _thousands(values: NDArray[np.str_], decimal: str) -> str:
-    """Advise on a column whose values other than numbers all have thousands' separators; "" for another."""
-    found = [_THOUSANDS.fullmatch(str(value)) for value in values]
-    if not found or not all(found):
-        return ""
-    mark = next((each["decimal"] for each in found if each and each["decimal"]), decimal)
-    return f"its numbers have thousands' separators: {THOUSANDS_REMEDY[mark]}"
-
-
 def _marks(values: NDArray[np.str_]) -> tuple[str, ...]:
-    """Find the marks of a missing number among a column's distinct values: texts without a digit, few among numbers."""
+    """Return the texts that mark missing numbers in a column: a few of its values, without digits, among numbers."""
     text = values[~np.isin(values, (*_numbers(values), *ABSENT))]
     return tuple(str(value) for value in text if not any(map(str.isdigit, value)))
 
 
 def _numbers(values: NDArray[np.str_]) -> NDArray[np.str_]:
-    """The numbers, with either decimal mark, among a column's distinct values if few are none; else all values."""
+    """Return the numbers (with either decimal mark) among distinct values if few are not numbers; else all values."""
     text = np.isnan(parse_numbers(values, ".")) & np.isnan(parse_numbers(values, ",")) & ~np.isin(values, ABSENT)
-    return values[~text] if _are_few(text.sum(), values) else values
-
-
-def _are_few(count: int, values: NDArray[np.str_]) -> bool:
-    """Whether so many of a column's distinct values are exceptions: fewer than one in ten."""
-    return 10 * count < len(values)
+    return values[~text] if FEW * text.sum() < len(values) else values
 
 
 def _guess_range(name: str, numbers: NDArray[np.float64], rule: str) -> tuple[Column, str]:
-    """A number from the file's least to its greatest, each rounded outwards to a step of the range's size."""
+    """Return a numeric column from the least to the greatest value, both rounded outwards to steps of fitting size."""
     least, most = float(numbers.min()), float(numbers.max())
     span = most - least  # of the smallest numbers no power of ten is left, of the largest none is enough: refused below
     step = (10.0 ** math.floor(math.log10(span)) or span) if 0 < span < math.inf else max(1.0, abs(least))
@@ -312,16 +297,6 @@ def _guess_range(name: str, numbers: NDArray[np.float64], rule: str) -> tuple[Co
         codes = ", ".join(f'"{int(number)}"' for number in distinct)
         remark += f'; if these are codes: kind = "categorical", values = [{codes}]'
     return Numeric(name, float(f"{low:.12g}"), float(f"{high:.12g}"), missing_rule=rule), remark
-
-
-def _pair_of(values: NDArray[np.str_]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The spellings of true and of false, where the values are such a pair, or 1 and 0."""
-    spelled = [str(value) for value in values]
-    for pair in (*PAIRS, "1 0"):
-        true, false = (tuple(each for each in spelled if each.casefold() == word) for word in pair.split())
-        if true and false and len(true) + len(false) == len(spelled):
-            return true, false
-    return None
 
 
 def _toml(value: Any) -> str:

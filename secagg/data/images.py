@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,26 +23,17 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_PIXELS = 1 << 26
-"""Most pixels of one image; a larger one is refused before it is decompressed."""
+"""Most pixels of one image; an image with more is refused before it is decompressed."""
 WHOLE_FILE = 0
-"""Row of a record that is a file of its own."""
+"""Row number of a record that is a whole file."""
 MODES = {"L": "L", "1": "L", "RGB": "RGB", "P": "RGB"}
-"""What the modes of image files become. Transparency, 16 bits and CMYK have no one meaning as RGB."""
+"""The colour modes of image files and what each is read as; others (transparency, 16 bits, CMYK) have no clear RGB."""
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """One file that should be an image, the class folder it lies in, and the domain's ("" without domains)."""
-
-    path: Path
-    label: str
-    domain: str
-
-
 class UnusableImage(Exception):
-    """One image cannot be used: the problem, which is the message, and the remedy."""
+    """An image cannot be used; `problem` is the reason, `remedy` the advice to the user."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -50,7 +41,7 @@ class UnusableImage(Exception):
 
 
 def is_image_folder(folder: Path) -> bool:
-    """Whether a folder has folders in it, hidden ones apart."""
+    """Return whether a folder contains folders, not counting hidden ones."""
     return any(entry.is_dir() for entry in _entries(folder))
 
 
@@ -73,71 +64,54 @@ def open_images(
     """
     if size is not None and (len(size) > 3 or size[2:] not in ((), (1,), (3,))):
         raise BadInput(f"a folder of images gives no records of shape {size}", remedy="images have 1 or 3 channels")
-    folders = _class_folders(folder)
-    found = [_Found(path, inner.name, domain) for domain, inner in folders for path in _files(inner)]
-    if not found and not (tolerance is not None and size is not None and len(size) > 1 and classes is not None):
+    tops = _folders(folder)
+    folders = [("", top) for top in tops]
+    if any(entry.is_dir() for top in tops for entry in _entries(top)):
+        folders = [(top.name, inner) for top in tops for inner in _folders(top)]
+    found: dict[str, list[tuple[Path, str]]] = {domain: [] for domain, _ in sorted(folders)}
+    for domain, inner in folders:
+        found[domain] += [(path, inner.name) for path in _files(inner)]
+    whole = size if size is not None and len(size) > 1 else None
+    if not any(found.values()) and (tolerance is None or whole is None or classes is None):
         raise BadInput(f"{folder} holds no image", remedy="it needs CLASS/*.png or DOMAIN/CLASS/*.png (or .jpg)")
     names = tuple(classes) if classes is not None else tuple(sorted({inner.name for _, inner in folders}))
-    shape = size if size is not None and len(size) > 1 else _shape(found, size)
-    groups = [
-        _records([each for each in found if each.domain == domain], domain, names, shape, size is not None, tolerance)
-        for domain in sorted({domain for domain, _ in folders})
-    ]
-    pairs = [cut(group) for group in groups]
-    test = concatenate([part for _, part in pairs])
-    return Dataset(
-        name=folder.name,
-        kind="images",
-        train=concatenate([part for part, _ in pairs]),
-        test=test if len(test) else None,
-        classes=names,
-        schema=None,
-        bound=math.sqrt(math.prod(shape)),
-        parts=None,
-    )
+    shape = whole or _shape((path for each in found.values() for path, _ in each), size)
+    pairs = [cut(_records(each, domain, names, shape, size is not None, tolerance)) for domain, each in found.items()]
+    train, test = (concatenate(part) for part in zip(*pairs, strict=True))
+    bound = math.sqrt(math.prod(shape))
+    return Dataset(folder.name, "images", train, test if len(test) else None, names, bound=bound)
 
 
 def is_flat_folder(folder: Path) -> bool:
-    """Whether a folder holds images, and no folder."""
-    entries = _entries(folder)
-    return not any(entry.is_dir() for entry in entries) and any(
-        entry.suffix.lower() in IMAGE_SUFFIXES for entry in entries
-    )
+    """Return whether a folder contains images and no folders."""
+    has_image = any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in _entries(folder))
+    return has_image and not is_image_folder(folder)
 
 
 def open_flat(folder: Path, *, size: Shape, classes: Sequence[str]) -> Dataset:
-    """Open a folder of images that nobody has sorted by class, as `open_images` would with this size and no label."""
-    found = [_Found(path, classes[0], "") for path in _files(folder)]
+    """Open a folder of unsorted images as records without labels, scaled to `size` as `open_images` does."""
+    found = [(path, classes[0]) for path in _files(folder)]
     records = _records(found, "", tuple(classes), size, fit=True, tolerance=None)
     records = replace(records, labels=np.full(len(records), UNLABELLED, dtype=np.int64))
     bound = math.sqrt(math.prod(size))
-    return Dataset(folder.name, "images", records, None, tuple(classes), schema=None, bound=bound, parts=None)
+    return Dataset(folder.name, "images", records, None, tuple(classes), bound=bound)
 
 
 def _entries(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
-def _class_folders(folder: Path) -> list[tuple[str, Path]]:
-    """The domain ("" without domains) and the folder of every class. Raises BadInput for another layout."""
-    tops = _folders(folder)
-    if any(entry.is_dir() for top in tops for entry in _entries(top)):
-        return [(top.name, inner) for top in tops for inner in _folders(top)]
-    return [("", top) for top in tops]
-
-
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder that may hold nothing else."""
+    """Return the entries of a folder. Raises BadInput where one is not a folder."""
     for entry in _entries(folder):
         if entry.is_symlink() or not entry.is_dir():
             what = "a link" if entry.is_symlink() else "no folder"
-            remedy = "images lie as CLASS/* or, all of them, as DOMAIN/CLASS/*"
-            raise BadInput(f"{entry} is {what}", remedy=remedy)
+            raise BadInput(f"{entry} is {what}", remedy="images lie as CLASS/* or, all of them, as DOMAIN/CLASS/*")
     return _entries(folder)
 
 
 def _files(folder: Path) -> list[Path]:
-    """The entries of a class folder; each is one record, whatever it is."""
+    """Return the entries of a class's folder, each of which is one record. Raises BadInput for a folder among them."""
     entries = _entries(folder)
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
@@ -145,12 +119,12 @@ def _files(folder: Path) -> list[Path]:
     return entries
 
 
-def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
-    """The common shape: of the first image that can be read, with the given side; grey only if all are."""
+def _shape(paths: Iterable[Path], side: Shape | None) -> Shape:
+    """Return the images' common shape: square with this `side`, or the first readable image's; grey if all are grey."""
     modes, first = set(), None
-    for each in found:
+    for path in paths:
         try:
-            with open_image(each.path) as image:
+            with open_image(path) as image:
                 modes.add(MODES[image.mode])
                 first = first or (image.height, image.width)
         except UnusableImage:
@@ -160,26 +134,25 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
 
 
 def _records(
-    found: Sequence[_Found],
+    found: Sequence[tuple[Path, str]],
     domain: str,
     classes: tuple[str, ...],
     shape: Shape,
     fit: bool,
     tolerance: Tolerance | None,
 ) -> Records:
-    """Read the files of one domain, of which there may be none."""
+    """Read the files of one domain (perhaps none), each given with the name of its class's folder."""
     n = len(found)
-    origin = Origin(tuple(str(each.path) for each in found), np.arange(n), np.full(n, WHOLE_FILE, dtype=np.int64))
+    origin = Origin(tuple(str(path) for path, _ in found), np.arange(n), np.full(n, WHOLE_FILE, dtype=np.int64))
     faults = Faults(origin, tolerant=tolerance is not None)
-    labels = np.array([classes.index(each.label) if each.label in classes else BAD for each in found], dtype=np.int64)
-    faults.add(
-        labels == BAD, f"its folder is none of the classes {list(classes)}", "move the image, or rename the folder"
-    )
+    labels = np.array([classes.index(name) if name in classes else BAD for _, name in found], dtype=np.int64)
+    problem = f"its folder is none of the classes {list(classes)}"
+    faults.add(labels == BAD, problem, "move the image, or rename the folder")
     (tolerance or Tolerance()).refuse_larger(f"images of {'×'.join(map(str, shape))}", n, math.prod(shape))
     inputs = np.zeros((n, *shape), dtype=np.uint8)
-    for index, each in enumerate(found):
+    for index, (path, _) in enumerate(found):
         try:
-            inputs[index] = pixels_of(each.path, shape, fit)
+            inputs[index] = pixels_of(path, shape, fit)
         except UnusableImage as error:
             faults.add(np.arange(n) == index, error.problem, error.remedy)
     columns = {DOMAIN: np.full(n, domain)} if domain else {}
@@ -187,10 +160,7 @@ def _records(
 
 
 def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
-    """One image, of a path or of a file's bytes, as uint8 of the shape, scaled and cut where `fit`.
-
-    Raises UnusableImage.
-    """
+    """Read an image (path or bytes) as uint8 of this shape, scaled and cropped if `fit`. Raises UnusableImage."""
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])
@@ -212,7 +182,7 @@ def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
 
 
 def open_image(path: Path | bytes) -> Image.Image:
-    """The image, its pixels not read yet. Raises UnusableImage."""
+    """Open an image without reading its pixels yet. Raises UnusableImage."""
     from PIL import Image
 
     if isinstance(path, Path) and _is_link(path):
@@ -225,7 +195,13 @@ def open_image(path: Path | bytes) -> Image.Image:
             image = Image.open(path if isinstance(path, Path) else io.BytesIO(path), formats=("PNG", "JPEG"))
     except Exception as error:
         raise UnusableImage(f"is no PNG or JPEG image ({_words(error)})", "mend or remove it") from error
-    problem = _problem(image)
+    problem = ""
+    if image.width * image.height > MAX_PIXELS:
+        problem = f"has {image.width} × {image.height} pixels, more than {MAX_PIXELS}"
+    elif "transparency" in image.info:
+        problem = "has transparent pixels, which is neither grey nor RGB"
+    elif image.mode not in MODES:
+        problem = f"has the mode {image.mode}, which is neither grey nor RGB"
     if problem:
         image.close()
         raise UnusableImage(problem, "save it as plain 8-bit grey or RGB")
@@ -233,21 +209,11 @@ def open_image(path: Path | bytes) -> Image.Image:
 
 
 def _is_link(path: Path) -> bool:
-    """Whether a path is a link; a name that no file can have is not."""
+    """Return whether a path is a link; False for names that no file can have."""
     try:
         return path.is_symlink()
     except OSError:
         return False
-
-
-def _problem(image: Image.Image) -> str:
-    """Why the pixels of an image are not worth reading; empty when they are."""
-    if image.width * image.height > MAX_PIXELS:
-        return f"has {image.width} × {image.height} pixels, more than {MAX_PIXELS}"
-    if image.mode not in MODES or "transparency" in image.info:
-        kind = "transparent pixels" if "transparency" in image.info else f"the mode {image.mode}"
-        return f"has {kind}, which is neither grey nor RGB"
-    return ""
 
 
 def _words(error: Exception) -> str:

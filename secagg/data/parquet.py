@@ -1,11 +1,10 @@
-"""Parquet files as tables of text, so that they are encoded, and refused, like every other table."""
+"""Parquet files as tables of text, which are then encoded and checked as other tables are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -18,55 +17,17 @@ from secagg.system.reading import refuse_larger
 Cells = list[str]
 T = TypeVar("T", str, bytes)
 _CELL_BYTES = 64
-"""What a cell takes as text, about."""
+"""About how many bytes a cell takes as text."""
 BATCH = 4096
-"""Rows that are held as arrow has them, where they are read some at a time."""
+"""Rows that are in memory as Arrow values at a time."""
 _DAY, _MOMENT = "YYYY-MM-DD", "YYYY-MM-DD hh:mm:ss"
-"""How days and moments are written where no schema says."""
+"""The form of dates and of times where the schema gives no pattern."""
 _WRITTEN = re.compile(r"(?P<YYYY>\d{4})-(?P<MM>\d\d)-(?P<DD>\d\d)(?: (?P<hh>\d\d):(?P<mm>\d\d):(?P<ss>\d\d)[.,\d]*)?")
-"""How arrow writes them, but for years that no pattern has."""
-
-
-def parquet_columns(
-    path: Path, *, tolerant: bool = False, decimal: str = ".", patterns: Mapping[str, str] | None = None
-) -> dict[str, Cells]:
-    """The columns of a Parquet file as text: numbers with this decimal mark, else as arrow writes them; absent: "".
-
-    Integers, floats, decimals, booleans ("true", "false"), days, moments without a time zone and text can be columns,
-    dictionary-encoded or not. `patterns`: how days and moments of columns are written. With `tolerant` bytes that are
-    not UTF-8 are replaced. Raises BadInput for a file that is no Parquet, one that would take more bytes than
-    `data_limit`, a column of another type, and names that are empty or repeated.
-    """
-    from pyarrow.parquet import ParquetFile
-
-    with reading_parquet(path) as file:
-        names = _check_names(path, ParquetFile(file))
-        refuse_expanded(path, ParquetFile(file))
-        table = ParquetFile(file, read_dictionary=names).read()
-        texts = {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
-        return texts | {name: _dates(table[name], texts[name], (patterns or {}).get(name)) for name in names}
-
-
-def _lines_alone(path: Path, schema: Schema, tolerance: Tolerance) -> Lines:
-    """The rows of a file some at a time; one with a cell that is too long has no fields."""
-    from pyarrow.parquet import ParquetFile
-
-    patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)}
-    lines: list[list[str]] = []
-    with reading_parquet(path) as file:
-        header = _header_of(path, _check_names(path, ParquetFile(file)), schema)
-        header = [header[place] for place in needed_columns(header, schema, tolerance)]
-        longest = tolerance.longest_cell(path, len(header))
-        for batch in batches_of(path, file, header, tolerance):
-            columns = {name: texts_of(batch[name], tolerant=True, decimal=schema.decimal) for name in header}
-            dated = [_dates(batch[name], cells, patterns.get(name)) for name, cells in columns.items()]
-            rows = zip(*dated, strict=True)
-            lines += [list(fields) if max(map(len, fields)) <= longest else [] for fields in rows]
-    return header, lines, list(range(1, len(lines) + 1))
+"""The form in which Arrow writes dates and times, up to the year 9999."""
 
 
 def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, rows: int = BATCH) -> Iterator[Any]:
-    """Yield the columns of these names, as tables of at most so many rows. Raises BadInput for more than allowed."""
+    """Yield the named columns as tables of at most `rows` rows. Raises BadInput for more rows than the plan allows."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -77,7 +38,7 @@ def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Toleran
 
 @contextmanager
 def reading_parquet(path: Path) -> Iterator[IO[bytes]]:
-    """An open file. Raises BadInput for one that turns out to be no Parquet while it is read."""
+    """Open a file for this context, in which any reading raises BadInput if the content is not Parquet."""
     try:
         with path.open("rb") as file:
             yield file
@@ -92,13 +53,13 @@ def reading_parquet(path: Path) -> Iterator[IO[bytes]]:
 
 
 def refuse_expanded(path: Path, file: Any) -> None:
-    """Raise BadInput for a Parquet file that would take more bytes than `data_limit`, read as dictionaries."""
+    """Raise BadInput for a Parquet file that would take more than `data_limit` bytes in memory."""
     expanded = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
     refuse_larger(path, expanded + _CELL_BYTES * file.metadata.num_rows * len(list(file.schema_arrow)))
 
 
 def _check_names(path: Path, file: Any) -> list[str]:
-    """Return the columns' names before any is read. Raises BadInput for columns that are not cells of a table."""
+    """Return the names of the columns. Raises BadInput for columns whose types are not those of a table's cells."""
     from pyarrow import types
 
     fields = list(file.schema_arrow)
@@ -115,40 +76,49 @@ def _check_names(path: Path, file: Any) -> list[str]:
 
 
 def _is_date(kind: Any) -> bool:
-    """Whether cells of this type are days, or moments without a time zone."""
+    """Return whether an Arrow type is that of days, or of times without a time zone."""
     from pyarrow import types
 
     return bool(types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None))
 
 
 def _dates(column: Any, cells: Cells, pattern: str | None) -> Cells:
-    """Days and moments as the pattern writes them, without fractions of a second; other cells as they are."""
+    """Rewrite days and times by the pattern, without fractions of a second; other cells are unchanged."""
     from pyarrow import types
 
     if not _is_date(column.type):
         return cells
     pattern = pattern or (_DAY if types.is_date(column.type) else _MOMENT)
-    return [_rewritten(found, pattern) if (found := _WRITTEN.fullmatch(cell)) else cell for cell in cells]
-
-
-def _rewritten(found: re.Match[str], pattern: str) -> str:
-    for token, digits in found.groupdict("00").items():
-        pattern = pattern.replace(token, digits)
-    return pattern
+    rewritten = []
+    for cell in cells:
+        text, found = pattern, _WRITTEN.fullmatch(cell)
+        for token, digits in found.groupdict("00").items() if found else ():
+            text = text.replace(token, digits)
+        rewritten.append(text if found else cell)
+    return rewritten
 
 
 def texts_of(column: Any, *, tolerant: bool, decimal: str = ".") -> Cells:
-    """The cells of a column as text, "" for an absent one. Raises UnicodeDecodeError unless `tolerant`."""
-    return _cells(column, partial(_texts, tolerant=tolerant, decimal=decimal), "")
+    """Return a column's cells as text, "" for missing ones. Raises UnicodeDecodeError unless `tolerant`."""
+    import pyarrow
+    from pyarrow import types
+
+    def read(values: Any) -> Cells:
+        if types.is_string(values.type) or types.is_large_string(values.type):
+            raw = values.cast(pyarrow.large_binary()).to_pylist()
+            return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
+        return [(cell or "").replace(".", decimal) for cell in values.cast(pyarrow.string()).to_pylist()]
+
+    return _cells(column, read, "")
 
 
 def bytes_of(column: Any) -> list[bytes]:
-    """The cells of a column of bytes, none for an absent one."""
+    """Return a column's cells as bytes, b"" for missing ones."""
     return _cells(column, lambda values: [cell or b"" for cell in values.to_pylist()], b"")
 
 
 def _cells(column: Any, read: Callable[[Any], list[T]], absent: T) -> list[T]:
-    """The cells of a column; equal ones of a dictionary are one value, however many there are."""
+    """Return a column's cells by applying `read`, which reads each entry of a dictionary column only once."""
     from pyarrow import types
 
     if not types.is_dictionary(column.type):
@@ -160,34 +130,39 @@ def _cells(column: Any, read: Callable[[Any], list[T]], absent: T) -> list[T]:
     return cells
 
 
-def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
-    import pyarrow
-    from pyarrow import types
-
-    if types.is_string(values.type) or types.is_large_string(values.type):
-        raw = values.cast(pyarrow.large_binary()).to_pylist()
-        return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
-    return [(cell or "").replace(".", decimal) for cell in values.cast(pyarrow.string()).to_pylist()]
-
-
 def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
-    """The names of the columns, and every row's fields, counted from 1."""
-    if schema is not None and (limit := bounded(tolerance)):
-        return _lines_alone(path, schema, limit)
-    patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)} if schema else None
-    decimal, tolerant = schema.decimal if schema else ".", tolerance is not None
-    columns = parquet_columns(path, tolerant=tolerant, decimal=decimal, patterns=patterns)
-    header = _header_of(path, list(columns), schema)
-    lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
+    """Return the columns' names, each row's fields as text ("" for missing cells), and the rows' numbers from 1 on.
+
+    Integers, floats, decimals, booleans ("true", "false"), days, moments without a time zone and text can be columns,
+    dictionary-encoded or not: numbers with the schema's decimal mark, days and moments as it writes them, the others as
+    arrow does. With `tolerance` bytes that are not UTF-8 are replaced; where it says how many records there may be,
+    rows are read some at a time, and one with a cell that is too long has no fields. Raises BadInput for a file that is
+    no Parquet, one that would take more bytes than `data_limit`, a column of another type, and names that are empty or
+    repeated.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    limit = bounded(tolerance) if schema is not None else None
+    decimal, columns = (schema.decimal, schema.columns) if schema is not None else (".", ())
+    patterns = {each.name: each.pattern for each in columns if isinstance(each, Dated)}
+    lines: list[list[str]] = []
+    with reading_parquet(path) as file:
+        names = _check_names(path, ParquetFile(file))
+        header, named = header_of(path, names, schema)
+        if not named:
+            raise BadInput(f"{path} has none of the schema's columns")
+        if limit is None:
+            refuse_expanded(path, ParquetFile(file))
+            tables, longest = iter([ParquetFile(file, read_dictionary=names).read()]), None
+        else:
+            names = header = [header[place] for place in needed_columns(header, schema, limit)]
+            tables, longest = batches_of(path, file, header, limit), limit.longest_cell(path, len(header))
+        for table in tables:
+            texts = {name: texts_of(table[name], tolerant=tolerance is not None, decimal=decimal) for name in names}
+            dated = [_dates(table[name], cells, patterns.get(name)) for name, cells in texts.items()]
+            rows = [list(fields) for fields in zip(*dated, strict=True)]
+            lines += rows if longest is None else [row if max(map(len, row)) <= longest else [] for row in rows]
     return header, lines, list(range(1, len(lines) + 1))
-
-
-def _header_of(path: Path, names: list[str], schema: Schema | None) -> list[str]:
-    """The names of the columns. Raises BadInput where a schema knows none of them."""
-    header, named = header_of(path, names, schema)
-    if not named:
-        raise BadInput(f"{path} has none of the schema's columns")
-    return header
 
 
 PARQUET = TableFormat(

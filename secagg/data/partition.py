@@ -1,4 +1,4 @@
-"""Divide records: over simulated clients, into training and test records, and by a domain to leave out.
+"""Divide records: among simulated clients, into training and test records, and by a domain to leave out.
 
 The partitions over clients:
 
@@ -30,7 +30,7 @@ FORMS = "iid, dirichlet:ALPHA, shards:K, column:NAME or column:NAME:K"
 def partition(
     labels: NDArray[np.int64], columns: Mapping[str, NDArray[np.str_]], spec: str, clients: int | None, seed: int
 ) -> Parts:
-    """Assign every record to exactly one client; return each client's indices, ascending. Parts may be empty.
+    """Assign every record to exactly one client; return each client's indices, ascending. Some clients may get none.
 
     `clients` ≥ 1; `column:…` also takes None, as the column fixes it. `seed` ≥ 0. Bad records (label -1)
     are of no class: dirichlet and shards deal them evenly.
@@ -47,18 +47,17 @@ def partition(
     if spec == "iid":
         parts = np.array_split(generator.permutation(len(labels)), clients)
     elif form == "dirichlet":
-        parts = _dirichlet(labels, clients, _alpha(spec, parameter), generator)
+        try:
+            alpha = float(parameter)
+        except ValueError:
+            alpha = math.nan
+        if not (math.isfinite(alpha) and alpha >= 1e-3):
+            problem = f"partition {spec!r}: ALPHA is a number of 0.001 or more"
+            raise BadInput(problem, remedy="for example dirichlet:0.05")
+        parts = _dirichlet(labels, clients, alpha, generator)
     elif form == "shards":
-        parts = _shards(
-            labels,
-            clients,
-            _number(
-                parameter,
-                f"partition {spec!r}: K is a number of classes, 1 or more",
-                "for example shards:2",
-            ),
-            generator,
-        )
+        each = _number(parameter, f"partition {spec!r}: K is a number of classes, 1 or more", "for example shards:2")
+        parts = _shards(labels, clients, each, generator)
     else:
         raise BadInput(f"unknown partition {spec!r}", remedy=f"give {FORMS}")
     return tuple(np.sort(part).astype(np.int64) for part in parts)
@@ -80,7 +79,7 @@ def _dirichlet(
 def _shards(
     labels: NDArray[np.int64], clients: int, each: int, generator: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Deal the classes, in random order, round and round: client i gets places i·K … i·K + K − 1."""
+    """Deal `each` shuffled classes to each client in turn; clients that share a class share its records."""
     classes = generator.permutation(_present(labels))
     if each > len(classes) or clients * each < len(classes):
         needed = math.ceil(len(classes) / clients)
@@ -100,7 +99,7 @@ def _present(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _bad_records(labels: NDArray[np.int64], clients: int) -> list[list[NDArray[np.int64]]]:
-    """Start every client's list of pieces with its even share of the bad records, mostly none."""
+    """Start every client's list of pieces with an even share of the bad records (mostly none)."""
     return [[part] for part in np.array_split(np.flatnonzero(labels == BAD), clients)]
 
 
@@ -113,24 +112,13 @@ def _by_column(
     values, owner = np.unique(columns[name], return_inverse=True)
     parts = [np.flatnonzero(owner == index) for index in range(len(values))]
     if each:
-        number = _number(
-            each, f"partition 'column:{parameter}': K is a number of clients, 1 or more", "for example column:domain:3"
-        )
+        problem = f"partition 'column:{parameter}': K is a number of clients, 1 or more"
+        number = _number(each, problem, "for example column:domain:3")
         parts = [np.sort(piece) for part in parts for piece in np.array_split(generator.permutation(part), number)]
     if clients not in (None, len(parts)):
         remedy = f"leave out the number of clients or give {len(parts)}"
         raise BadInput(f"column {name!r} gives {len(parts)} clients but {clients} were asked for", remedy=remedy)
     return tuple(parts)
-
-
-def _alpha(spec: str, text: str) -> float:
-    try:
-        alpha = float(text)
-    except ValueError:
-        alpha = math.nan
-    if not (math.isfinite(alpha) and alpha >= 1e-3):
-        raise BadInput(f"partition {spec!r}: ALPHA is a number of 0.001 or more", remedy="for example dirichlet:0.05")
-    return alpha
 
 
 def _number(text: str, problem: str, remedy: str) -> int:
@@ -142,13 +130,13 @@ def _number(text: str, problem: str, remedy: str) -> int:
 Split = Callable[[Records], tuple[Records, Records]]
 
 SPLIT_SEED = 1
-"""Public constant; changing it changes every published accuracy."""
+"""Public seed of the training/test split; another one would change every published accuracy."""
 VALIDATION_SEED = 2
-"""Public, too."""
+"""Public seed of the split that holds out validation records."""
 
 
 def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
-    """Mark the test records: this share of each class (rounded half up), chosen by position alone.
+    """Return a mask of the test records: `share` of each class (rounded half up), chosen by position alone.
 
     `labels` (n,) → (n,) bool; bad records (label -1) are never held out. Depends on no seed of the user
     and on no partition. The raw PCG64 stream is used because numpy keeps it stable across versions,
@@ -164,18 +152,18 @@ def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SE
 
 
 def split_records(records: Records) -> tuple[Records, Records]:
-    """Return (training, test) records, each in the source's order; a tiny source may have no test records."""
+    """Return (training, test) records, each in the source's order; of a tiny source the test part may be empty."""
     test = held_out(records.labels)
     return records.take(np.flatnonzero(~test)), records.take(np.flatnonzero(test))
 
 
 def keep_all(records: Records) -> tuple[Records, Records]:
-    """Return every record for training, none for testing: what a member of a federation contributes."""
+    """Return all records for training and an empty test part."""
     return records, records.take(np.zeros(0, dtype=np.int64))
 
 
 def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, NDArray[np.bool_]]:
-    """Return the data set with this share of its training records as its test part, and which they were (n,).
+    """Return the data set with `share` of its training records as test part, and the mask (n,) of these records.
 
     The test part that it had is gone, so that nothing can be chosen by it. Always the same records, as by `held_out`.
     Raises BadInput for a share so small that it is no record.
@@ -193,31 +181,28 @@ EVERY = "*"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`COLUMN=VALUE`: the records whose raw value of the column this is."""
+    """A choice of records to leave out, written `COLUMN=VALUE`: records with this raw value in the column."""
 
     column: str
     value: str
 
     @classmethod
     def read(cls, text: str) -> LeftOut:
-        """Read COLUMN=VALUE. Raises BadInput for anything else."""
+        """Read a choice. Raises BadInput for a text that is not of the form COLUMN=VALUE."""
         column, equals, value = text.partition("=")
         if not (column and equals and value):
             raise BadInput(f"cannot leave out {text!r}", remedy="give COLUMN=VALUE, for example domain=sketch")
         return cls(column, value)
 
     def among(self, records: Records) -> NDArray[np.bool_]:
-        """Which of the records (n,) these are. Raises BadInput for records without that column."""
+        """Return a mask (n,) of the records to leave out. Raises BadInput for records without the column."""
         if self.column not in records.columns:
             problem = f"the data set has no column {self.column!r} to leave out by"
             raise BadInput(problem, remedy=columns_of(records.columns))
         return np.asarray(records.columns[self.column] == self.value)
 
     def rows(self, dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which training records and which held-out ones these are.
-
-        Raises BadInput where there is none, or no training record besides.
-        """
+        """Return masks of the training and held-out records to leave out. Raises BadInput for none or all records."""
         train = self.among(dataset.train)
         test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
         if not train.any() and not test.any():
@@ -230,7 +215,7 @@ class LeftOut:
 
 
 def leave_out(dataset: Dataset, column: str, value: str) -> Dataset:
-    """The data set without the records that have this raw value of a column; they, held out or not, are its test part.
+    """Return the data set without the records that have this value in a column; those become its test part.
 
     Classes, schema and bound stay; a table of `parts` loses its records and remains, if need be empty.
     Raises BadInput for an unknown column or value, and when no training record would be left.
@@ -244,7 +229,7 @@ def leave_out(dataset: Dataset, column: str, value: str) -> Dataset:
 
 
 def one_by_one(dataset: Dataset, texts: Sequence[str | None]) -> tuple[str | None, ...]:
-    """The texts, each COLUMN=* spelled out as one COLUMN=VALUE for each value of the training records, in order.
+    """Replace each COLUMN=* by one COLUMN=VALUE for each value among the training records, keeping the order.
 
     None, leaving out nothing, stays. Raises BadInput for what is not COLUMN=VALUE, and for an unknown column.
     """

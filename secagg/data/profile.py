@@ -1,4 +1,4 @@
-"""Compare a member's own records with the declared schema, for the member alone, before anything is sent.
+"""Compare a member's own records with the declared schema before anything is sent; only the member sees the result.
 
 Counts, minima and medians are of private records: they are shown on the member's own machine, and in no message.
 """
@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from secagg.agreement.schema import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled, Schema
-from secagg.data.encoding import Cells, encode_column
+from secagg.agreement.schema import Column, Dated, Hashed, Numeric, Schema
+from secagg.data.encoding import ColumnCells, encode_column
 from secagg.data.records import Faults, Records
 
 NARROW = 0.05
-"""Of the declared range: where all values lie in so little of it, they may be in another unit."""
+"""Share of the declared range: values that all lie within so little of it may be in another unit."""
 FEW = 10
-"""Values from which on doubts are worth a line."""
+"""Fewest values of a column about which doubts are reported."""
 SHOWN = 8
-"""Values of a category that are counted one by one."""
+"""Most values of a category that are counted one by one."""
 
 
 @dataclass(frozen=True)
-class ColumnProfile:
-    """One column: what is declared and what is there. `refused` cells are outside of what is declared.
+class _ColumnProfile:
+    """A column's declaration beside what the records hold. `refused` counts cells that the declaration does not allow.
 
     `least`, `middle` and `most` are the minimum, median and maximum of numbers and dates, as people write them;
     `values` how often the most frequent others occur. `doubts`: what a person should look at.
@@ -42,7 +42,7 @@ class ColumnProfile:
     doubts: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """The column in one line, and one for each doubt."""
+        """Return the column's findings in one line, and a further line for each doubt."""
         counted = ", ".join(f"{value}: {count}" for value, count in self.values)
         found = f"minimum {self.least}, median {self.middle}, maximum {self.most}" if self.least else counted or "-"
         refused = f"; {self.refused} refused" if self.refused else ""
@@ -52,29 +52,29 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """Records, those that count for nothing, how many are of each class, and every column of a table."""
+    """A description of a member's records: numbers of all, of bad ones and of each class, and the columns."""
 
     records: int
     bad: int
     classes: tuple[tuple[str, int], ...]
-    columns: tuple[ColumnProfile, ...]
+    columns: tuple[_ColumnProfile, ...]
     doubts: tuple[str, ...]
     positive: str = ""
 
     def rows(self) -> list[tuple[str, str]]:
-        """A name and what is there, for people."""
+        """Return the findings as pairs of a name and a text, to be printed."""
         counts = [(f"class {name}{', positive' * (name == self.positive)}", str(count)) for name, count in self.classes]
         total = ("records", "\n".join([str(self.records), *(f"DOUBT: {doubt}" for doubt in self.doubts)]))
         return [total, *counts, *((column.name, column.sentence()) for column in self.columns)]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the findings as plain JSON values."""
         columns = [{**asdict(column), "values": dict(column.values)} for column in self.columns]
         return {**asdict(self), "classes": dict(self.classes), "columns": columns}
 
 
 def profile_of(records: Records, classes: Sequence[str], schema: Schema | None, caveats: Sequence[str] = ()) -> Profile:
-    """Look at a member's records; without a schema they have no columns to look at. `caveats`: doubts of the file."""
+    """Profile a member's records; without a schema the columns are left out. `caveats` are doubts about the file."""
     counts = tuple((name, int(np.count_nonzero(records.labels == label))) for label, name in enumerate(classes))
     absent = [name for name, count in counts if not count]
     doubts = [f"no record is of class {', '.join(absent)}"] if absent else []
@@ -88,24 +88,28 @@ def profile_of(records: Records, classes: Sequence[str], schema: Schema | None, 
     return Profile(len(records), records.bad, counts, columns, tuple(doubts), positive)
 
 
-def _profile(records: Records, column: Column, schema: Schema) -> ColumnProfile:
+def _profile(records: Records, column: Column, schema: Schema) -> _ColumnProfile:
     faults = Faults(records.origin, tolerant=True)
-    cells = Cells.of(records.columns[column.name], column.name, schema, faults)
+    cells = ColumnCells.of(records.columns[column.name], column.name, schema, faults)
     encode_column(cells, column)
     missing, refused = int(cells.missing.sum()), int(faults.bad.sum())
     doubts = [f"{missing} of {len(records)} values are missing"] if 2 * missing > len(records) >= FEW else []
-    match column:
-        case Numeric() | Dated():
-            return _of_numbers(cells, column, missing, refused, doubts)
-        case Boolean() | Categorical() | Hashed():
-            return _of_values(cells, column, missing, refused, doubts)
-
-
-def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts: list[str]) -> ColumnProfile:
+    if not isinstance(column, Numeric | Dated):
+        found, counts = np.unique(cells.values[~cells.missing], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        values = tuple((str(found[place]), int(counts[place])) for place in order[:SHOWN])
+        if len(found) == 1 and counts[0] >= FEW:
+            doubts.append(f"all {counts[0]} values are the same")
+        if isinstance(column, Hashed):
+            if len(found) > 2 * FEW and counts.max() == 1:
+                doubts.append("no value occurs twice: is it an identifier?")
+            values = (("different values", len(found)),)
+        declared = column.declared if isinstance(column, Hashed) else f"{len(column.values)} values"
+        return _ColumnProfile(column.name, declared, missing, refused, values=values, doubts=tuple(doubts))
     (low, high), numbers = column.limits, cells.numbers(column)
     there = np.sort(numbers[np.isfinite(numbers) & ~cells.missing])
     if not len(there):
-        return ColumnProfile(column.name, column.declared, missing, refused, doubts=tuple(doubts))
+        return _ColumnProfile(column.name, column.declared, missing, refused, doubts=tuple(doubts))
     least, most = float(there[0]), float(there[-1])
     share = (most - least) / (high - low)
     if len(there) >= FEW and least == most:
@@ -115,21 +119,4 @@ def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts
     if 2 * refused > len(there):
         doubts.append(f"{refused} of {len(there)} values are outside the declared range: another unit?")
     shown = (column.to_text(least), column.to_text(float(there[(len(there) - 1) // 2])), column.to_text(most))
-    return ColumnProfile(column.name, column.declared, missing, refused, *shown, (), tuple(doubts))
-
-
-def _of_values(
-    cells: Cells, column: Boolean | Categorical | Hashed, missing: int, refused: int, doubts: list[str]
-) -> ColumnProfile:
-    found, counts = np.unique(cells.values[~cells.missing], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    values = tuple((str(found[place]), int(counts[place])) for place in order[:SHOWN])
-    if len(found) == 1 and counts[0] >= FEW:
-        doubts.append(f"all {counts[0]} values are the same")
-    if isinstance(column, Hashed):
-        if len(found) > 2 * FEW and counts.max() == 1:
-            doubts.append("no value occurs twice: is it an identifier?")
-        values = (("different values", len(found)),)
-        return ColumnProfile(column.name, column.declared, missing, 0, values=values, doubts=tuple(doubts))
-    declared = f"{len(column.values)} values"
-    return ColumnProfile(column.name, declared, missing, refused, values=values, doubts=tuple(doubts))
+    return _ColumnProfile(column.name, column.declared, missing, refused, *shown, (), tuple(doubts))

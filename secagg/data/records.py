@@ -1,4 +1,4 @@
-"""Labelled records with their origins, the data set they make, and the rules for bad records."""
+"""Labelled records with their origins, data sets made of them, and the rules for bad records."""
 
 from __future__ import annotations
 
@@ -17,25 +17,21 @@ from secagg.system.reading import data_limit, refuse_larger
 Kind = Literal["features", "images", "table", "triplets"]
 
 BAD = -1
-"""Label of a record that contributes zero."""
-
+"""Label of a bad record, which contributes zeros."""
 UNLABELLED = -2
-"""Label of a record whose class nobody has said: only what is to be predicted may have it."""
-
-
+"""Label of a record of unknown class; only records to be predicted may have it."""
 DOMAIN = "domain"
-"""The column that says which domain a record is of."""
+"""Name of the column that holds each record's domain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """n labelled records.
+    """Labelled records: n inputs, labels, further columns and origins.
 
     `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64; triplets uint8, a
-    picture and a text in one row (`secagg.data.triplets`).
-    `labels` (n,) int64 in [0, C), or -1: a bad record, to be left out; its inputs are all zero. Only
-    sources opened as tolerant have bad records. `columns`: raw values by column name, for `column:NAME`
-    partitions.
+    picture and a text in one row (`secagg.data.triplets`). `labels` (n,) int64 in [0, C), or -1: a bad record, to be
+    left out; its inputs are all zero. Only sources opened as tolerant have bad records. `columns`: raw values by column
+    name, for `column:NAME` partitions.
     """
 
     inputs: NDArray[Any]
@@ -48,16 +44,16 @@ class Records:
 
     @property
     def bad(self) -> int:
-        """The number of bad records, for the operator of this data set only, as it depends on them."""
+        """The number of bad records, which only the owner of the data may see, as it depends on them."""
         return int(np.count_nonzero(self.labels == BAD))
 
     def discard(self, bad: NDArray[np.bool_]) -> Records:
-        """Return the same records in place, those where `bad` (n,) holds with label -1 and zero inputs."""
+        """Return a copy in which the records where `bad` (n,) holds are bad, with label -1 and zero inputs."""
         if not bad.any():
             return self
         inputs, labels = self.inputs.copy(), self.labels.copy()
         inputs[bad], labels[bad] = 0, BAD
-        return Records(inputs, labels, self.columns, self.origin)
+        return replace(self, inputs=inputs, labels=labels)
 
     def take(self, indices: NDArray[np.int64]) -> Records:
         """Return the records at `indices`, in that order."""
@@ -67,7 +63,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test records of one source.
+    """The training and test records of one source.
 
     `bound` is a public L2 bound of one input after scaling (images: √d; tables: √columns, as every
     column's entries have norm ≤ 1), None for features. `parts` holds, for a folder of tables, each
@@ -80,14 +76,14 @@ class Dataset:
     train: Records
     test: Records | None
     classes: tuple[str, ...]
-    schema: Schema | None
-    bound: float | None
-    parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
+    schema: Schema | None = None
+    bound: float | None = None
+    parts: tuple[tuple[str, NDArray[np.int64]], ...] | None = None
     is_named: bool = True
     notes: tuple[str, ...] = ()
 
     def under(self, classes: Sequence[str]) -> Dataset:
-        """Return the same records with labels that count in `classes`, a plan's, where each keeps its class's name.
+        """Return the data set with labels as indices into `classes` (a plan's); classes are matched by their names.
 
         Labels of a source without names count in them already. Raises BadInput, whatever the records are, when the
         source names a class that is none of these.
@@ -95,10 +91,9 @@ class Dataset:
         if not self.is_named:
             return replace(self, classes=tuple(classes))
         if unknown := [name for name in self.classes if name not in classes]:
-            raise BadInput(
-                f"{self.name} names the classes {', '.join(unknown[:8])}, which are none of the plan's",
-                remedy=f"name them as the plan does: {', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}",
-            )
+            problem = f"{self.name} names the classes {', '.join(unknown[:8])}, which are none of the plan's"
+            remedy = f"name them as the plan does: {', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}"
+            raise BadInput(problem, remedy=remedy)
         own = map(list(classes).index, self.classes)
         places = np.array([*own, UNLABELLED, BAD], dtype=np.int64)  # −2 and −1 are the last
         train = replace(self.train, labels=places[self.train.labels])
@@ -107,13 +102,13 @@ class Dataset:
 
 
 def columns_of(columns: Iterable[str]) -> str:
-    """List the columns of a data set, for a refusal of another."""
+    """Return a text that lists a data set's columns, for the message that refuses an unknown column."""
     names = ", ".join(sorted(columns))
     return f"it has {names}" if names else "it has none: tables bring columns, and so do further arrays of an .npz"
 
 
 def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Return each file's rows among the training records that stay where those of `left` (n,) go; None: no files."""
+    """Return each file's row indices once the training records `left` (n,) are removed; None without files."""
     if dataset.parts is None:
         return None
     place = np.cumsum(~left) - 1
@@ -121,7 +116,7 @@ def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str,
 
 
 def concatenate(groups: Sequence[Records]) -> Records:
-    """Join groups of records in order; keeps the columns that every group has."""
+    """Join groups of records in order, keeping the columns that every group has."""
     shared = [name for name in groups[0].columns if all(name in group.columns for group in groups)]
     starts = np.cumsum([0, *(len(group.origin.files) for group in groups)])
     origin = Origin(
@@ -138,16 +133,16 @@ def concatenate(groups: Sequence[Records]) -> Records:
 
 
 MAX_CELL = 1000
-"""Longest field of a table, in characters."""
+"""Most characters of a table's field."""
 CELL_BYTES = 64
-"""What a short field of a table takes, about, as a value of Python."""
+"""About how many bytes a short field of a table takes as a Python value."""
 SHORTEST_LIMIT = 16
-"""Characters that a field of a table may always have."""
+"""Characters that a table's field may always have, whatever the limit on memory."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Mark bad records instead of refusing them; `most` is how many records a plan allows, None without a plan.
+    """The rule that bad records are marked, not refused; a plan allows at most `most` records (None: no plan).
 
     With `most` every limit is on one record, and what the whole source may take is decided by `most` and by a record's
     size, which are public: no record can cross a limit for the others.
@@ -156,7 +151,7 @@ class Tolerance:
     most: int | None = None
 
     def refuse_larger(self, what: object, count: int, each: int) -> None:
-        """Raise BadInput for `count` records of `each` bytes beyond `data_limit`; with `most` for so many of them."""
+        """Raise BadInput if `count` records (or `most`, if it is given) of `each` bytes exceed `data_limit`."""
         self.refuse_more(what, count)
         refuse_larger(what if self.most is None else f"{what}: {self.most} records", each * (self.most or count))
 
@@ -167,7 +162,7 @@ class Tolerance:
             raise BadInput(f"{what} holds more than {self.most} records, the most that the plan allows", remedy=remedy)
 
     def longest_cell(self, what: object, width: int) -> int:
-        """Most characters of a field, where a record has `width` of them: MAX_CELL, or fewer if most records are many.
+        """Return the most characters that a field may have, in records of `width` fields.
 
         Raises BadInput where these would be too few.
         """
@@ -178,12 +173,12 @@ class Tolerance:
 
 
 def bounded(tolerance: Tolerance | None) -> Tolerance | None:
-    """The tolerance where a plan says how many records there may be; None for another."""
+    """Return the tolerance if a plan bounds the number of records, else None."""
     return None if tolerance is None or tolerance.most is None else tolerance
 
 
 class Faults:
-    """Faults in the n records of one source: the first is raised, or with `tolerant` all are marked.
+    """Faults found in the n records of one source: the first is raised, or with `tolerant` all are marked.
 
     `bad` (n,) bool: the marked records. Every fault is a rule on one record, so that under `tolerant`
     neither the other records nor an exception can tell whether a record is bad.
@@ -195,12 +190,11 @@ class Faults:
         self.bad = np.zeros(len(origin.row), dtype=np.bool_)
 
     def add(self, bad: NDArray[np.bool_], problem: str, remedy: str) -> None:
-        """Mark the records where `bad` (n,) holds; without `tolerant` raise BadRecord for the first of them.
+        """Mark the records where `bad` (n,) holds; without `tolerant`, raise BadRecord for the first of them.
 
         `problem` says what is wrong without the record's values: errors end up in logs and in tickets.
         """
         if self.tolerant:
             self.bad |= bad
         elif bad.any():
-            index = int(np.argmax(bad))
-            raise self.origin.refusal(index, problem, remedy)
+            raise self.origin.refusal(int(np.argmax(bad)), problem, remedy)

@@ -1,4 +1,4 @@
-"""Open a data set by its name or path: a file, a folder, or one of the public sets that come with scikit-learn."""
+"""Open a data set by name or path: a file, a folder, or one of the public data sets that scikit-learn brings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,60 +28,42 @@ from secagg.system.extras import extra
 
 NAMES = ("breast-cancer", "digits", "wine")
 POSITIVE = {"breast-cancer": "malignant"}
-"""The class to be recognised, where there is one."""
-
-
-def open_named(name: str, cut: Split) -> Dataset:
-    """Open one of `NAMES`, divided by `cut`.
-
-    The tables' schemas are derived from the data sets themselves, which are public.
-    """
-    if name == "digits":
-        return _digits(cut)
-    with extra("experiments"):
-        from sklearn import datasets
-
-    return _table(name, datasets.load_wine() if name == "wine" else datasets.load_breast_cancer(), cut)
+"""The positive class of those public data sets that have one."""
 
 
 def _digits(cut: Split) -> Dataset:
-    """1,797 grey 8×8 digits with values 0 to 16 (Alpaydin & Kaynak 1998), divided by 16; the label comes last."""
-    rows = np.loadtxt(_file_of_sklearn("digits.csv.gz"), delimiter=",")
-    images, labels = rows[:, :-1].reshape(-1, 8, 8) / 16.0, rows[:, -1].astype(np.int64)
-    records = Records(images, labels, {}, Origin.of("digits", np.arange(1, len(labels) + 1)))
-    train, test = cut(records)
-    classes = tuple(str(digit) for digit in range(10))
-    return Dataset("digits", "images", train, test, classes, None, math.sqrt(64), None)
-
-
-def _file_of_sklearn(name: str) -> Path:
-    """A file of scikit-learn's data sets; loading the library itself would take longer than all that is done here."""
-    with extra("experiments"):
+    """Return 1,797 grey 8×8 digits (Alpaydin & Kaynak 1998) with values 0 to 16 divided by 16; labels come last."""
+    with extra("experiments"):  # found, not imported: that would take longer than all that is done here
         found = find_spec("sklearn")
         if found is None or found.origin is None:
             raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
-    return Path(found.origin).parent / "datasets" / "data" / name
+    rows = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    images, labels = rows[:, :-1].reshape(-1, 8, 8) / 16.0, rows[:, -1].astype(np.int64)
+    records = Records(images, labels, {}, Origin.of("digits", np.arange(1, len(labels) + 1)))
+    train, test = cut(records)
+    return Dataset("digits", "images", train, test, tuple("0123456789"), bound=math.sqrt(64))
 
 
-def _table(name: str, bunch: Any, cut: Split) -> Dataset:
-    label = "class"
-    names = np.array([str(target) for target in bunch.target_names])
-    columns = {
-        str(key): np.array([repr(float(cell)) for cell in bunch.data[:, i]])
-        for i, key in enumerate(bunch.feature_names)
-    }
-    columns[label] = names[bunch.target]
+def _public_table(name: str, cut: Split) -> Dataset:
+    """Return one of scikit-learn's tables; its schema is derived from the data, which are public."""
+    with extra("experiments"):
+        from sklearn import datasets
+
+    label, bunch = "class", datasets.load_wine() if name == "wine" else datasets.load_breast_cancer()
+    cells = zip(bunch.feature_names, bunch.data.T, strict=True)
+    columns = {str(key): np.array([repr(float(cell)) for cell in column]) for key, column in cells}
+    columns[label] = bunch.target_names.astype(np.str_)[bunch.target]
     n = len(bunch.target)
     table = Table(name, columns, Origin.of(name, np.arange(1, n + 1)), np.zeros(n, dtype=np.bool_))
     schema = replace(derive_schema([table], label), positive=POSITIVE.get(name, ""))
     train, test = cut(encode_table(table, schema))
-    return Dataset(name, "table", train, test, schema.classes, schema, schema.bound, None)
+    return Dataset(name, "table", train, test, schema.classes, schema, schema.bound)
 
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
-"""Every format of data files, by the end of its name; a further one is its file and a place in this line."""
+"""Formats of data files, told apart by the ends of file names; add a format here."""
 _added: list[Format] = []
-"""Those of one's own, in the order in which they were given."""
+"""Formats that users added, in the order in which they were given."""
 A_TABLE = "a table"
 IMAGE_FOLDER = "a folder of images"
 
@@ -98,7 +79,7 @@ def open_dataset(
     image_size: tuple[int, ...] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Dataset:
-    """Open `digits`, `breast-cancer`, `wine`, a file of the `FORMATS`, a folder of tables (one client each) or images.
+    """Open `digits`, `breast-cancer`, `wine`, a file of `FORMATS`, or a folder of tables (one per client) or images.
 
     A folder of images is opened by `open_images`, which says what `image_size` and `classes` mean; nothing else takes
     them. `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
@@ -119,7 +100,7 @@ def open_dataset(
     tolerance = Tolerance(most) if tolerant else None
     if source in NAMES:
         _refuse_label(source, label, schema)
-        return open_named(source, cut)
+        return _digits(cut) if source == "digits" else _public_table(source, cut)
     if isinstance(known, LabelledFormat):
         _refuse_label(source, label, schema)
         known.require(path)
@@ -132,8 +113,7 @@ def open_dataset(
         _refuse_label(source, label, schema)
         return open_images(path, cut, size=image_size, classes=classes, tolerance=tolerance)
     if not path.exists():
-        remedy = f"give a path or one of {', '.join(NAMES)}"
-        raise BadInput(f"there is no file or data set {source}", remedy=remedy)
+        raise BadInput(f"there is no file or data set {source}", remedy=f"give a path or one of {', '.join(NAMES)}")
     if not isinstance(known, TableFormat):
         raise BadInput(f"cannot tell the format of {source} from its name", remedy=f"give {kinds_of_files()}")
     return _open_tables(path, {path: known}, label, schema, cut, tolerance)
@@ -148,20 +128,15 @@ def open_with_test(
     tolerant: bool = False,
     image_size: tuple[int, ...] | None = None,
 ) -> Dataset:
-    """Open a data set whose test records are those of another source of the same kind; none of its own is held out.
+    """Open a data set whose test part is a second source, `test`, of the same kind; no other record is held out.
 
     The options are those of `open_dataset`; a schema that has to be derived comes from both tables together.
     Raises BadInput, or BadRecord, also for test records of another kind, shape or class.
     """
     if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
         files = {**tables_at(Path(source)), **tables_at(Path(test))}
-        schema = derive_schema(
-            [
-                read_table(file, known, None, tolerance=Tolerance() if tolerant else None)
-                for file, known in files.items()
-            ],
-            label,
-        )
+        tolerance = Tolerance() if tolerant else None
+        schema = derive_schema([read_table(*each, None, tolerance=tolerance) for each in files.items()], label)
     data = open_dataset(source, schema=schema, split=False, tolerant=tolerant, image_size=image_size)
     if data.test is not None:
         raise BadInput(f"{source} brings test records of its own", remedy="leave out --test")
@@ -178,7 +153,7 @@ def open_with_test(
 
 
 def read_public_table(path: Path) -> Table:
-    """The text of one table with a header, to make a schema of. Raises BadInput for another file."""
+    """Read one table with a header as text, to derive a schema. Raises BadInput if the file is not a table."""
     known = format_of(path)
     if not path.exists():
         raise BadInput(f"there is no file {path}")
@@ -188,22 +163,19 @@ def read_public_table(path: Path) -> Table:
 
 
 def read_tables(files: Mapping[Path, TableFormat], schema: Schema, tolerance: Tolerance | None) -> Records:
-    """Read and encode tables of one schema, and pool their records in order. Raises what `open_dataset` raises."""
-    tables = [read_table(file, known, schema, tolerance=tolerance) for file, known in files.items()]
+    """Read and encode tables under one schema, and pool their records in order. Raises as `open_dataset` does."""
+    tables = [read_table(*each, schema, tolerance=tolerance) for each in files.items()]
     return concatenate([encode_table(table, schema, tolerant=tolerance is not None) for table in tables])
 
 
 def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
-    """Warn the owner of a table, or of a folder of tables, of line breaks in cells and of a header in another order."""
+    """Return warnings about a table or a folder of tables: line breaks in cells, or columns in a wrong order."""
     files = [file for file, known in tables_at(Path(source)).items() if known is DELIMITED]
     return tuple(filter(None, (look(file, schema) for file in files for look in (line_breaks_in, other_order_in))))
 
 
 def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
-    """Write a table with spaces for line breaks in quoted cells; return how many records had one.
-
-    Raises BadInput for what is no delimited text.
-    """
+    """Write a copy of a text table with spaces for line breaks; return how many records changed. Raises BadInput."""
     if format_of(path) is not DELIMITED or not path.is_file():
         raise BadInput(f"{path} is no delimited text", remedy=f"give a file: {DELIMITED.called}")
     if format_of(out) is not DELIMITED or out.suffix.lower() == ".gz":
@@ -212,7 +184,7 @@ def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
 
 
 def format_of(path: Path) -> Format | None:
-    """The format that a file's name says it has; where none of ours takes it, what others bring is asked."""
+    """Return the format of a file by its name, from `FORMATS`, added formats or plug-ins; None for unknown names."""
     known = next((each for each in (*FORMATS, *_added) if each.takes(path)), None)
     if known is not None or not path.suffix or not path.is_file():
         return known
@@ -234,7 +206,7 @@ def add_format(spec: str) -> None:
 
 
 def _format(found: plugins.Plugin) -> Format:
-    """Return the format that a plug-in brings. Raises BadInput for any other value."""
+    """Return the format that a plug-in brings. Raises BadInput for other values."""
     if not isinstance(found.value, TableFormat | LabelledFormat):
         problem = f"{found.name} of {found.source} is no format of data"
         raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.table")
@@ -242,7 +214,7 @@ def _format(found: plugins.Plugin) -> Format:
 
 
 def kinds_of_files() -> str:
-    """List the kinds of files of records, for help and refusals."""
+    """Return a text that lists the kinds of data files, for help and error messages."""
     labelled = [each.called for each in FORMATS if not isinstance(each, TableFormat)]
     return f"{', '.join(labelled)} or a table ({_tables()})"
 
@@ -252,7 +224,7 @@ def _tables() -> str:
 
 
 def kind_of(source: str) -> str | None:
-    """Name the kind of source that `open_dataset` would open; None where it would refuse it. Reads no record."""
+    """Return the kind of source that `open_dataset` would open, by name; None if it would refuse. Reads no records."""
     path = Path(source)
     if source in NAMES:
         return "a data set that brings its own labels"
@@ -270,13 +242,12 @@ def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None
 
 
 def _tables_in(folder: Path) -> dict[Path, TableFormat]:
-    """The tables of a folder, in the order of their names."""
     found = {file: format_of(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if file.is_file()}
     return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
 
 
 def tables_at(path: Path) -> dict[Path, TableFormat]:
-    """The table at a path, or those of a folder."""
+    """Return the table at a path, or those of a folder, each with its format."""
     known = format_of(path)
     return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}
 
@@ -289,39 +260,29 @@ def _open_tables(
     cut: Split,
     tolerance: Tolerance | None,
 ) -> Dataset:
-    """Read, encode and split each file on its own, then pool them in order."""
     if schema is None and label is None:
         raise BadInput(f"{path}: say which column is the label", remedy="name it with --label, or give --schema")
     if schema is not None and label is not None and label != schema.label:
         raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
-    tables = [read_table(file, known, schema, tolerance=tolerance) for file, known in files.items()]
+    tables = [read_table(*each, schema, tolerance=tolerance) for each in files.items()]
     chosen = schema if schema is not None else derive_schema(tables, str(label))
     pairs = [cut(encode_table(table, chosen, tolerant=tolerance is not None)) for table in tables]
-    train = concatenate([part for part, _ in pairs])
-    test = concatenate([part for _, part in pairs])
+    train, test = (concatenate(part) for part in zip(*pairs, strict=True))
     starts = np.cumsum([0, *(len(part) for part, _ in pairs)])
     parts = tuple((file.name, np.arange(starts[i], starts[i + 1])) for i, file in enumerate(files))
-    return Dataset(
-        name=path.name,
-        kind="table",
-        train=train,
-        test=test if len(test) else None,
-        classes=chosen.classes,
-        schema=chosen,
-        bound=chosen.bound,
-        parts=parts if path.is_dir() else None,
-        notes=strays(tables, chosen) if schema is None else (),
-    )
+    how = (test if len(test) else None, chosen.classes, chosen, chosen.bound, parts if path.is_dir() else None)
+    return Dataset(path.name, "table", train, *how, notes=strays(tables, chosen) if schema is None else ())
 
 
 def open_unlabelled(
     source: str, *, schema: Schema | None, image_size: tuple[int, ...], classes: Sequence[str], tolerant: bool = False
 ) -> Dataset:
-    """Open what `open_dataset` opens, all of it as training records, and the same without labels.
+    """Open a source whose labels may be missing, with all its records as training records.
 
-    That is a table without the schema's label column or with empty cells in it, an .npz of `features` or `images`
-    alone, a folder that holds images itself. A record without a label has `UNLABELLED`. Raises BadInput, or BadRecord
-    with file, row and remedy, as `open_dataset` does; with `tolerant` a bad row of a table is marked, not refused.
+    Labels are missing in a table without the schema's label column or with empty cells in it, in an .npz of `features`
+    or `images` alone, and in a folder that holds images itself. A record without a label has `UNLABELLED`. Raises
+    BadInput, or BadRecord with file, row and remedy, as `open_dataset` does; with `tolerant` a bad row of a table is
+    marked, not refused.
     """
     path = Path(source)
     if schema is not None:
@@ -334,12 +295,12 @@ def open_unlabelled(
 
 
 def reasons_of(records: Records, schema: Schema) -> dict[int, str]:
-    """Why each bad record of a table is bad, by its index; never with a value of its cells."""
+    """Return, by index, the reason why each bad record of a table is bad; no reason quotes a cell."""
     return {int(index): _reason(records, int(index), schema) for index in np.flatnonzero(records.labels == BAD)}
 
 
 def _reason(records: Records, index: int, schema: Schema) -> str:
-    """Read one row strictly by itself and return its fault; a line that is not a row, or too long, has left no cell."""
+    """Return the fault of one row, read strictly by itself; a broken or too long row has left no cells."""
     row = records.take(np.array([index]))
     if not any(cells[0] for cells in row.columns.values()):
         return f"it has no value, a field of more than {MAX_CELL} characters, or not the fields of the header"

@@ -1,4 +1,4 @@
-"""The formats of data files, and tables: records as text by column, whatever format their file has."""
+"""Formats of data files, and tables: records as text by column, whatever the format of their file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from secagg.system.extras import extra
 from secagg.system.reading import refuse_larger, resembling
 
 Lines = tuple[list[str], list[list[str]], list[int]]
-"""The header; each record's fields, none for a row that is no record; each record's row, from 1 on."""
+"""The header; each record's fields, an empty list for a broken row; and each record's row in the file, from 1 on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of data files: the ends of their names, in small letters, and its name in help and refusals.
+    """A format of data files: its file suffixes, in lower case, and its name in help and error messages.
 
     `library` is what must be importable to read it, and `extra` which extra of this package installs that.
     """
@@ -35,28 +35,25 @@ class Format:
     extra: str = ""
 
     def takes(self, path: Path) -> bool:
-        """Whether a file is of this format, by its name."""
+        """Return whether a file is of this format, judging by its name."""
         return path.name.lower().endswith(self.suffixes)
 
     def require(self, path: Path) -> None:
-        """Raise BadInput unless what reads the format is installed."""
+        """Raise BadInput unless the library that reads the format is installed."""
         with extra(self.extra, f"{path}: {self.called}", ", or save it in another format"):
             import_module(self.library or __name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFormat(Format):
-    """A format that says itself which records are labelled how; `open` takes the file, how to split, and tolerance.
-
-    Tolerance is None where the first bad record is refused.
-    """
+    """A format whose records have labels; `open` takes file, split and tolerance (None: bad records are refused)."""
 
     open: Callable[[Path, Split, Tolerance | None], Dataset]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A table of text; `lines` takes the file, the schema if there is one, and tolerance, None for none.
+    """A format of tables of text; `lines` reads a file, given a schema and a tolerance (each may be None).
 
     Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
     """
@@ -66,13 +63,13 @@ class TableFormat(Format):
 
 COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
 THOUSANDS_REMEDY = {",": "write 1234,5 for 1.234,5", ".": "write 1234.5 for 1,234.5"}
-"""What to do about thousands' separators, by the decimal mark."""
+"""Remedies against separators of thousands, by the decimal mark."""
 POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5, 1.234,5 and 1234.5, or say decimal = '.'"
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw text of one file by column, surrounding spaces removed; `origin` knows each record's row.
+    """The raw text of one file by column, without surrounding spaces; `origin` knows the row of each record.
 
     `broken` (n,) bool: rows that are no record of this table; their cells are empty.
     """
@@ -87,7 +84,7 @@ class Table:
 
 
 def read_table(path: Path, known: TableFormat, schema: Schema | None, *, tolerance: Tolerance | None = None) -> Table:
-    """Read a table of a known format; without a schema the first row is the header.
+    """Read a table of a known format; without a schema, its first row is the header.
 
     With a schema the first row is a header when it names the schema's columns; otherwise the file has
     none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row that cannot be split
@@ -104,38 +101,34 @@ def read_table(path: Path, known: TableFormat, schema: Schema | None, *, toleran
             header = [header[place] for place in places]
             lines = [[fields[place] for place in places if fields] for fields in lines]
     longest = MAX_CELL if tolerance is None else tolerance.longest_cell(path, len(header))
-    lines = [_short(path, row, fields, longest, tolerance) for row, fields in zip(rows, lines, strict=True)]
+    short: list[list[str]] = []
+    for row, fields in zip(rows, lines, strict=True):
+        is_long = max(map(len, fields), default=0) > longest
+        if is_long and tolerance is None:
+            problem = f"has a field of more than {MAX_CELL} characters"
+            raise BadRecord(str(path), row, problem, remedy="shorten it")
+        short.append([] if is_long else fields)
+    lines = short
     widths = (max((len(fields[place]) for fields in lines if fields), default=0) for place in range(len(header)))
     refuse_larger(path, 4 * len(lines) * sum(widths))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
-    columns = {
-        name: np.array([cell.strip() for cell in column], dtype=np.str_)
-        for name, column in zip(header, cells, strict=True)
-    }
+    texts = [np.array([cell.strip() for cell in column], dtype=np.str_) for column in cells]
     broken = np.array([not fields for fields in lines], dtype=np.bool_)
+    columns = dict(zip(header, texts, strict=True))
     return Table(str(path), columns, Origin.of(str(path), np.array(rows, dtype=np.int64)), broken)
 
 
 def needed_columns(header: list[str], schema: Schema | None, tolerance: Tolerance | None) -> list[int]:
-    """The places of the columns that are kept: all, or where a plan says how many records, those that it reads."""
+    """Return the indices of the columns to keep: all or, if a plan bounds the records, those that the schema names."""
     if schema is None or bounded(tolerance) is None:
         return list(range(len(header)))
     named = {DOMAIN, schema.label, *(column.name for column in schema.columns)}
     return [place for place, name in enumerate(header) if name in named]
 
 
-def _short(path: Path, row: int, fields: list[str], longest: int, tolerance: Tolerance | None) -> list[str]:
-    """The fields of a row, none of which is too long."""
-    if max(map(len, fields), default=0) <= longest:
-        return fields
-    if tolerance is not None:
-        return []
-    raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
-
-
 def header_of(path: Path, first: list[str], schema: Schema | None) -> tuple[list[str], int]:
-    """Return the column names and how many rows the header takes (0 when the file has none).
+    """Return the column names, and how many rows the header takes (0 if the file has none).
 
     Where `schema.fields` allows no header, a first row that names none of the columns is a record.
     """

@@ -1,4 +1,4 @@
-"""Records of a picture, a text and an answer: `NAME.triplets`, a folder, or `NAME.triplets.parquet`.
+"""Records of a picture, a text and an answer: `NAME.triplets` (a folder) or `NAME.triplets.parquet`.
 
 The folder holds `table.csv` with the columns picture (a file's name in the folder), text and answer; the Parquet file
 has the same columns, a picture being the bytes of a PNG or JPEG file, alone or as `bytes` in a struct. Further columns
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +36,11 @@ from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, refu
 
 PICTURE, TEXT, ANSWER = "picture", "text", "answer"
 BYTES = "bytes"
-"""The field of a picture's struct, as `datasets` writes it."""
+"""Name of the field that holds a picture's bytes in a struct, as the library `datasets` writes it."""
 TABLE, FACTS = "table.csv", "triplets.json"
 METADATA = b"triplets"
 TEXT_BYTES = 256
-"""Of a text in UTF-8, padded with zeros; a longer one is a fault."""
+"""Bytes of a record's text in UTF-8, padded with zeros; a longer text is a fault."""
 LARGEST_SIDE = 1024
 MOST_ANSWERS = 10_000
 PICTURES_AT_ONCE = 64
@@ -47,20 +48,20 @@ PICTURES_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Declared:
-    """The declaration beside the records: the pictures' side in pixels, and the answers of each domain."""
+    """The content of `triplets.json`: the pictures' side in pixels, and the possible answers of each domain."""
 
     side: int
     answers: Mapping[str, tuple[str, ...]]
 
     def label(self, domain: str, answer: str) -> int:
-        """The answer's place in its domain's list; BAD where it has none."""
+        """Return the answer's index in its domain's list; BAD if the list lacks it."""
         known = self.answers.get(domain, self.answers.get("", ()))
         return known.index(answer) if answer in known else BAD
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The rows of a source: pictures as files or bytes, texts, answers, domains, and the other columns."""
+    """The rows of a source: pictures as paths or bytes; texts, answers, domains and other columns as text."""
 
     pictures: Iterable[Path | bytes]
     columns: Mapping[str, NDArray[np.str_]]
@@ -70,36 +71,35 @@ class _Table:
 
     @property
     def domains(self) -> NDArray[np.str_]:
-        """Each record's domain, "" without any."""
+        """Each record's domain; "" where the source has no domains."""
         return self.columns.get(DOMAIN, np.zeros(len(self.broken), dtype="<U1"))
 
 
 def side_of(length: int) -> int:
-    """The side of the pictures in records of so many bytes. Raises BadInput for no such record."""
+    """Return the side of the pictures in records of `length` bytes. Raises BadInput if no side fits."""
     pixels = length - TEXT_BYTES
     side = math.isqrt(max(pixels, 0) // 3)
     if side < 1 or 3 * side * side != pixels:
-        raise BadInput(
-            f"{length} numbers are no picture and text", remedy="give records of pictures, texts and answers"
-        )
+        problem = f"{length} numbers are no picture and text"
+        raise BadInput(problem, remedy="give records of pictures, texts and answers")
     return side
 
 
 def divide(inputs: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], list[str]]:
-    """The pictures (n, side, side, 3) and the texts of records (n, 3·side² + TEXT_BYTES). Raises BadInput."""
+    """Split records (n, 3·side² + TEXT_BYTES) into pictures (n, side, side, 3) and texts. Raises BadInput."""
     side = side_of(inputs.shape[1])
     texts = [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in inputs[:, -TEXT_BYTES:]]
     return inputs[:, :-TEXT_BYTES].reshape(-1, side, side, 3), texts
 
 
 def join(pictures: NDArray[np.uint8], texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Undo `divide`, for texts of at most TEXT_BYTES bytes."""
+    """Join pictures and texts of at most TEXT_BYTES bytes into records: the inverse of `divide`."""
     padded = [np.frombuffer(text.encode().ljust(TEXT_BYTES, b"\0"), dtype=np.uint8) for text in texts]
     return np.concatenate([pictures.reshape(len(texts), -1), np.array(padded).reshape(-1, TEXT_BYTES)], axis=1)
 
 
 def open_triplets(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
-    """Open records of pictures, texts and answers; see the module for the layout.
+    """Open records of pictures, texts and answers, laid out as the module's docstring says.
 
     Every picture has the declared side, to the pixel. Raises BadInput for another layout, answers of which there is
     one alone, and, with `tolerance`, for a source that does not say what the module tells; BadRecord for a record
@@ -107,33 +107,26 @@ def open_triplets(path: Path, cut: Split, tolerance: Tolerance | None = None) ->
     """
     table = _folder(path, tolerance) if path.is_dir() else _parquet(path, tolerance)
     if table.facts is None and tolerance is not None:
-        raise BadInput(
-            f"{path} does not say which answers there are, nor how large a picture is",
-            remedy=f"declare both in {FACTS}: what is read off the records would tell of them",
-        )
+        problem = f"{path} does not say which answers there are, nor how large a picture is"
+        raise BadInput(problem, remedy=f"declare both in {FACTS}: what is read off the records would tell of them")
     declared = _declared(path, table.facts) if table.facts is not None else _derived(table)
     if lonely := [name or "the records" for name, answers in declared.answers.items() if len(answers) < 2]:
         problem = f"{path}: there is one answer only in {', '.join(lonely)}"
         raise BadInput(problem, remedy="a head tells two answers or more apart")
     records = _records(table, declared, tolerance)
-    if tolerance is None:
-        _refuse_one_class(path, table, records)
-    pairs = [cut(records.take(np.flatnonzero(table.domains == domain))) for domain in np.unique(table.domains)]
-    train, test = (concatenate(part) for part in zip(*pairs, strict=True)) if pairs else cut(records)
-    classes = tuple(str(place) for place in range(max(map(len, declared.answers.values()))))
-    return Dataset(path.name, "triplets", train, test if len(test) else None, classes, None, None, None, is_named=False)
-
-
-def _refuse_one_class(path: Path, table: _Table, records: Records) -> None:
-    """Raise BadInput for a domain all of whose records have the same answer."""
+    pairs = []
     for domain in np.unique(table.domains):
-        if len(np.unique(records.labels[table.domains == domain])) < 2:
+        group = records.take(np.flatnonzero(table.domains == domain))
+        if tolerance is None and len(np.unique(group.labels)) < 2:
             where = f"{path}, domain {domain}" if domain else str(path)
             raise BadInput(f"{where}: every record has the same answer", remedy="nothing can be learnt from it")
+        pairs.append(cut(group))
+    train, test = (concatenate(part) for part in zip(*pairs, strict=True)) if pairs else cut(records)
+    classes = tuple(str(place) for place in range(max(map(len, declared.answers.values()))))
+    return Dataset(path.name, "triplets", train, test if len(test) else None, classes, is_named=False)
 
 
 def _records(table: _Table, declared: Declared, tolerance: Tolerance | None) -> Records:
-    """Check and convert every row."""
     count, side = len(table.broken), declared.side
     (tolerance or Tolerance()).refuse_larger("the pictures and texts", count, 3 * side * side + TEXT_BYTES)
     faults = Faults(table.origin, tolerant=tolerance is not None)
@@ -146,7 +139,11 @@ def _records(table: _Table, declared: Declared, tolerance: Tolerance | None) -> 
     pictures = np.zeros((count, side, side, 3), dtype=np.uint8)
     for row, source in enumerate(table.pictures):
         try:
-            pictures[row] = _pixels(source, side)
+            with open_image(source) as image:
+                if image.size != (side, side):
+                    remedy = f"scale it to {side} × {side}, as {FACTS} or the first picture says"
+                    raise UnusableImage(f"is {image.width} × {image.height} pixels", remedy)
+            pictures[row] = pixels_of(source, (side, side, 3), fit=False)
         except UnusableImage as error:
             faults.add(np.arange(count) == row, f"has a picture that {error.problem}", error.remedy)
     inputs = join(pictures, ["" if each else text for text, each in zip(texts, long, strict=True)])
@@ -154,17 +151,8 @@ def _records(table: _Table, declared: Declared, tolerance: Tolerance | None) -> 
     return Records(inputs, labels, columns, table.origin).discard(faults.bad)
 
 
-def _pixels(source: Path | bytes, side: int) -> NDArray[Any]:
-    """A picture (side, side, 3). Raises UnusableImage."""
-    with open_image(source) as image:
-        if image.size != (side, side):
-            problem = f"is {image.width} × {image.height} pixels"
-            raise UnusableImage(problem, f"scale it to {side} × {side}, as {FACTS} or the first picture says")
-    return pixels_of(source, (side, side, 3), fit=False)
-
-
 def _declared(path: Path, content: bytes) -> Declared:
-    """Read the facts. Raises BadInput for others than the module tells."""
+    """Read `triplets.json`. Raises BadInput for other content than the module's docstring says."""
     remedy = 'for example {"side": 32, "answers": ["yes", "no"]}'
     try:
         facts = parse_json(content)
@@ -184,49 +172,41 @@ def _declared(path: Path, content: bytes) -> Declared:
 
 
 def _derived(table: _Table) -> Declared:
-    """The first usable picture's side, and the answers that there are."""
+    """Return the side of the first usable picture, and the answers that occur."""
     answers = {
         str(domain): tuple(np.unique(table.columns[ANSWER][table.domains == domain]).tolist())
         for domain in np.unique(table.domains)
     }
-    return Declared(next((side for side in map(_side, table.pictures) if side), 1), answers)
-
-
-def _side(source: Path | bytes) -> int:
-    """The height of a picture, 0 where it cannot be read."""
-    try:
-        with open_image(source) as image:
-            return image.height
-    except UnusableImage:
-        return 0
+    for source in table.pictures:
+        with suppress(UnusableImage), open_image(source) as image:
+            return Declared(image.height, answers)
+    return Declared(1, answers)
 
 
 def _folder(path: Path, tolerance: Tolerance | None) -> _Table:
-    """The rows of a folder's table. Raises BadInput for a folder without one."""
+    """Read the table of a folder. Raises BadInput for a folder without a table."""
     if not (path / TABLE).is_file():
         raise BadInput(f"{path} holds no {TABLE}", remedy="it has the columns picture, text and answer")
     table = read_table(path / TABLE, DELIMITED, None, tolerance=tolerance)
     _require_columns(path, list(table.columns))
     facts = read_limited(path / FACTS, DOCUMENT_BYTES) if (path / FACTS).is_file() else None
-    pictures = [path / name if _is_inside(name) else b"" for name in table.columns[PICTURE]]
+    names = map(Path, table.columns[PICTURE])
+    is_inside = [bool(name.parts) and not name.is_absolute() and ".." not in name.parts for name in names]
+    pictures = [path / name if inside else b"" for name, inside in zip(table.columns[PICTURE], is_inside, strict=True)]
     return _Table(pictures, table.columns, table.origin, table.broken, facts)
 
 
-def _is_inside(name: str) -> bool:
-    """Whether a picture's name cannot lead out of its folder."""
-    parts = Path(name).parts
-    return bool(parts) and not Path(name).is_absolute() and ".." not in parts
-
-
 def _parquet(path: Path, tolerance: Tolerance | None) -> _Table:
-    """The rows of a Parquet file. Raises BadInput for one without the columns, or that would take too much memory."""
+    """Read a Parquet file. Raises BadInput where columns are missing, or it would take too much memory."""
+    from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
     with reading_parquet(path) as file:
         known = ParquetFile(file)
         kinds = {field.name: field.type for field in known.schema_arrow}
         _require_columns(path, list(kinds))
-        names = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and _is_text(kinds[name]))]
+        texts = [name for name, kind in kinds.items() if _is_any(kind, types.is_string, types.is_large_string)]
+        names = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and name in texts)]
         limit = bounded(tolerance)
         if limit is None:
             refuse_expanded(path, known)
@@ -236,35 +216,24 @@ def _parquet(path: Path, tolerance: Tolerance | None) -> _Table:
         else:
             names = [name for name in names if name in (TEXT, ANSWER, DOMAIN)]
             longest = limit.longest_cell(path, len(names))
-            words = _words_alone(path, file, names, limit, longest)
+            words = {name: [] for name in names}
+            for batch in batches_of(path, file, names, limit):
+                for name in names:  # of a word that is too long no more stays than says so
+                    words[name] += [word[: longest + 1] for word in texts_of(batch[name], tolerant=True)]
         facts = (known.schema_arrow.metadata or {}).get(METADATA)
     long = [any(len(word) > longest for word in row) for row in zip(*words.values(), strict=True)]
-    words = {
-        name: ["" if out else word.strip() for word, out in zip(column, long, strict=True)]
-        for name, column in words.items()
-    }
+    for name, column in words.items():
+        words[name] = ["" if out else word.strip() for word, out in zip(column, long, strict=True)]
     if limit is None:
         refuse_larger(path, 4 * len(long) * sum(max(map(len, column), default=0) for column in words.values()))
     columns = {name: np.array(column, dtype=np.str_) for name, column in words.items()}
-    rows = np.arange(1, len(long) + 1)
-    pictures = _Pictures(path, tuple(_leaf_of(kinds[PICTURE])), len(long))
-    return _Table(pictures, columns, Origin.of(str(path), rows), np.array(long, dtype=np.bool_), facts)
-
-
-def _words_alone(
-    path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, longest: int
-) -> dict[str, list[str]]:
-    """Columns of text, read some rows at a time; of a word that is too long no more stays than says so."""
-    words: dict[str, list[str]] = {name: [] for name in names}
-    for batch in batches_of(path, file, names, tolerance):
-        for name in names:
-            words[name] += [word[: longest + 1] for word in texts_of(batch[name], tolerant=True)]
-    return words
+    pictures, origin = _Pictures(path, _leaf_of(kinds[PICTURE]), len(long)), np.arange(1, len(long) + 1)
+    return _Table(pictures, columns, Origin.of(str(path), origin), np.array(long, dtype=np.bool_), facts)
 
 
 @dataclass(frozen=True)
 class _Pictures:
-    """The pictures' bytes in a Parquet file, read some at a time as they are asked for: never all at once."""
+    """The pictures' bytes in a Parquet file, read a few at a time while one iterates, never all at once."""
 
     path: Path
     leaf: tuple[str, ...]
@@ -284,41 +253,33 @@ def _require_columns(path: Path, names: Sequence[str]) -> None:
         raise BadInput(f"{path} lacks the columns {', '.join(absent)}", remedy="a record is picture, text and answer")
 
 
-def _is_text(kind: Any) -> bool:
+def _is_any(kind: Any, *tests: Callable[[Any], bool]) -> bool:
+    """Return whether an Arrow type, or the value type of a dictionary type, passes any of the tests."""
     from pyarrow import types
 
     inner = kind.value_type if types.is_dictionary(kind) else kind
-    return bool(types.is_string(inner) or types.is_large_string(inner))
+    return any(is_kind(inner) for is_kind in tests)
 
 
-def _leaf_of(kind: Any) -> list[str]:
-    """Where the bytes of pictures of a type are: nowhere, where it holds none."""
+def _leaf_of(kind: Any) -> tuple[str, ...]:
+    """Return the name of the column with the pictures' bytes, for a picture type; () if the type holds none."""
     from pyarrow import types
 
-    def is_bytes(inner: Any) -> bool:
-        plain = inner.value_type if types.is_dictionary(inner) else inner
-        return bool(types.is_binary(plain) or types.is_large_binary(plain))
-
-    if types.is_struct(kind):
-        place = kind.get_field_index(BYTES)
-        return [f"{PICTURE}.{BYTES}"] if place >= 0 and is_bytes(kind.field(place).type) else []
-    return [PICTURE] if is_bytes(kind) else []
+    place = kind.get_field_index(BYTES) if types.is_struct(kind) else -1
+    inner = kind.field(place).type if place >= 0 else kind
+    name = f"{PICTURE}.{BYTES}" if place >= 0 else PICTURE
+    return (name,) if _is_any(inner, types.is_binary, types.is_large_binary) else ()
 
 
 def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
-    """Write the text of `triplets.json`, which declares the side and the answers."""
+    """Return the text of `triplets.json`, which declares the side and the answers."""
     told = {name: list(words) for name, words in answers.items()} if isinstance(answers, Mapping) else list(answers)
     return json.dumps({"side": side, "answers": told})
 
 
+_FILE = ".triplets.parquet"
 TRIPLETS = (
     LabelledFormat(suffixes=(".triplets",), called="folders .triplets", open=open_triplets),
-    LabelledFormat(
-        suffixes=(".triplets.parquet",),
-        called=".triplets.parquet",
-        library="pyarrow.parquet",
-        extra="tables",
-        open=open_triplets,
-    ),
+    LabelledFormat(suffixes=(_FILE,), called=_FILE, library="pyarrow.parquet", extra="tables", open=open_triplets),
 )
-"""A folder, and a Parquet file."""
+"""The two formats of triplets: a folder, and a Parquet file."""

@@ -2,13 +2,11 @@
 
 from secagg.encoding.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest
-from secagg.encoding.moments import accumulate, cell_sums, full_matrix, sanity_failures
-from secagg.encoding.ring import LARGEST_RING, Capacity, Residues, Ring
+from secagg.encoding.moments import accumulate, cell_sums, full_matrix
+from secagg.encoding.ring import Residues, Ring
 
 __all__ = [
-    "LARGEST_RING",
     "Block",
-    "Capacity",
     "Grid",
     "Integers",
     "Kind",
@@ -21,6 +19,5 @@ __all__ = [
     "full_matrix",
     "inputs_of",
     "quantise",
-    "sanity_failures",
     "sum_digest",
 ]

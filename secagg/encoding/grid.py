@@ -15,17 +15,17 @@ from secagg.errors import BadInput, BadRecord
 from secagg.wire import Choice
 
 MAX_LEVELS = 1 << 26
-"""R_q² of one record stays below 2⁵³, so that float64 products of records are exact."""
+"""The most levels R_q: R_q² of one record stays below 2⁵³, so that float64 products of records are exact."""
 ROWS = 8192
 FLAT = 1e-9
-"""A vector whose entries differ by less than this part of the largest has no direction."""
+"""A vector whose entries differ by less than this part of the largest counts as one without direction."""
 MEND = "mend or remove the record"
 RAISE = f"raise the public radius, or {MEND}"
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Which row of which file each record is, so that a refusal can name it.
+    """The file and row that each record comes from, so that a refusal can name it.
 
     `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
     """
@@ -36,11 +36,11 @@ class Origin:
 
     @classmethod
     def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
-        """Origin of records that all come from one file."""
+        """Return origin of records that all come from one file."""
         return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
 
     def take(self, indices: NDArray[np.int64]) -> Origin:
-        """Origin of the records at `indices`, in that order."""
+        """Return origin of the records at `indices`, in that order."""
         return Origin(self.files, self.file[indices], self.row[indices])
 
     def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
@@ -61,7 +61,7 @@ class Normalisation(Choice):
 
 @dataclass(frozen=True)
 class Grid:
-    """R = `radius` > 0 (feature units) is `levels` = R_q steps, 1 ≤ R_q ≤ 2²⁶; `centre` c is public.
+    """The grid: radius R = `radius` > 0 (feature units) is `levels` = R_q steps, 1 ≤ R_q ≤ 2²⁶; `centre` c is public.
 
     Without normalisation a record is q = trunc((f − c)/step); with it R = 1 and q = round(g·(R_q − √d/2)), which
     rounding by at most ½ in each of d entries cannot make longer than R_q. Either way ‖q‖₂ ≤ R_q.
@@ -97,7 +97,7 @@ class Grid:
         return self.normalisation is not Normalisation.NONE
 
     def unit(self, dimension: int) -> float:
-        """Length in grid units of a record (d,) of length `radius`. Raises BadInput for too few levels."""
+        """Return length in grid units of a record (d,) of length `radius`. Raises BadInput for too few levels."""
         unit = self.levels - (math.sqrt(dimension) / 2 if self.is_normalised else 0.0)
         if unit < self.levels / 2:
             raise BadInput(f"{self.levels} levels cannot hold {dimension} features", remedy="give more levels")
@@ -128,14 +128,14 @@ def quantise(features: NDArray[np.float64], grid: Grid, origin: Origin | None = 
 
 
 def inputs_of(features: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:
-    """Return what a head made on this grid takes (n, d): the features, or normalised ones as they were summed."""
+    """Return the inputs (n, d) of a head made on this grid: the features, or normalised ones as they were summed."""
     if not grid.is_normalised:
         return features
     return quantise(features, grid) / grid.unit(features.shape[1])
 
 
 def _directions(features: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
-    """Normalised rows as integers; first divided by their largest entry, so that no square overflows."""
+    """Return normalised rows as integers, first divided by their largest entry, so that no square overflows."""
     with np.errstate(all="ignore"):
         scale = np.maximum(np.abs(features).max(axis=1, keepdims=True), abs(grid.centre))
         rows = features / scale
@@ -150,7 +150,7 @@ def _directions(features: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
 
 
 def _short(block: NDArray[np.int64], levels: int) -> NDArray[np.bool_]:
-    """Whether Σ q² ≤ R_q², in int64: entries are ≤ 2²⁶, so 2¹¹ of them cannot overflow; sum in such pieces."""
+    """Return whether Σ q² ≤ R_q², in int64: entries are ≤ 2²⁶, so 2¹¹ of them cannot overflow; sum in such pieces."""
     total = np.zeros(len(block), dtype=np.int64)
     limit = levels * levels
     for start in range(0, block.shape[1], 1 << 10):

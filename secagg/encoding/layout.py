@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """The meaning of a block's entries. Gates, plausibility, audits and documents go by it, never by a block's name."""
+    """The meaning of a block's entries, by which gates, plausibility, audits and documents go, never by its name."""
 
     COUNTS = "counts"
     """Records in each cell: (C,), or (C, …) where classes are divided."""
@@ -26,11 +26,11 @@ class Kind(StrEnum):
     SECOND_MOMENT = "second moment"
     """Upper triangle of Σ q·qᵀ, row by row: (d(d + 1)/2,)."""
     CENSUS = "census"
-    """How many clients hold each cell; it tells nothing more of their records."""
+    """The number of clients that hold each cell; it tells nothing more of their records."""
     UPDATE = "update"
     """A step that clients computed from their records at public weights: gradients, or differences of models."""
     SCORE = "score"
-    """How well something did on clients' records."""
+    """A measure of how well a model did on clients' records."""
     OTHER = "other"
     """A statistic of which nothing more is known."""
 
@@ -56,7 +56,7 @@ class Block:
 
 
 def sum_digest(vector: Integers) -> bytes:
-    """SHA-256 of a sum as little-endian int64 in layout order (`aggregate_sha256`), 32 bytes."""
+    """Return the SHA-256 of a sum as little-endian int64 in layout order (`aggregate_sha256`), 32 bytes."""
     return hashlib.sha256(vector.astype("<i8").tobytes()).digest()
 
 
@@ -97,7 +97,7 @@ class Layout:
         return flat
 
     def split(self, flat: Integers) -> dict[str, Integers]:
-        """Undo `flatten` up to the multipliers: each block still times its multiplier."""
+        """Undo `flatten` except for the multipliers: each block still holds its multiplier."""
         if flat.dtype != np.int64 or flat.shape != (self.length,):
             raise BadInput(f"the layout needs {self.length} int64 entries, got {flat.dtype} of shape {flat.shape}")
         tensors: dict[str, Integers] = {}

@@ -16,13 +16,13 @@ from secagg.errors import BadInput, CapacityExceeded
 from secagg.system.reading import refuse_larger
 
 EXACT = 1 << 53
-"""Every integer up to 2⁵³ in absolute value is a float64."""
+"""The largest integer up to which float64 holds all integers, 2⁵³."""
 ROWS = 8192
 BLOCK_ENTRIES = 1 << 22
 
 
 def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
-    """Sum integer records (n, d) with ‖q‖₂ ≤ R_q = `levels` and labels (n,) in [0, C).
+    """Return the sums of integer records (n, d) with ‖q‖₂ ≤ R_q = `levels` and labels (n,) in [0, C).
 
     Returns `counts` N (C,), `class_sums` A (C, d) and `second_moment` B (d(d+1)/2,): the upper triangle of
     Σ q qᵀ, row by row as `np.triu_indices(d)`. n = 0 gives zeros.
@@ -34,7 +34,14 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
     of range, a record that is too long, or sums that would take more bytes than `data_limit`.
     """
     count, dimension = records.shape
-    _check(count, labels, classes, levels)
+    if len(labels) != count or (count and not (labels.min() >= 0 and labels.max() < classes)):
+        raise BadInput(f"{count} records need {count} labels from 0 to {classes - 1}")
+    needed = levels * levels
+    if needed >= EXACT:
+        raise CapacityExceeded("an exact product of one record", needed, EXACT - 1, remedy="lower the levels")
+    if count * needed >= 1 << 63:
+        what = f"the sum over {count} records in int64"
+        raise CapacityExceeded(what, count * needed, (1 << 63) - 1, remedy="lower the levels")
     refuse_larger(f"the sums of {classes} classes and {dimension} features", 8 * dimension * (classes + dimension))
     sums = np.zeros((classes, dimension), dtype=np.int64)
     moment = np.zeros((dimension, dimension), dtype=np.int64)
@@ -50,20 +57,15 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
     return {
         "counts": np.bincount(labels, minlength=classes).astype(np.int64),
         "class_sums": sums,
-        "second_moment": upper_triangle(moment),
+        "second_moment": moment[np.tri(dimension, dtype=np.bool_).T],
     }
 
 
 def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, Integers]:
-    """Return how many of the records (n, d) are in each of `size` cells, (size,), and their sums (size, d), exactly."""
+    """Return the exact number of records (n, d) in each of `size` cells, (size,), and their exact sums (size, d)."""
     sums = np.zeros((size, records.shape[1]), dtype=np.int64)
     np.add.at(sums, cells, records)
     return np.bincount(cells, minlength=size).astype(np.int64), sums
-
-
-def upper_triangle(matrix: Integers) -> Integers:
-    """Return the upper triangle of (d, d), row by row, as (d(d+1)/2,)."""
-    return matrix[np.tri(len(matrix), dtype=np.bool_).T]
 
 
 def full_matrix(triangle: NDArray[np.int64], dimension: int) -> NDArray[np.float64]:
@@ -75,20 +77,8 @@ def full_matrix(triangle: NDArray[np.int64], dimension: int) -> NDArray[np.float
     return matrix
 
 
-def _check(count: int, labels: Integers, classes: int, levels: int) -> None:
-    if len(labels) != count or (count and not (labels.min() >= 0 and labels.max() < classes)):
-        raise BadInput(f"{count} records need {count} labels from 0 to {classes - 1}")
-    if levels * levels >= EXACT:
-        raise CapacityExceeded("an exact product of one record", levels * levels, EXACT - 1, remedy="lower the levels")
-    if count * levels * levels >= 1 << 63:
-        needed = count * levels * levels
-        raise CapacityExceeded(
-            f"the sum over {count} records in int64", needed, (1 << 63) - 1, remedy="lower the levels"
-        )
-
-
 def _exact_rows(levels: int) -> int:
-    """Largest r with r·R_q² < 2⁵³."""
+    """Return the largest r with r·R_q² < 2⁵³."""
     return max(1, (EXACT - 1) // (levels * levels))
 
 
@@ -103,7 +93,7 @@ def _check_lengths(chunk: NDArray[np.float64], levels: int) -> None:
 
 
 SLACK = 1e-9
-"""Relative room for float64 rounding in these checks; the sum itself is exact."""
+"""Relative tolerance for float64 rounding in these checks; the sum itself is exact."""
 
 
 def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], grid: Grid) -> list[str]:
@@ -120,41 +110,30 @@ def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], gri
             form = "{} is held by {} clients" if block.kind is Kind.CENSUS else "{} has {} records"
             entries = values[block.name]
             complaints += [form.format(_cell(place), entries[tuple(place)]) for place in np.argwhere(entries < 0)]
-    counts, sums, triangle = (
-        _only(blocks, values, kind) for kind in (Kind.COUNTS, Kind.CLASS_SUMS, Kind.SECOND_MOMENT)
-    )
+    # Where a kind comes twice, it is not known which belongs to which.
+    by_kind = {kind: [values[block.name] for block in blocks if block.kind is kind] for kind in Kind}
+    only = {kind: found[0] if len(found) == 1 else None for kind, found in by_kind.items()}
+    counts, sums, triangle = (only[kind] for kind in (Kind.COUNTS, Kind.CLASS_SUMS, Kind.SECOND_MOMENT))
     if counts is not None and sums is not None and sums.shape[:-1] == counts.shape:
-        complaints += _long(counts, sums, grid)
+        lengths = np.linalg.norm(sums.astype(np.float64), axis=-1)
+        complaints += [
+            f"{_cell(at)} sums to length {lengths[tuple(at)]:.6g}, above {max(0, counts[tuple(at)])} records of "
+            f"{grid.levels}"
+            for at in np.argwhere(lengths > np.maximum(counts, 0) * grid.levels * (1 + SLACK))
+        ]
         if triangle is not None and counts.ndim == 1:
             complaints += _moment_failures(counts, sums.astype(np.float64), triangle, grid)
     return complaints
 
 
-def _only(blocks: Sequence[Block], values: Mapping[str, Integers], kind: Kind) -> Integers | None:
-    """The block of a kind; None where there is none, or where of several it is not known which belongs to which."""
-    found = [values[block.name] for block in blocks if block.kind is kind]
-    return found[0] if len(found) == 1 else None
-
-
 def _cell(place: Integers) -> str:
-    """A class, and which part of it where it is divided."""
+    """Return the name of a class, or of the part of a class where it is divided."""
     class_, *parts = (int(each) for each in place)
     return f"class {class_}" + (f", part {'/'.join(map(str, parts))}," if parts else "")
 
 
-def _long(counts: Integers, sums: Integers, grid: Grid) -> list[str]:
-    """The cells whose sum is longer than so many records can be."""
-    lengths = np.linalg.norm(sums.astype(np.float64), axis=-1)
-    places = np.argwhere(lengths > np.maximum(counts, 0) * grid.levels * (1 + SLACK))
-    return [
-        f"{_cell(place)} sums to length {lengths[tuple(place)]:.6g}, above {max(0, counts[tuple(place)])} records of "
-        f"{grid.levels}"
-        for place in places
-    ]
-
-
 def _moment_failures(counts: Integers, sums: NDArray[np.float64], triangle: Integers, grid: Grid) -> list[str]:
-    """Complaints about a second moment that contradicts these counts (C,) and class sums (C, d)."""
+    """Return complaints about a second moment that contradicts these counts (C,) and class sums (C, d)."""
     moment = full_matrix(triangle, sums.shape[1])
     complaints = []
     trace, limit = float(np.trace(moment)), float(np.maximum(counts, 0).sum()) * grid.levels**2
@@ -165,16 +144,8 @@ def _moment_failures(counts: Integers, sums: NDArray[np.float64], triangle: Inte
     short = np.flatnonzero(np.diag(moment) < least * (1 - SLACK))
     if len(short):
         complaints.append(f"the second moment is below what the class sums require in {len(short)} coordinates")
-    if not _positive_semidefinite(moment):
+    try:
+        np.linalg.cholesky(moment + (SLACK * abs(trace) + 1.0) * np.eye(len(moment)))
+    except np.linalg.LinAlgError:
         complaints.append("the second moment is not positive semi-definite")
     return complaints
-
-
-def _positive_semidefinite(moment: NDArray[np.float64]) -> bool:
-    """Whether a Cholesky factor exists after adding SLACK of the trace to the diagonal."""
-    trace = abs(float(np.trace(moment)))
-    try:
-        np.linalg.cholesky(moment + (SLACK * trace + 1.0) * np.eye(len(moment)))
-    except np.linalg.LinAlgError:
-        return False
-    return True

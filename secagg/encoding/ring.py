@@ -42,7 +42,7 @@ class Ring:
         return np.dtype("<u4") if self.bits <= 32 else np.dtype("<u8")
 
     def encode(self, values: Integers) -> Residues:
-        """Residues of signed integers. Raises CapacityExceeded for one outside −2^(bits−1) … 2^(bits−1) − 1."""
+        """Return residues of signed integers. Raises CapacityExceeded for one outside −2^(bits−1) … 2^(bits−1) − 1."""
         if values.dtype != np.int64 or values.ndim != 1:
             raise BadInput(f"the ring encodes one-dimensional int64, got {values.dtype} of shape {values.shape}")
         if len(values) and self.bits < 64:
@@ -54,13 +54,13 @@ class Ring:
         return values.astype(np.int64, copy=True).view(np.uint64).astype(self.word)
 
     def decode(self, residues: Residues) -> Integers:
-        """The signed integers −2^(bits−1) ≤ v < 2^(bits−1) that the residues stand for."""
+        """Return the signed integers −2^(bits−1) ≤ v < 2^(bits−1) that the residues stand for."""
         shift = np.int64(64 - self.bits)
         wide = residues.astype(np.uint64).view(np.int64)
         return np.asarray((wide << shift) >> shift, dtype=np.int64)
 
     def pack(self, residues: Residues) -> bytes:
-        """`entry_bytes` little-endian bytes for each entry."""
+        """Return the residues as `entry_bytes` little-endian bytes for each entry."""
         words = np.ascontiguousarray(residues, dtype=self.word)
         if self.entry_bytes == self.word.itemsize:
             return words.tobytes()
@@ -98,11 +98,11 @@ class Capacity:
 
     @property
     def largest(self) -> int:
-        """clients · records · bound + noise."""
+        """The largest absolute value of an entry: clients · records · bound + noise."""
         return self.clients * self.records * self.bound + self.noise
 
     def ring(self) -> Ring:
-        """The smallest byte-aligned ring with largest < 2^(bits−1).
+        """Return the smallest byte-aligned ring with largest < 2^(bits−1).
 
         Raises CapacityExceeded when 64 bits are not enough.
         """
@@ -114,7 +114,7 @@ class Capacity:
         return Ring(-(-needed // 8) * 8)
 
     def proof(self) -> str:
-        """One line that a reader can check by hand."""
+        """Return one line of arithmetic that a reader can check by hand."""
         bits = self.ring().bits
         terms = f"{self.clients} clients × {self.records} records × {self.bound} per record and entry"
         noise = f" + {self.noise} noise" if self.noise else ""

@@ -20,21 +20,21 @@ Floats = NDArray[np.float64]
 EXACT = 1 << 53
 ROWS = 8192
 MAX_LEVELS = 1 << 24
-"""R² of a record stays below 2⁵⁰, so that rounding cannot lengthen it (`_scale_rows`)."""
+"""The most levels R: R² of a record stays below 2⁵⁰, so that rounding cannot lengthen it (`_scale_rows`)."""
 ROW_BITS = 20
 """A row is rounded to this many bits below its largest entry; Σ of d squares then fits in int64."""
 
 RESIDUAL_LEVELS = 1 << 12
 """The clip of a residual, in integers."""
 WEIGHT_BITS = 16
-"""Weights are integers of 2⁻¹⁶."""
+"""The number of bits of a weight's fraction: weights are integers of 2⁻¹⁶."""
 TABLE_BITS = 10
-"""Logits are rounded down to 2⁻¹⁰ before the exponential is looked up."""
+"""The number of bits to which logits are rounded down, 2⁻¹⁰, before the exponential is looked up."""
 TABLE_SPAN = 32
 EXPONENTIALS: Integers = np.rint(np.exp(-np.arange((TABLE_SPAN << TABLE_BITS) + 1) / 2**TABLE_BITS) * 2**30).astype(
     np.int64
 )
-"""exp(−i/1024) in units of 2⁻³⁰; e^−32 is 0 there."""
+"""The table of exp(−i/1024) in units of 2⁻³⁰; e^−32 is 0 there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Whitening:
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
     def map(self, records: Integers) -> Mapped:
-        """As `apply`, for gradients. Raises BadInput."""
+        """Return the mapped records of `apply` as gradients take them. Raises BadInput."""
         return Mapped.of(self.apply(records), self.levels)
 
     def apply(self, records: Integers) -> Integers:
@@ -99,7 +99,7 @@ class Mapped:
 
     @classmethod
     def of(cls, records: Integers, levels: int) -> Mapped:
-        """Check the records' lengths, once for all gradients. Raises BadInput for a longer one."""
+        """Return mapped records, their lengths checked once for all gradients. Raises BadInput for a longer one."""
         values = np.empty(records.shape)
         for start in range(0, len(records), ROWS):
             values[start : start + ROWS] = records[start : start + ROWS]
@@ -130,7 +130,7 @@ def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip:
 
 
 def largest_score(weights: Integers, levels: int) -> int:
-    """Return what no record's score at integer weights (C, D) exceeds; scores are exact where it is below 2⁵³."""
+    """Return a bound of any record's score at integer weights (C, D); scores are exact where it is below 2⁵³."""
     longest = math.sqrt(float((weights.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
     return math.ceil(levels * longest * (1 + 1e-9))
 

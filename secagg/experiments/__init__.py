@@ -1,1 +1,1 @@
-"""Experiments: whole sessions in one process."""
+"""Experiments: simulated federations in one process, sweeps and comparisons of them, and their tables and figures."""

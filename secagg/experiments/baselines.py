@@ -1,4 +1,4 @@
-"""Baselines under the same roof: same records, same partition, same report."""
+"""Simulation of baselines, which make no secure sum: on the same records and partition, with the same report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from methods import read_parameters
 from methods.baselines import Baseline, DpSgd, baseline_named
-from methods.baselines.baseline import ClientData, Linear, Predictor
+from methods.baselines.baseline import BaselineModel, ClientData, Linear
 from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
@@ -33,20 +33,24 @@ from secagg.protection import protection_named
 
 DP_SGD = "dp-sgd"
 LEAVES_FOR_DP_SGD = "every record: somebody trusted has them all"
+DP_SGD_PROMISE = (
+    "(add-remove, record level, n public; opacus' accountant), against all but the party that holds all records; its "
+    "noise is floating-point and pseudo-random"
+)
 FEDERATED = (
     *("covariance", "ridge", "refine", "rounds", "class_gate", "unit", "noise", "shares"),
     *("cohort", "dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
 )
-"""Settings without a meaning where there is no secure sum."""
+"""Settings that mean something for a secure sum alone; a baseline refuses them."""
 
 
 def is_baseline(method: str) -> bool:
-    """Whether it makes no secure sum: `dp-sgd`, or a baseline by its name or in FILE.py:NAME. Raises BadInput."""
+    """Return whether a method is `dp-sgd` or a baseline, by name or as FILE.py:NAME. Raises BadInput."""
     return method == DP_SGD or baseline_named(method) is not None
 
 
 def run_baseline(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
-    """Train the baseline that `settings` name, on records normalised as a plan with the same settings would.
+    """Train the baseline that `settings` name; records are normalised as a plan with these settings would do it.
 
     Raises BadInput for settings that ask for what a baseline does not have, and for a protection that it cannot have.
     """
@@ -90,11 +94,7 @@ def _run_unprotected(
         head=head,
         metrics=features.score(head, grid) if head is not None else None,
         evaluation=features.measure(measure, grid),
-        reference=None,
         by_domain=features.by_domain(measure, grid),
-        promise=None,
-        bad_records=0,
-        federated=None,
         baseline_bytes=fitted.bytes_per_client,
         leaves=baseline.leaves,
         notes=(
@@ -109,7 +109,7 @@ def _run_unprotected(
 
 
 def mean_accuracy(
-    predictors: Sequence[Predictor], features: NDArray[np.float64], labels: NDArray[np.int64]
+    predictors: Sequence[BaselineModel], features: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> Evaluation:
     """Return the mean of the predictors' accuracies on head inputs (m, d) with labels (m,), m ≥ 1.
 
@@ -122,7 +122,7 @@ def mean_accuracy(
 
 
 def _in_the_clear(features: Features, grid: Grid) -> ClientData:
-    """All training records as head inputs. Raises BadRecord for one that a plan without noise cannot take."""
+    """Return all training records as head inputs. Raises BadRecord for one that a plan without noise cannot take."""
     records = features.dataset.train
     inputs = inputs_of(features.train, grid)
     bad = ~np.all(np.isfinite(inputs), axis=1) | (grid.is_normalised & ~np.any(inputs, axis=1))
@@ -134,14 +134,13 @@ def _in_the_clear(features: Features, grid: Grid) -> ClientData:
 
 
 def _refuse_faulty(faulty: NDArray[np.bool_], records: Records) -> None:
-    """Raise BadRecord for the first record that is."""
     if faulty.any():
         problem = "the feature vector has no direction, or NaN or infinite entries"
         raise records.origin.refusal(int(np.argmax(faulty)), problem, "mend or remove the record")
 
 
 def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
-    """Pooled records; softmax regression without privacy at ε = ∞. Clients, partition and protection do nothing."""
+    """Train softmax regression by DP-SGD (plain at ε = ∞) on pooled records, without clients or protection."""
     _refuse_what_sums_have(settings, "dp-sgd has all records in one place")
     noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalise=settings.normalise)
     normalisation = normalisation_for(noisy)
@@ -153,40 +152,28 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
     counted = (labels >= 0) & (records != 0).any(axis=1)
     if math.isinf(settings.epsilon):
         _refuse_faulty(~counted, features.dataset.train)
+    noise = settings.randomness.source("dp-sgd")  # with a seed for noise both decide
+    seed = settings.seed if settings.noise_seed is None else int.from_bytes(noise.bytes(4), "big")
     chosen: dict[str, Any] = read_parameters(DP_SGD, asdict(DpSgd()), settings.parameters)
-    head, spent = DpSgd(**chosen).fit(
-        records[counted],
-        labels[counted],
-        len(features.dataset.classes),
-        adjacency=settings.adjacency or Adjacency.ADD_REMOVE,
-        epsilon=settings.epsilon,
-        delta=settings.delta or 0.0,
-        seed=_seed_of_noise(settings),
-    )
+    how: dict[str, Any] = {"epsilon": settings.epsilon, "delta": settings.delta or 0.0, "seed": seed}
+    how["adjacency"] = settings.adjacency or Adjacency.ADD_REMOVE
+    head, spent = DpSgd(**chosen).fit(records[counted], labels[counted], len(features.dataset.classes), **how)
     clock.lap("training")
+    stated = f"epsilon {format_epsilon(spent)} at delta {settings.delta:g}" if math.isfinite(spent) else ""
     return SimulationResult(
         settings=settings,
         dataset=features.dataset.name,
         clients=1,
         head=head,
-        evaluation=features.evaluate(head, grid),
-        reference=None,
+        evaluation=features.measure(head.evaluate, grid),
         by_domain=features.by_domain(head.evaluate, grid),
         metrics=features.score(head, grid),
-        promise=_promise(spent, settings),
+        promise=f"{stated} {DP_SGD_PROMISE}" if stated else None,
         bad_records=int((~counted).sum()),
-        federated=None,
         leaves=LEAVES_FOR_DP_SGD,
         notes=("centralised: somebody trusted holds all records in the clear",),
         seconds=clock.laps,
     )
-
-
-def _seed_of_noise(settings: SimulationSettings) -> int:
-    """The seed of sampling and noise: with a seed for noise one that both decide."""
-    if settings.noise_seed is None:
-        return settings.seed
-    return int.from_bytes(settings.randomness.source("dp-sgd").bytes(4), "big")
 
 
 def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
@@ -195,12 +182,3 @@ def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
         allowed = (getattr(plain, name), *([0] if name == "refine" else []))
         if getattr(settings, name) not in allowed:
             raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
-
-
-def _promise(spent: float, settings: SimulationSettings) -> str | None:
-    if math.isinf(spent):
-        return None
-    return (
-        f"epsilon {format_epsilon(spent)} at delta {settings.delta:g} (add-remove, record level, n public; opacus' "
-        "accountant), against all but the party that holds all records; its noise is floating-point and pseudo-random"
-    )

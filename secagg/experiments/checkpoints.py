@@ -1,4 +1,4 @@
-"""Checkpoints of a simulated plan of several rounds, so that the same command goes on after an interruption.
+"""Checkpoints between the rounds of a simulated plan, so that an interrupted simulation can be resumed.
 
 A folder's part for one simulation is named by all that decides its result (`identity_of`): other settings, data or code
 begin anew beside it. There the last round that has ended is kept: what opened the rounds after it, the simulated
@@ -8,10 +8,10 @@ between two writes leaves the round before.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import shutil
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -48,7 +48,7 @@ class Checkpoint:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
-        """The openings once this round has ended, which is not the last."""
+        """Return what opens each round up to the one after `setup`. Raises BadInput if `setup` is of the last round."""
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")
@@ -56,7 +56,7 @@ class Checkpoint:
         return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
     def session_at(self, first: RoundSetup) -> RoundSetup:
-        """The session that comes next, of a plan of the same settings.
+        """Return the setup of the next round to play, by applying the openings to `first`, the setup of round one.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """
@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """A folder of checkpoints of one simulation. Raises BadInput where it cannot be written."""
+    """A folder with the checkpoints of one simulation. Raises BadInput where it cannot be written."""
 
     def __init__(self, folder: Path, settings: SimulationSettings, data_sha256: str) -> None:
         identity = json.dumps(identity_of(asdict(settings), data_sha256))
@@ -82,7 +82,7 @@ class CheckpointFolder:
             raise BadInput(f"cannot write to {folder} ({error.strerror})", remedy="give another --keep") from None
 
     def recall(self) -> Checkpoint:
-        """Where the simulation stands: after the latest round that was kept whole, or at the beginning."""
+        """Return the checkpoint of the latest round that was written whole, or an empty one if there is none."""
         for kept in sorted(self._rounds(), reverse=True):
             try:
                 content = recall_state(self._folder / str(kept), self._digest)
@@ -93,40 +93,36 @@ class CheckpointFolder:
         return Checkpoint()
 
     def keep(self, number: int, checkpoint: Checkpoint) -> None:
-        """Round `number` has ended: it takes the place of those before it."""
+        """Write the checkpoint after round `number`, and delete those of the rounds before it."""
         folder = self._folder / str(number)
         private_folder(folder)
-        keep_state(folder, json.dumps(_plain(checkpoint)).encode(), self._digest, OperatingSystem())
+        content = {
+            "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in checkpoint.openings],
+            "states": {member: _text(state) for member, state in checkpoint.states.items()},
+            "points": [asdict(point) for point in checkpoint.points],
+            "measured": asdict(checkpoint.measured),
+            "seconds": dict(checkpoint.seconds),
+        }
+        keep_state(folder, json.dumps(content).encode(), self._digest, OperatingSystem())
         for before in self._rounds():
             if before != number:
                 shutil.rmtree(self._folder / str(before))
 
     def forget(self) -> None:
-        """The simulation is over: nothing of it stays, and the same command begins anew."""
+        """Delete the folder, as the simulation has ended; the same command then begins anew."""
         shutil.rmtree(self._folder)
 
     def _rounds(self) -> list[int]:
         return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
 
 
-def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
-    """As JSON holds it: floats come back as they were."""
-    return {
-        "openings": [[_text(encode(opening)), _text(broadcast)] for opening, broadcast in checkpoint.openings],
-        "states": {member: _text(state) for member, state in checkpoint.states.items()},
-        "points": [asdict(point) for point in checkpoint.points],
-        "measured": asdict(checkpoint.measured),
-        "seconds": dict(checkpoint.seconds),
-    }
-
-
 def _read(content: Mapping[str, Any]) -> Checkpoint:
-    """Undo `_plain`."""
+    """Return the checkpoint of the JSON that `CheckpointFolder.keep` writes, which gives floats back exactly."""
     of_members = (content["measured"][name] for name in ("client_cpu", "client_bytes"))
     cpu, sent = ({int(member): value for member, value in each.items()} for each in of_members)
     return Checkpoint(
-        tuple((decode(RoundOpening, _bytes(opening)), _bytes(told)) for opening, told in content["openings"]),
-        {int(member): _bytes(state) for member, state in content["states"].items()},
+        tuple((decode(RoundOpening, b64decode(opening)), b64decode(told)) for opening, told in content["openings"]),
+        {int(member): b64decode(state) for member, state in content["states"].items()},
         tuple(_report(**point) for point in content["points"]),
         SessionCost(cpu, sent, content["measured"]["server_seconds"]),
         content["seconds"],
@@ -134,23 +130,16 @@ def _read(content: Mapping[str, Any]) -> Checkpoint:
 
 
 def _report(*, evaluation: dict[str, Any] | None, personal: list[dict[str, Any]], **others: Any) -> RoundReport:
-    found = tuple(
-        PersonalAccuracy(**{**own, "clients": tuple(ClientAccuracy(**_paired(each)) for each in own["clients"])})
-        for own in personal
-    )
+    for own in personal:
+        own["clients"] = tuple(ClientAccuracy(**_paired(each)) for each in own["clients"])
     test = Evaluation(**_paired(evaluation)) if evaluation is not None else None
-    return RoundReport(evaluation=test, personal=found, **others)
+    return RoundReport(evaluation=test, personal=tuple(PersonalAccuracy(**own) for own in personal), **others)
 
 
 def _paired(content: Mapping[str, Any]) -> dict[str, Any]:
-    """With the interval as the pair that it was."""
-    low, high = content["interval"]
-    return {**content, "interval": (low, high)}
+    """Return the fields with `interval` as a pair, which JSON made a list."""
+    return {**content, "interval": tuple(content["interval"])}
 
 
 def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text)
+    return b64encode(content).decode()

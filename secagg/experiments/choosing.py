@@ -18,12 +18,12 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 
 MOST_MEASURED = 12
-"""Clients in the session that is measured; what a masked client does grows with their number."""
+"""Most clients in the session that is measured; a client's work under `masked` grows with their number."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One protection of the plan. `upload` is in bytes, by receiver; `seconds` of a client's CPU on this machine.
+class ProtectionOffer:
+    """A protection that a plan could use, with a client's costs: `upload` bytes by receiver, and CPU `seconds` here.
 
     Both are of the first of the `kinds` of sum that the plan has. `refused` says why the plan cannot have it; then the
     numbers are empty.
@@ -39,7 +39,7 @@ class Choice:
     kinds: int = 1
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The same for people."""
+        """Yield the offer as lines for people: a heading and a text each."""
         yield "trusted for it", self.trust
         yield "a client is", self.visits
         yield "who leaves", self.leaving
@@ -51,12 +51,12 @@ class Choice:
         yield "a client computes", f"{self.seconds:.3f} s here{first}"
 
 
-def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
-    """The plan that `choices` make under every protection; helpers that the roster lacks are supposed."""
+def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[ProtectionOffer]:
+    """Return the cost of each protection for the plan of `choices`; helpers that the roster lacks are made up."""
     return [_choice(each, data, roster, replace(choices, protection=each.name)) for each in PROTECTIONS.values()]
 
 
-def _choice(protection: Protection, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
+def _choice(protection: Protection, data: PublicData, roster: Roster, choices: PlanChoices) -> ProtectionOffer:
     words = (protection.name, protection.trust, protection.visits, protection.absence)
     role = protection.helper_role
     lacking = protection.fewest_helpers - len(roster.with_role(role))
@@ -66,14 +66,14 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
     try:
         setup = RoundSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
-        return Choice(*words, {}, 0.0, str(error))
+        return ProtectionOffer(*words, {}, 0.0, str(error))
     parts = protection.deliveries(setup.facts.kinds[0].context)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
-    return Choice(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.facts.kinds))
+    return ProtectionOffer(*words, upload, _client_seconds(data, supposed, choices), kinds=len(setup.facts.kinds))
 
 
 def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> float:
-    """CPU seconds of one client, the median of a session in memory, scaled to the roster's number where that counts."""
+    """Return a client's CPU seconds: the median of a session in memory, scaled to all clients if it grows with them."""
     clients = choices.cohort or len(roster.clients)
     measured = min(clients, MOST_MEASURED)
     members = [member for index, member in enumerate(roster.members) if index not in roster.clients[measured:]]

@@ -1,4 +1,4 @@
-"""Accuracy on records like each client's own: of adapted heads, and of the models that members keep for themselves.
+"""Accuracy on records like each client's own, of adapted heads and of members' own models.
 
 The held-out records are weighted to a client's distribution, so that none has to be dealt to anybody.
 """
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from methods import method_named
 from methods.baselines.softmax_regression import by_lbfgs
-from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Grid, inputs_of
 from secagg.errors import BadInput
@@ -30,20 +29,20 @@ from secagg.session.outcome import personal_models
 
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
-    """Models' inputs (n, d), labels (n,), and the (domain, class) cell of each record (n,)."""
+    """A model's inputs (n, d), their labels (n,), and the (domain, class) cell of each record (n,)."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
     cells: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> LabelledInputs:
-        """Those where `rows` holds, or at `rows`."""
+        """Return the records that `rows`, a mask or indices, selects."""
         return LabelledInputs(self.inputs[rows], self.labels[rows], self.cells[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class ClientDistributions:
-    """A data set's training records, row by row, and its held-out ones with a label; and how many domains there are.
+    """The training records and the labelled held-out records of a data set, and its number of domains.
 
     The label of a training record that a plan with noise would not count is BAD, as a bad record's is.
     """
@@ -55,15 +54,16 @@ class ClientDistributions:
 
     @classmethod
     def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> ClientDistributions | None:
-        """The records as heads of this grid take them, or `prepared` for models in the encoder.
+        """Return the records as inputs of heads on this grid or, if `prepared`, of models inside the encoder.
 
         None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
         """
         dataset = features.dataset
         if dataset.test is None or features.test is None:
             return None
-        classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-        made = []
+        classes, names, made = len(dataset.classes), np.array([""]), []
+        if all(DOMAIN in records.columns for records in (dataset.train, dataset.test)):
+            names = np.unique(np.concatenate([dataset.train.columns[DOMAIN], dataset.test.columns[DOMAIN]]))
         for records, vectors in ((dataset.train, features.train), (dataset.test, features.test)):
             inputs: NDArray[Any]
             labels = records.labels
@@ -79,11 +79,11 @@ class ClientDistributions:
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
     def own(self, rows: NDArray[np.int64]) -> LabelledInputs:
-        """A client's training records, at `rows`, that count."""
+        """Return one client's training records, those at `rows`, without the bad ones."""
         return self.train.take(rows[self.train.labels[rows] != BAD])
 
     def weights(self, own: LabelledInputs) -> NDArray[np.float64] | None:
-        """Weights of the held-out records (m,) under which they are distributed like a client's own.
+        """Return weights of the held-out records (m,) under which they are distributed like the client's `own` records.
 
         Those of a (domain, class) cell weigh together as much as the client has records of it. None where no held-out
         record is in a cell of the client's.
@@ -93,16 +93,9 @@ class ClientDistributions:
         return shares if shares.any() else None
 
 
-def _domains(*groups: Records) -> NDArray[np.str_]:
-    """The domains' names; one where the records do not tell any apart."""
-    if not all(DOMAIN in each.columns for each in groups):
-        return np.array([""])
-    return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
-
-
 @dataclass(frozen=True)
 class ClientAccuracy:
-    """Of one client's model, on held-out records distributed like its own, with its 95 % interval."""
+    """The accuracy of one client's model on held-out records distributed like its own, with its 95 % interval."""
 
     client: int
     accuracy: float
@@ -111,7 +104,7 @@ class ClientAccuracy:
 
 @dataclass(frozen=True)
 class PersonalAccuracy:
-    """Of all clients' models of one kind: each one's, and their mean."""
+    """The accuracies of all clients' own models of one kind, and their mean."""
 
     model: str
     mean: float
@@ -125,16 +118,15 @@ def measure_personal(
     states: Mapping[int, bytes],
     rows: Mapping[int, NDArray[np.int64]],
 ) -> tuple[PersonalAccuracy, ...]:
-    """Measure the models that the last sum and their `states` leave its members, on records like those at `rows`.
+    """Measure each member's own model (in its private state) on held-out records distributed like its own records.
 
     A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
     """
     models = {}
     for member in result.members:
         own = personal_models(last, result.members, result.vector, states[member])
-        models[member] = {
-            name: model.over(features.map) for name, model in own.items() if isinstance(model, TrainedModel)
-        }
+        trained = {name: model for name, model in own.items() if isinstance(model, TrainedModel)}
+        models[member] = {name: model.over(features.map) for name, model in trained.items()}
     prepared = any(model.reads_inputs for own in models.values() for model in own.values())
     measurable = ClientDistributions.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
     if measurable is None:
@@ -147,18 +139,15 @@ def measure_personal(
                 single, like = measurable.held_out.take(np.flatnonzero(weights)), weights[weights > 0]
                 accuracy = float(np.average(model.predict(single.inputs) == single.labels, weights=like))
                 worth = float(weights.sum() ** 2 / (weights @ weights))
-                found.setdefault(name, []).append(
-                    ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))
-                )
-    return tuple(
-        PersonalAccuracy(name, fmean(each.accuracy for each in clients), tuple(clients))
-        for name, clients in found.items()
-    )
+                one = ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))
+                found.setdefault(name, []).append(one)
+    means = {name: fmean(each.accuracy for each in clients) for name, clients in found.items()}
+    return tuple(PersonalAccuracy(name, means[name], tuple(clients)) for name, clients in found.items())
 
 
 @dataclass(frozen=True)
 class AdaptedClients:
-    """Mean accuracies over the `clients` that could be measured; `how` is the `Adaptation`.
+    """Mean accuracies before and after an adaptation (`how`), over the `clients` clients that could be measured.
 
     `local_…` is what one expects on records distributed like the client's own: the accuracies on the held-out records
     of each (domain,) class, weighted by the client's shares of these; no held-out record needs to be dealt to anybody.
@@ -188,7 +177,7 @@ def adapt_clients(
     adaptation: Adaptation,
     progress: Callable[[int, int], None] | None = None,
 ) -> AdaptedClients:
-    """Adapt `head`, which `method` made on this grid, to the training records that each client has (their rows).
+    """Adapt `head`, made by `method` on this grid, to each client's training records (given by rows), and measure.
 
     A client without a record of a class that the head knows, or without held-out records like its own, is left out.
     `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
@@ -197,8 +186,9 @@ def adapt_clients(
     measurable = ClientDistributions.of(features, grid)
     if measurable is None:
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
+    held_out = measurable.held_out
     means = class_means(head, method_named(method).traits.weights, grid) if adaptation.loss == "align" else None
-    found = []
+    found: list[list[float | None]] = []  # of each client the last seven fields
     for number, rows in enumerate(clients):
         if progress is not None:
             progress(number, len(clients))
@@ -210,26 +200,15 @@ def adapt_clients(
             few = own.take(used)
             alone = by_lbfgs(few.inputs, few.labels, measurable.classes)
             alone = adapt(alone, few.inputs, few.labels, replace(adaptation, weight=0.0))
-            found.append(_measure((head, adapted, alone), own, weights, measurable))
+            right = [predict(each, held_out.inputs) == held_out.labels for each in (head, adapted, alone)]
+            inside = np.isin(held_out.cells // measurable.classes, own.cells // measurable.classes)
+            measures: list[float | None] = [float(np.average(each, weights=weights)) for each in right]
+            for side in (inside, ~inside):
+                known = measurable.domains > 1 and side.any()
+                measures += [float(each[side].mean()) if known else None for each in right[:2]]
+            found.append(measures)
     if not found:
         raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
     columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
     before, after, only, *by_domain = (fmean(column) if column else None for column in columns)
     return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]
-
-
-def _measure(
-    heads: tuple[LinearHead, LinearHead, LinearHead],
-    own: LabelledInputs,
-    weights: NDArray[np.float64],
-    measurable: ClientDistributions,
-) -> list[float | None]:
-    """One client's part of the last seven fields: three heads on records like its own, two by domain."""
-    held_out, classes = measurable.held_out, measurable.classes
-    right = [predict(each, held_out.inputs) == held_out.labels for each in heads]
-    inside = np.isin(held_out.cells // classes, own.cells // classes)
-    found: list[float | None] = [float(np.average(each, weights=weights)) for each in right]
-    for side in (inside, ~inside):
-        known = measurable.domains > 1 and side.any()
-        found += [float(each[side].mean()) if known else None for each in right[:2]]
-    return found

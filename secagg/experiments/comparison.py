@@ -1,4 +1,4 @@
-"""`compare`: methods beside each other over partitions and seeds, each under the protection asked for if it can.
+"""`compare`: methods side by side over partitions and seeds, each under the chosen protection if it can have it.
 
 Its tables have a row per method, a column per partition, the costs, and paired differences. A method that cannot run
 under the protection runs without, and every number of such a run is marked. Runs are kept and not repeated, as by
@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
@@ -33,7 +32,7 @@ from secagg.experiments.results import (
     RunResult,
     accuracy_of,
     grouped,
-    not_private,
+    listed,
     results_of,
     student_interval,
 )
@@ -57,26 +56,23 @@ from secagg.protection import UNPROTECTED, USUAL
 from secagg.wire import plain, plain_fields
 
 LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
-"""The settings that may have several values, beside the methods."""
+"""The settings that may have several values in a comparison, besides the methods."""
 SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
 OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
-"""What has no meaning for a baseline, which runs without."""
+"""Default values of the settings that a baseline refuses, with which it therefore runs."""
 _CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its parameters, as `simulate` takes them."""
+    """A method to be compared, with its parameters as `simulate` takes them."""
 
     method: str
     parameters: str = ""
 
     @classmethod
     def read(cls, text: str) -> Contender:
-        """Read METHOD or METHOD[NAME=VALUE …], the brackets holding what --parameters takes.
-
-        Raises BadInput, for a method that there is not as well.
-        """
+        """Read METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
@@ -95,7 +91,7 @@ def compare(
     progress: Progress | None = None,
     **how: Any,
 ) -> Comparison:
-    """Simulate every contender in every condition with the seeds 0…seeds−1, and write the results into `out`.
+    """Simulate every contender under every combination of the grid with seeds 0…seeds−1; write the results into `out`.
 
     `dataset`: as `sweep` takes it. `grid`: fields of SimulationSettings with the values to try, several for those in
     `LISTED`, one for the others. A run that is refused is tried again with the protection `none`; its `unprotected`
@@ -119,7 +115,7 @@ def compare(
     baselines = any(is_baseline(contender.method) for contender in contenders)
     idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
     comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
-    if results_of(runs) and execution.is_whole:  # refusals alone must not replace what was written before
+    if results_of(runs) and execution.shard is None:  # refusals alone must not replace what was written before
         comparison.write(out)
     return comparison
 
@@ -127,7 +123,6 @@ def compare(
 def _ask(
     dataset: Dataset, contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]], seeds: int
 ) -> list[dict[str, Any]]:
-    """The settings of every run as asked for. Raises BadInput."""
     if not contenders:
         raise BadInput("there is no method to compare")
     for name, values in grid.items():
@@ -137,15 +132,11 @@ def _ask(
             raise BadInput(f"a comparison takes one {name}", remedy=f"several values go with {', '.join(LISTED)}")
     spelled = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     conditions = combinations(spelled, seeds)
-    return [
-        {
-            **condition,
-            **(OF_SUMS if is_baseline(contender.method) else {}),
-            "method": contender.method,
-            "parameters": contender.parameters,
-        }
-        for contender, condition in product(dict.fromkeys(contenders), conditions)
-    ]
+    asked = []
+    for contender in dict.fromkeys(contenders):
+        own = {**(OF_SUMS if is_baseline(contender.method) else {}), **vars(contender)}
+        asked += [{**condition, **own} for condition in conditions]
+    return asked
 
 
 ROW = ("method", "parameters", "epsilon", "expand")
@@ -157,15 +148,15 @@ CAPTION = (
     "the seeds move alone, not the choice of the test records, and each interval stands for itself."
 )
 DIGITS = 12
-"""Below these lies what subtraction leaves of equal differences."""
+"""Decimals to which differences of accuracies are rounded: below are rounding errors of float64."""
 UNSURE = f"{SUPERSCRIPTS[1]} Not surely different: the interval holds 0."
 Place = tuple[str, str | None]
-"""A partition and what was left out."""
+"""Where a run was tested: its partition, and the domain (COLUMN=VALUE) left out of training, if any."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column averages over `places`: `accuracy`, `in_domain` (the mean over the clients' domains) or one `domain`."""
+    """A column of a comparison: the mean over `places` of an accuracy, on all records or on some domains."""
 
     label: str
     places: tuple[Place, ...]
@@ -173,7 +164,7 @@ class Column:
     domain: str | None = None
 
     def value(self, result: RunResult) -> tuple[float, Interval | None] | None:
-        """A run's value and, where it has one of its own, its interval; None where it has no such domain."""
+        """Return the column's value in a run, with its interval if it has one; None where the run lacks it."""
         found = result["by_domain"]
         if self.domain is not None:
             own = found["domains"].get(self.domain) if found else None
@@ -183,50 +174,45 @@ class Column:
         return (found["in_domain"], None) if found and found["in_domain"] is not None else None
 
     def group(self, runs: Sequence[Run]) -> Group:
-        """Those of a method's runs that stand in this column."""
+        """Summarise those of a method's runs that belong to this column."""
         return Group.of([run for run in runs if place_of(run) in self.places], self.value, len(self.places))
 
 
 @dataclass(frozen=True)
 class _MethodRow(ResultRow):
-    """A method with its parameters at one ε and expansion, and what it cost."""
+    """The row of a method with its parameters, at one ε and expansion: accuracies and costs.
 
-    @property
-    def bytes_per_client(self) -> int | None:
-        """The most in any run."""
-        sent = [result["upload_bytes_per_client"] for result in results_of(self.runs)]
-        return max((each for each in sent if each is not None), default=None)
+    `bytes_per_client`: the most in any run. `client_seconds` and `server_seconds`: the means over the runs.
+    `protections`: those that ran. `promises`: ε, δ, adjacency and unit of what was released.
+    """
 
-    @property
-    def client_seconds(self) -> float | None:
-        """The mean over the runs."""
-        return _mean([result["client_seconds"] for result in results_of(self.runs)])
+    bytes_per_client: int | None
+    client_seconds: float | None
+    server_seconds: float | None
+    protections: tuple[str, ...]
+    promises: tuple[str, ...]
 
-    @property
-    def server_seconds(self) -> float | None:
-        """The mean over the runs."""
-        return _mean([result["server_seconds"] for result in results_of(self.runs)])
-
-    @property
-    def protections(self) -> tuple[str, ...]:
-        """The protections that ran."""
-        return tuple(dict.fromkeys(result["protection"] for result in results_of(self.runs)))
-
-    @property
-    def promises(self) -> tuple[str, ...]:
-        """ε, δ, adjacency and unit of what was released."""
-        return tuple(dict.fromkeys(map(_promise, results_of(self.runs))))
+    @classmethod
+    def of(cls, label: str, settings: Mapping[str, Any], runs: Sequence[Run], columns: Sequence[Column]) -> _MethodRow:
+        """Summarise a method's runs by column."""
+        results = results_of(runs)
+        sent = [result["upload_bytes_per_client"] for result in results]
+        most = max((each for each in sent if each is not None), default=None)
+        at_client, at_server = (_mean([each[who] for each in results]) for who in ("client_seconds", "server_seconds"))
+        ran = tuple(dict.fromkeys(result["protection"] for result in results))
+        cells = tuple(column.group(runs) for column in columns)
+        promises = tuple(dict.fromkeys(map(_promise, results)))
+        return cls(label, settings, tuple(runs), cells, most, at_client, at_server, ran, promises)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        more = ("bytes_per_client", "client_seconds", "server_seconds", "protections", "promises")
-        content = plain_fields(self, *more, without=("runs", "cells"))
+        """Return plain values for a JSON file."""
+        content = plain_fields(self, without=("runs", "cells"))
         reasons = [{"refused": plain(c.refusals), "unprotected_because": plain(c.unprotected)} for c in self.cells]
         cells = [cell.to_json() | why for cell, why in zip(self.cells, reasons, strict=True)]
         return {"label": content.pop("label"), "settings": content.pop("settings"), "entries": cells, **content}
 
     def texts(self, marks: Marks) -> tuple[str, ...]:
-        """The row of the table."""
+        """Return the texts of the table's row."""
         finite = math.isfinite(self.settings["epsilon"])
         bare = sorted({why for cell in self.cells for why in _why_bare(cell, finite)})
         cells = [format_cell(cell) + marks.of_cell(cell, *_why_bare(cell, finite)) for cell in self.cells]
@@ -241,7 +227,7 @@ class _MethodRow(ResultRow):
 
 @dataclass(frozen=True)
 class Comparison(Results):
-    """Every run of a comparison under the protection `asked`, in the order of its methods.
+    """All runs of a comparison in the order of its methods; `asked` is the protection that was asked for.
 
     `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
     those of the runs, each once.
@@ -255,17 +241,15 @@ class Comparison(Results):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """One per partition or left-out domain, then the means over the domains."""
+        """A column for each partition or left-out domain, then columns of means over the domains."""
         places: list[Place] = list(dict.fromkeys(map(place_of, self.runs)))
         partitions = list(dict.fromkeys(partition for partition, _ in places))
         columns = []
         for partition in partitions:
             own = tuple(place for place in places if place[0] == partition)
             suffix = f", {partition}" if len(partitions) > 1 else ""
-            columns += [
-                Column(f"{left.partition('=')[2]}{suffix}" if left else partition, ((partition, left),))
-                for _, left in own
-            ]
+            labels = [f"{left.partition('=')[2]}{suffix}" if left else partition for _, left in own]
+            columns += [Column(label, (place,)) for label, place in zip(labels, own, strict=True)]
             if len(own) > 1:
                 columns.append(Column(f"mean{suffix}", own))
             if any(left for _, left in own):
@@ -279,19 +263,19 @@ class Comparison(Results):
 
     @cached_property
     def rows(self) -> tuple[_MethodRow, ...]:
-        """The methods, in order; those of which every run was refused have no accuracy."""
+        """A row for each method, in order; one whose runs were all refused has no accuracy."""
         several = len({run.settings["expand"] for run in self.runs}) > 1
         rows = []
         for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
             settings = {name: runs[0].settings[name] for name in ROW}
             label = settings["method"] + (f"[{settings['parameters']}]" if settings["parameters"] else "")
             label += f", expand {settings['expand']}" if several else ""
-            rows.append(_MethodRow(label, settings, tuple(runs), tuple(each.group(runs) for each in self.columns)))
+            rows.append(_MethodRow.of(label, settings, runs, self.columns))
         return tuple(rows)
 
     @cached_property
     def table(self) -> ResultTable:
-        """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
+        """The main table: a row per method, a column per partition, then costs and protection; marks point to notes."""
         marks = Marks()
         rows = tuple(row.texts(marks) for row in self.rows)
         text = caption(self.dataset, self.runs, self.rows)
@@ -307,33 +291,21 @@ class Comparison(Results):
 
     @property
     def tables(self) -> tuple[ResultTable, ...]:
-        """The table of accuracies; below it, where there are any, paired differences and further measures."""
         labels = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
         several = len({row.settings["epsilon"] for row in self.rows}) > 1
-        groups = [
-            (row.label_with_epsilon(several), labels[place_of(own[0])], own)
-            for row in self.rows
-            for own in grouped(row.runs, place_of)
-        ]
+        placed = [(row, own) for row in self.rows for own in grouped(row.runs, place_of)]
+        groups = [(row.label_with_epsilon(several), labels[place_of(own[0])], own) for row, own in placed]
         further = measures_table(self.dataset, "partition", groups, pipeline_notes(self.runs))
         paired = paired_table(self.rows, [column.label for column in self.columns])
         return tuple(table for table in (self.table, paired, further) if table is not None)
 
     def plot(self, paths: Sequence[Path]) -> None:
-        """Draw the accuracies by partition."""
-        drawn = {
-            number: column.label
-            for number, column in enumerate(self.columns)
-            if len(column.places) == 1 and column.shows == "accuracy"
-        }
+        single = [len(column.places) == 1 and column.shows == "accuracy" for column in self.columns]
+        drawn = {number: column.label for number, column in enumerate(self.columns) if single[number]}
         plot_groups(self.rows, drawn, paths, pipeline_notes(self.runs))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file, version 1."""
-        columns = [
-            {"label": each.label, "places": plain(each.places), "shows": each.domain or each.shows}
-            for each in self.columns
-        ]
+        columns = [{"label": c.label, "places": plain(c.places), "shows": c.domain or c.shows} for c in self.columns]
         return {
             "version": 1,
             "dataset": self.dataset,
@@ -342,14 +314,14 @@ class Comparison(Results):
             "rows": plain(self.rows),
             "paired": plain(pairs_of(self.rows)),
             "notes": [*self.table.notes, *self.notes],
-            "not_private": list(not_private(self.runs)),
+            "not_private": listed(self.runs, "not_private"),
             "runs": [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs],
         }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of accuracy less accuracy, in [−1, 1], over `seeds` ≥ 2 seeds, and its 95 % Student-t `interval`."""
+    """The mean difference of two methods' accuracies, in [−1, 1], over `seeds` ≥ 2, with 95 % Student-t `interval`."""
 
     mean: float
     interval: Interval
@@ -357,48 +329,48 @@ class Difference:
 
     @classmethod
     def of(cls, one: Group, other: Group) -> Difference | None:
-        """The difference over the seeds that both have; None where they have fewer than two."""
+        """Return the difference `one` − `other` over the seeds that both have; None for fewer than two such seeds."""
         common = [seed for seed in one.by_seed if seed in other.by_seed]
         found = [round(one.by_seed[seed] - other.by_seed[seed], DIGITS) for seed in common]
         return cls(fmean(found), student_interval(found), len(found)) if len(found) > 1 else None
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return not self.interval[0] <= 0 <= self.interval[1]
 
     def __str__(self) -> str:
-        """In percentage points, marked where it is not sure."""
+        """Return the difference in percentage points, marked where its interval holds 0."""
         half = 50 * (self.interval[1] - self.interval[0])
         text = f"{100 * self.mean:+.2f}" + (f" ± {half:.2f}" if half else "")
         return text.replace("-", "−") + ("" if self.is_sure else SUPERSCRIPTS[1])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """Return plain values for a JSON file."""
         return plain_fields(self, "is_sure", difference="mean", surely_different="is_sure")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Differences of `row` from `first`, by column of the comparison; None where seeds are too few."""
+    """The differences between two rows, `row` − `first`, for each column of a comparison; None for too few seeds."""
 
     row: ResultRow
     first: ResultRow
     differences: tuple[Difference | None, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """Return plain values for a JSON file."""
         settings, minus = plain(self.row.settings), plain(self.first.settings)
         return {"label": self.row.label, "settings": settings, "minus": minus, "entries": plain(self.differences)}
 
 
 def place_of(run: Run) -> Place:
-    """The partition and what was left out, by which a run stands in a column."""
+    """Return a run's partition and left-out domain, which decide its column."""
     return run.settings["partition"], run.settings["leave_out"]
 
 
 def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
-    """Each row against the first with a result at its ε and expansion, where two seeds or more are common to both."""
+    """Pair each row with the first row of the same ε and expansion, if they have two common seeds or more."""
     first: dict[tuple[Any, ...], ResultRow] = {}
     pairs = []
     for row in rows:
@@ -411,7 +383,7 @@ def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
 
 
 def paired_table(rows: Sequence[ResultRow], columns: Sequence[str]) -> ResultTable | None:
-    """A row for each pair, under the labels of the comparison's `columns`; None without a pair."""
+    """Return a table with a row for each pair and the `columns` of the comparison; None without any pair."""
     pairs = pairs_of(rows)
     if not pairs:
         return None
@@ -425,7 +397,7 @@ def paired_table(rows: Sequence[ResultRow], columns: Sequence[str]) -> ResultTab
 
 
 def _why_bare(cell: Group, finite: bool) -> list[str]:
-    """Notes of why there was no secure sum; a finite ε is a protection too."""
+    """Return notes that say why runs made no secure sum; with a finite ε they still had noise as a protection."""
     reasons = [why.partition("; give --protection none")[0] for why in cell.unprotected]  # the remedy is what was done
     return [f"Ran without {'a secure sum' if finite else 'protection'}: {reason}." for reason in reasons]
 

@@ -1,4 +1,4 @@
-"""A federation as a scikit-learn classifier: `fit` plays a whole plan in this process."""
+"""A federation as a scikit-learn classifier: `fit` simulates a whole plan in this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from secagg.encoding import inputs_of
 from secagg.errors import BadInput
 from secagg.experiments.input_data import joined
-from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.simulation import simulate
 from secagg.features import Expansion
 from secagg.protection import USUAL
-from secagg.scoring import probabilities_of
+from secagg.scoring.predictor import probabilities_of
 from secagg.system.extras import extra
 
 with extra("experiments", "SecureSumClassifier"):
@@ -25,11 +24,11 @@ with extra("experiments", "SecureSumClassifier"):
     from sklearn.utils.validation import check_is_fitted, validate_data
 
 OURS = ("classes", "reference", "test_features", "test_labels")
-"""What `secagg.simulate` takes and this sets itself."""
+"""Parameters of `secagg.simulate` that `fit` sets itself."""
 
 
 class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a classifier head to records of several clients as one secure sum, or several.
+    """A classifier whose head is fitted to the records of several clients by one or more secure sums.
 
     The parameters are those of `secagg.simulate`, with its defaults; `settings` takes its further ones by name. A
     finite `epsilon` needs `delta` and `adjacency`. Fitted, it has `classes_`, `n_features_in_`, `head_`, what makes its
@@ -81,7 +80,7 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings = settings
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
-        """Play the plan over records X (n, d) with labels y (n,).
+        """Fit the classifier by simulating the plan over records X (n, d) with labels y (n,).
 
         `clients` says who holds which record: an id for each (n,), or for each client an array of its rows; without it
         records are dealt by `clients` and `partition`. X and y may also be lists with an array for each client. Raises
@@ -94,7 +93,15 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_, labels = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
                 raise BadInput("y holds one class", remedy="give records of two classes or more")
-            run = self._simulate(X, labels, clients)
+            given = {name: value for name, value in self.get_params(deep=False).items() if name != "settings"}
+            more = dict(self.settings or {})
+            if wrong := sorted(set(more) & {*given, *OURS}):
+                problem = f"settings hold {', '.join(wrong)}"
+                raise BadInput(problem, remedy="give parameters of the estimator as its own")
+            if clients is not None:
+                given["clients"] = clients
+            names = [str(each) for each in range(len(self.classes_))]
+            run = simulate(X, labels, classes=names, reference=False, **given, **more)
             if run.federated is None or run.head is None or not run.head.predicts:
                 problem = f"method {self.method} makes no secure sum that gives a head"
                 raise BadInput(problem, remedy="choose another method")
@@ -105,28 +112,18 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probabilities (n, C) of records X (n, d), by the order of `classes_`."""
+        """Return the probabilities (n, C) of records X (n, d), in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         features = Expansion(self.expand_).expand(X) if self.expand_ else X
         return probabilities_of(self.head_.scores(inputs_of(features, self.grid_)))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class (n,) of records X (n, d)."""
+        """Return the most probable class (n,) of each record of X (n, d)."""
         found: NDArray[Any] = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[found])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the run, whose plan and state machines belong to this process."""
+        """Return the state without the simulated run, whose plan and state machines belong to this process."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "run_"}
-
-    def _simulate(self, X: NDArray[np.float64], labels: NDArray[np.int64], clients: Any) -> SimulationResult:
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "settings"}
-        more = dict(self.settings or {})
-        if wrong := sorted(set(more) & {*given, *OURS}):
-            raise BadInput(f"settings hold {', '.join(wrong)}", remedy="give parameters of the estimator as its own")
-        if clients is not None:
-            given["clients"] = clients
-        names = [str(each) for each in range(len(self.classes_))]
-        return simulate(X, labels, classes=names, reference=False, **given, **more)

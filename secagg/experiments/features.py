@@ -1,4 +1,4 @@
-"""The features of an experiment, and the clock that says where its time went."""
+"""Feature vectors of an experiment's records, and a clock that measures the time of each of its parts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from secagg.encoding import Grid, inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
 from secagg.heads import Artifact, Evaluation
-from secagg.scoring import Metrics, probabilities_of
+from secagg.scoring.metrics import Metrics
+from secagg.scoring.predictor import probabilities_of
 from secagg.system.engines import Engine
 
 JUDGED = 1_000
-"""Training records that show whether training diverged."""
+"""Most training records that are evaluated to find out whether training diverged."""
 Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]
-"""Evaluates something on head inputs (m, d) with labels (m,), m ≥ 1."""
+"""A function that evaluates a model on head inputs (m, d) with labels (m,), m ≥ 1."""
 
 
 @dataclass(frozen=True)
 class DomainAccuracy:
-    """Accuracy on the held-out records of one domain; `left_out`: no client had a record of it."""
+    """Accuracy on the held-out records of one domain; `left_out` says that no client had a record of the domain."""
 
     domain: str
     evaluation: Evaluation
@@ -59,51 +60,44 @@ class Features:
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> Features:
-        """Extract them as the settings say, in the engine's processes if there is one, and leave out what they say."""
+        """Extract a data set's features, in the engine's processes if one is given, and choose the test part."""
         features = map_of(dataset, settings.backbone, settings.expand, progress, engine)
         test = features.extract(dataset.test.inputs) if dataset.test is not None else None
         return cls(dataset, features, features.extract(dataset.train.inputs), test).cut(settings)
 
     def cut(self, settings: SimulationSettings) -> Features:
-        """The same with the records that the settings leave out, or hold out, as the test part. Raises BadInput."""
-        return self._validating(settings.validate) if settings.validate else self.without(settings.leave_out)
-
-    def _validating(self, share: float) -> Features:
-        dataset, held = hold_out(self.dataset, share)
+        """Return the features with the test part that `validate` or `leave_out` asks for. Raises BadInput."""
+        if not settings.validate:
+            return self.without(settings.leave_out)
+        dataset, held = hold_out(self.dataset, settings.validate)
         return replace(self, dataset=dataset, train=self.train[~held], test=self.train[held])
 
     def without(self, left_out: str | None) -> Features:
-        """The same with the records of COLUMN=VALUE in the test part alone; None: as they are. Raises BadInput."""
+        """Return the features with the records of COLUMN=VALUE as test part; unchanged for None. Raises BadInput."""
         if left_out is None:
             return self
         left = LeftOut.read(left_out)
         cut = leave_out(self.dataset, left.column, left.value)
         train, test = left.rows(self.dataset)
-        tested, others = [self.train[train]], None
+        tested, others = self.train[train], None
         if self.dataset.test is not None and self.test is not None:
-            tested.append(self.test[test])
+            tested = np.concatenate([tested, self.test[test]])
             others = (self.dataset.test.take(np.flatnonzero(~test)), self.test[~test])
-        return replace(
-            self, dataset=cut, train=self.train[~train], test=np.concatenate(tested), left_out=left, others=others
-        )
-
-    def evaluate(self, head: Artifact, grid: Grid) -> Evaluation | None:
-        """Accuracy on the held-out records with a label; None without them."""
-        return self.measure(head.evaluate, grid)
+        return replace(self, dataset=cut, train=self.train[~train], test=tested, left_out=left, others=others)
 
     def measure(self, measure: Measure, grid: Grid) -> Evaluation | None:
-        """The same of anything that `measure` can judge."""
+        """Apply `measure` to the labelled held-out records; return None without such records."""
         return self.measuring(grid)(measure)
 
     def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
-        """A function that applies measures to the held-out records, which are put on the grid once."""
+        """Return a function that applies a measure to the held-out records; their head inputs are computed once."""
         if self.dataset.test is None or self.test is None:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
 
     def training_fit(self, head: Artifact, grid: Grid) -> tuple[float, float, float]:
-        """The mean loss −log p in nats and the accuracy of a head that `predicts`, and the most frequent class's share.
+        """Return a head's mean loss −log p in nats and accuracy on training records, and the most common class's share.
 
         Of at most JUDGED training records with a label, evenly spaced, since many files are sorted by class. The loss
         is NaN where scores are no numbers, or no record has a label.
@@ -120,17 +114,16 @@ class Features:
         return -float(np.mean(chances)), right, float(np.bincount(labels).max()) / len(labels)
 
     def score(self, head: Artifact, grid: Grid) -> Metrics | None:
-        """Every metric of a head that `predicts` on the held-out records with a label; None without them."""
+        """Return a classifying head's metrics on the labelled held-out records; None without such records."""
         if self.dataset.test is None or self.test is None:
             return None
         inputs, labels = _inputs(self.dataset.test, self.test, grid)
-        schema = self.dataset.schema
-        positive = schema.positive if schema is not None else ""
+        positive = self.dataset.schema.positive if self.dataset.schema is not None else ""
         chances = probabilities_of(head.scores(inputs))
         return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
-        """The same for each value of the left-out column, else of the column `domain`; nothing without it."""
+        """Return the accuracy by value of the left-out column, else by domain; () for data without such columns."""
         column = self.left_out.column if self.left_out is not None else DOMAIN
         groups = [(self.dataset.test, self.test, self.left_out is not None), (*(self.others or (None, None)), False)]
         found = []
@@ -149,10 +142,7 @@ class Features:
 def map_of(
     dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None, engine: Engine | None = None
 ) -> FeatureMap:
-    """The feature map of a data set; `backbone` None: pixels of images, else the values as they are.
-
-    Raises BadInput for a backbone that does not fit them.
-    """
+    """Return a data set's feature map; by default an image's pixels, or other values as they are. Raises BadInput."""
     spec = backbone or ("pixels" if dataset.kind == "images" else "features")
     opened = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress, engine=engine)
     return FeatureMap(opened, Expansion(expand) if expand else None)
@@ -161,25 +151,24 @@ def map_of(
 def _inputs(
     records: Records, features: NDArray[np.float64], grid: Grid
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A head's inputs for the records with a label, and these labels."""
+    """Return a head's inputs for the labelled records, and their labels."""
     labelled = records.labels != BAD
     return inputs_of(features[labelled], grid), records.labels[labelled]
 
 
 class Clock:
-    """Seconds since the lap before, by name."""
+    """A clock that adds up the seconds of an experiment's parts (laps), by name."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def add(self, laps: Mapping[str, float]) -> None:
-        """Count what another clock has measured."""
+        """Add the laps that another clock has measured."""
         for name, seconds in laps.items():
             self.laps[name] = self.laps.get(name, 0.0) + seconds
 
     def lap(self, name: str) -> None:
-        """Add the time since the last lap to the one of that name."""
-        now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+        """Add the time since the end of the last lap to the lap `name`."""
+        begun, self._last = self._last, time.perf_counter()
+        self.add({name: self._last - begun})

@@ -1,9 +1,8 @@
-"""Figures that a paper can print, 12 cm wide: accuracy against ε, by partition, and against rounds."""
+"""Figures for papers, 12 cm wide: accuracy against ε, by partition, and against rounds."""
 
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,14 +31,14 @@ from secagg.protection import UNPROTECTED
 from secagg.system.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Told apart by colour-blind readers (Okabe & Ito 2008)."""
+"""Colours that colour-blind readers tell apart (Okabe & Ito 2008)."""
 MARKERS = "osD^vP"
 PALEST = 0.4
-"""Of a method's colour, what the smallest ε keeps."""
+"""Share of a method's colour that is left at the smallest ε, the rest being white."""
 GROUP = 0.8
-"""Share of a group's width that its marks take."""
+"""Share of a group's width that its marks occupy."""
 SHORT = 32
-"""Letters of a legend's entry of which two fit beside each other."""
+"""Most letters of a legend's entry with which two entries fit side by side."""
 BARS = {"capsize": 2, "elinewidth": 0.8}
 STYLE: Any = {
     "font.size": 8,
@@ -60,7 +59,7 @@ CM = 1 / 2.54
 
 @dataclass(frozen=True)
 class Scale:
-    """The label of the axis of values, and by what they are multiplied."""
+    """The label of an axis of values, and the factor by which the values are multiplied."""
 
     label: str
     factor: float = 1.0
@@ -76,7 +75,7 @@ def plot_accuracy(
     bounds: Mapping[str, Mapping[float, float]] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Draw the accuracy of each series, with intervals, into files of the formats that their names say.
+    """Draw the accuracy of each series with its intervals, and write it to `paths`, whose suffixes say the format.
 
     Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
     series instead. `scale` says what the values are. `bounds` are up to two black lines against finite ε, by name.
@@ -97,16 +96,15 @@ def plot_accuracy(
         for (name, line), dashes in zip((bounds or {}).items(), ("-.", ":"), strict=False):
             shown = [epsilon for epsilon in finite if epsilon in line]
             axes.plot(shown, [scale.factor * line[each] for each in shown], dashes, color="0", lw=0.9, label=name)
-        entries = sorted(
-            zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS)
-        )
+        handles = zip(*axes.get_legend_handles_labels(), strict=True)
+        entries = sorted(handles, key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS))
         figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
 
 
 def plot_groups(
     rows: Sequence[ResultRow], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]
 ) -> None:
-    """Draw the accuracy of every method, with intervals, in groups: the labels of `columns` by their place in the rows.
+    """Draw every method's accuracy with its interval, in groups: one for each index in `columns`, with its label.
 
     A hollow mark made no secure sum; `notes` stand below.
     """
@@ -136,20 +134,24 @@ def plot_groups(
 
 
 def write_curves(runs: Sequence[Run], folder: Path) -> bool:
-    """Write curves.csv, curves.png and curves.svg into a folder, where any run has rounds; return whether one has."""
+    """Write curves.csv, curves.png and curves.svg into a folder; or return False if no run has measured rounds."""
     curves = curves_of(runs)
     if not any(curve.measured for curve in curves):
         return False
-    (folder / "curves.csv").write_text(csv_of_curves(curves), encoding="utf-8")
+    with (folder / "curves.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*COLUMNS, "not_private"])
+        for curve in curves:
+            for point in curve.points:  # a column is empty where nothing was measured or no noise was added
+                row = [curve.label, point.round, point.accuracy, *(point.interval or (None, None)), point.seeds]
+                marked = "accuracy" if curve.not_private else ""
+                writer.writerow([*row, point.epsilon_spent, point.upload_bytes, marked])
     plot_curves([curve for curve in curves if curve.measured], [folder / "curves.png", folder / "curves.svg"])
     return True
 
 
-def plot_curves(curves: Sequence[RoundCurve], paths: Sequence[Path]) -> None:
-    """Draw accuracy against rounds, and in a second panel against the ε spent where any is finite, into files.
-
-    The bands are the intervals of the points.
-    """
+def plot_curves(curves: Sequence[_RoundCurve], paths: Sequence[Path]) -> None:
+    """Draw accuracy against rounds and, where ε is finite, against the ε spent so far; bands are intervals."""
     has_noise = any(point.epsilon_spent is not None for curve in curves for point in curve.points)
     labels = [f"{curve.label} (no protection)" if curve.unprotected else curve.label for curve in curves]
     columns = 2 if all(len(label) <= SHORT for label in labels) else 1
@@ -173,7 +175,7 @@ def plot_curves(curves: Sequence[RoundCurve], paths: Sequence[Path]) -> None:
 
 @contextmanager
 def _figure(height: float, paths: Sequence[Path], runs: Sequence[Run], notes: Sequence[str] = ()) -> Iterator[Any]:
-    """A figure of this height in cm, to be drawn on, and saved at the end."""
+    """Yield a figure of `height` cm to draw on, and write it to `paths` afterwards."""
     with extra("experiments"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -185,7 +187,7 @@ def _figure(height: float, paths: Sequence[Path], runs: Sequence[Run], notes: Se
 
 
 def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequence[str] = ()) -> None:
-    """Write a figure into files of the formats that their names say, the same bytes each time.
+    """Write a figure into files, whose suffixes say the format; the bytes are the same each time.
 
     Above noise that can be drawn again it says that nobody is protected; `notes` stand below.
     """
@@ -204,7 +206,7 @@ def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequen
 def looks_of(
     labels: Sequence[str], unprotected: Sequence[bool], epsilons: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
-    """Colour, marker and line of each row: its label's own, paler for a smaller ε; hollow where unprotected."""
+    """Return colour, marker and line for each row: by its label, paler at a smaller ε, hollow without a secure sum."""
     names, strengths = list(dict.fromkeys(labels)), sorted(set(epsilons), reverse=True)
     looks = []
     for number, (label, bare) in enumerate(zip(labels, unprotected, strict=True)):
@@ -245,7 +247,7 @@ def _draw_against_epsilon(axes: Any, series: Sequence[ResultRow], epsilons: Sequ
     axes.set_ylabel(scale.label)
 
 
-def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
+def _draw_curve(axes: Any, curve: _RoundCurve, places: Sequence[float], label: str, look: Mapping[str, Any]) -> None:
     if all(point.interval is not None for point in curve.measured):
         low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
         axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
@@ -254,7 +256,7 @@ def _draw_curve(axes: Any, curve: RoundCurve, places: Sequence[float], label: st
 
 
 def _label(row: ResultRow, label: str) -> str:
-    """The label; what made no secure sum says so, as a finite ε, where it keeps one, is a protection too."""
+    """Return the label, with a remark on rows without a secure sum (a finite ε is a protection too)."""
     if not row.unprotected:
         return label
     is_finite = any(math.isfinite(cell.epsilon) for cell in row.cells)
@@ -262,12 +264,12 @@ def _label(row: ResultRow, label: str) -> str:
 
 
 def _values(cells: Sequence[Group], scale: Scale) -> list[float]:
-    """The accuracies, NaN where there is none."""
+    """Return the cells' accuracies, NaN where a cell has none."""
     return [math.nan if cell.accuracy is None else scale.factor * cell.accuracy for cell in cells]
 
 
 def _errors(cells: Sequence[Group], scale: Scale) -> list[list[float]]:
-    """Distances from the values down and up to the ends of their intervals."""
+    """Return the lengths of the error bars: from each value down to, and up to, the ends of its interval."""
     ends = [(cell.accuracy or 0.0, *(cell.interval or 2 * (cell.accuracy or 0.0,))) for cell in cells]
     return [
         [scale.factor * max(0.0, value - low) for value, low, _ in ends],
@@ -275,15 +277,12 @@ def _errors(cells: Sequence[Group], scale: Scale) -> list[list[float]]:
     ]
 
 
-COLUMNS = (
-    *("series", "round", "accuracy", "accuracy_low", "accuracy_high", "seeds"),
-    *("epsilon_spent", "upload_bytes", "not_private"),
-)
+COLUMNS = ("series", "round", "accuracy", "accuracy_low", "accuracy_high", "seeds", "epsilon_spent", "upload_bytes")
 
 
 @dataclass(frozen=True)
 class _Point:
-    """One round: the mean accuracy over `seeds` seeds and its 95 % interval, as a `Group` has them.
+    """A point of a curve: a round's mean accuracy over `seeds` seeds, and its 95 % interval as of a `Group`.
 
     None without a model to measure; members' own models of one seed have no interval. `epsilon_spent`, None without
     noise, and `upload_bytes` of one client: the most of any seed.
@@ -298,7 +297,7 @@ class _Point:
 
     @classmethod
     def of(cls, reports: Sequence[RoundResult], kind: str = "") -> _Point:
-        """The same round of several runs; `kind` is that of the members' own models, if they are meant."""
+        """Return the point of one round in several runs; with `kind` of the members' own models of that kind."""
         values = [each["personal"].get(kind) if kind else each["accuracy"] for each in reports]
         accuracies = [value for value in values if value is not None]
         alone = next((each["accuracy_interval"] for each in reports if each["accuracy"] is not None and not kind), None)
@@ -306,18 +305,14 @@ class _Point:
         if len(accuracies) > 1:
             low, high = student_interval(accuracies)
             interval = max(0.0, low), min(1.0, high)
-        return cls(
-            reports[0]["round"],
-            fmean(accuracies) if accuracies else None,
-            interval if accuracies else None,
-            len(accuracies),
-            max((each["epsilon_spent"] for each in reports if each["epsilon_spent"] is not None), default=None),
-            max(each["upload_bytes"] for each in reports),
-        )
+        mean, interval = (fmean(accuracies), interval) if accuracies else (None, None)
+        spent = max((each["epsilon_spent"] for each in reports if each["epsilon_spent"] is not None), default=None)
+        sent = max(each["upload_bytes"] for each in reports)
+        return cls(reports[0]["round"], mean, interval, len(accuracies), spent, sent)
 
 
 @dataclass(frozen=True)
-class RoundCurve:
+class _RoundCurve:
     """The accuracy after each round of runs that differ in their seed alone."""
 
     label: str
@@ -326,44 +321,30 @@ class RoundCurve:
 
     @property
     def unprotected(self) -> bool:
-        """Whether no vector was hidden."""
+        """Whether the runs had no protection."""
         return results_of(self.runs)[0]["protection"] == UNPROTECTED
 
     @property
     def not_private(self) -> bool:
-        """Whether accuracies were counted without noise although ε is finite."""
+        """Whether accuracies were counted on records without noise although ε is finite."""
         return any("rounds" in result["not_private"] for result in results_of(self.runs))
 
     @property
     def measured(self) -> tuple[_Point, ...]:
-        """The points with an accuracy."""
+        """The points that have an accuracy."""
         return tuple(point for point in self.points if point.accuracy is not None)
 
 
-def curves_of(runs: Sequence[Run]) -> tuple[RoundCurve, ...]:
-    """One curve for each setting whose runs have rounds, in the order of the runs."""
+def curves_of(runs: Sequence[Run]) -> tuple[_RoundCurve, ...]:
+    """Return the curves of all runs with rounds, for each combination of settings, in the order of the runs."""
     with_rounds = [run for run in runs if run.result and run.result["rounds"]]
     groups = grouped(with_rounds, lambda run: run.settings_without("seed"))
     names = varying([group[0].settings_without("seed") for group in groups])
     return tuple(curve for group in groups for curve in _curves(group, names))
 
 
-def csv_of_curves(curves: Sequence[RoundCurve]) -> str:
-    """One row per curve and point. A column is empty where nothing was measured or no noise was added."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for curve in curves:
-        for point in curve.points:
-            ends = point.interval or (None, None)
-            marked = "accuracy" if curve.not_private else ""
-            row = [curve.label, point.round, point.accuracy, *ends, point.seeds, point.epsilon_spent]
-            writer.writerow([*row, point.upload_bytes, marked])
-    return text.getvalue()
-
-
-def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
-    """The curve of the shared model, and one for each kind of members' own models."""
+def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[_RoundCurve]:
+    """Yield the shared model's curve, and one for each kind of the members' own models."""
     found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
     reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
     settings = runs[0].settings
@@ -373,8 +354,7 @@ def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[RoundCurve]:
         parts.append("no noise" if math.isinf(settings["epsilon"]) else f"ε = {settings['epsilon']:g}")
     given = f"[{settings['parameters']}]" if "parameters" in names and settings["parameters"] else ""
     label = ", ".join(filter(None, [settings["method"] + given, *parts]))
-    yield RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
+    yield _RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
     for kind in reports[-1][0]["personal"] if reports else ():
-        yield RoundCurve(
-            f"{label}: members' own, {kind}", tuple(_Point.of(each, kind) for each in reports), tuple(runs)
-        )
+        points = tuple(_Point.of(each, kind) for each in reports)
+        yield _RoundCurve(f"{label}: members' own, {kind}", points, tuple(runs))

@@ -1,4 +1,4 @@
-"""The data of simulations, sweeps and comparisons, as users give them, with each record's client."""
+"""Input data of simulations, sweeps and comparisons: data sets, paths or arrays, with each record's client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAYS = ("features", "labels", "test_features", "test_labels")
 
 
 def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
-    """The data set itself, that of a name or path (`open_dataset`), or that of four arrays (`dataset_of`).
+    """Return the data set given as such, by name or path (`open_dataset`), or as four arrays (`dataset_of`).
 
     Where the grid has a finite ε a bad record is no reason to refuse yet. Raises BadInput, naming `dataset`, for
     anything else, for arrays without held-out ones as well.
@@ -36,10 +36,8 @@ def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
     if isinstance(dataset, tuple | list) and len(dataset) == len(ARRAYS):
         return dataset_of(*dataset, tolerant=tolerant)
     many = f" of {len(dataset)}" if isinstance(dataset, tuple | list) else ""
-    raise BadInput(
-        f"dataset is a {type(dataset).__name__}{many}, no data with held-out records",
-        remedy=f"give a data set (open_dataset), a name or path, or arrays: ({', '.join(ARRAYS)})",
-    )
+    remedy = f"give a data set (open_dataset), a name or path, or arrays: ({', '.join(ARRAYS)})"
+    raise BadInput(f"dataset is a {type(dataset).__name__}{many}, no data with held-out records", remedy=remedy)
 
 
 def open_simulated(
@@ -51,7 +49,7 @@ def open_simulated(
     image_size: int | None,
     test: str | None = None,
 ) -> Dataset:
-    """Open the data of simulations with this smallest epsilon; with noise a bad record is not refused."""
+    """Open the data of simulations; bad records are refused only if `epsilon`, the smallest ε, is infinite."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
@@ -65,13 +63,13 @@ def open_simulated(
 
 
 CLIENT = "client"
-"""The column that says who holds a record."""
+"""The column that names the client of each record."""
 BY_CLIENT = f"column:{CLIENT}"
 REMEDY = "give a number, an id for each record, or for each client an array of its rows"
 
 
 def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:
-    """Features, labels and clients, where features and labels may be lists with an array for each client.
+    """Join features and labels given as lists of arrays, one per client; return features, labels and clients.
 
     The clients are then ids. Raises BadInput for lists of different lengths, and where clients are given twice.
     """
@@ -90,32 +88,25 @@ def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:
 
 
 def ids_of(clients: Any, records: int) -> NDArray[np.str_] | None:
-    """Each record's client (n,) as text that sorts as the clients do; None where clients are a number, or by rule.
+    """Return each record's client (n,) as text that sorts as the ids do; None where `clients` holds no ids.
 
     Raises BadInput, naming `clients`, for another number of ids, and for rows that leave a record out or give it twice.
     """
     if clients is None or isinstance(clients, Integral | str | float):
         return None
     if isinstance(clients, list | tuple) and all(isinstance(each, np.ndarray | list | tuple) for each in clients):
-        return _by_rows([np.asarray(each) for each in clients], records)
-    ids = np.asarray(clients)
-    if ids.shape != (records,) or ids.dtype.kind not in "biuUO":
-        raise BadInput(f"clients has shape {ids.shape} for {records} records", remedy=REMEDY)
-    known, places = np.unique(ids.astype(np.str_) if ids.dtype.kind == "O" else ids, return_inverse=True)
-    return _numbered(places, len(known))
-
-
-def _by_rows(rows: Sequence[NDArray[Any]], records: int) -> NDArray[np.str_]:
-    given = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
-    if given.dtype.kind not in "iu" or not np.array_equal(np.sort(given), np.arange(records)):
-        problem = f"clients hold {len(given)} rows for {records} records"
-        raise BadInput(problem, remedy="give every row from 0 to exactly one client")
-    places = np.empty(records, dtype=np.int64)
-    for place, own in enumerate(rows):
-        places[own] = place
-    return _numbered(places, len(rows))
-
-
-def _numbered(places: NDArray[np.int64], count: int) -> NDArray[np.str_]:
+        rows = [np.asarray(each) for each in clients]
+        given = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+        if given.dtype.kind not in "iu" or not np.array_equal(np.sort(given), np.arange(records)):
+            problem = f"clients hold {len(given)} rows for {records} records"
+            raise BadInput(problem, remedy="give every row from 0 to exactly one client")
+        count, places = len(rows), np.empty(records, dtype=np.int64)
+        places[given] = np.repeat(np.arange(count), [len(own) for own in rows])
+    else:
+        ids = np.asarray(clients)
+        if ids.shape != (records,) or ids.dtype.kind not in "biuUO":
+            raise BadInput(f"clients has shape {ids.shape} for {records} records", remedy=REMEDY)
+        known, places = np.unique(ids.astype(np.str_) if ids.dtype.kind == "O" else ids, return_inverse=True)
+        count = len(known)
     width = len(str(count))
     return np.array([f"{place:0{width}d}" for place in places.tolist()], dtype=np.str_)

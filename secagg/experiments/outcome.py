@@ -1,4 +1,4 @@
-"""The result of one simulated run, and its JSON."""
+"""The result of one simulated run, as an object and as JSON."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
-from secagg.networks import TunedModel
+from secagg.networks.trained_model import TunedModel
 from secagg.protection import UNPROTECTED
-from secagg.scoring import Metrics, card_of, write_card
+from secagg.scoring.card import card_of, write_card
+from secagg.scoring.metrics import Metrics
 from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
-    """Count the clients in the last sum, of those that were asked for a vector, in words."""
+    """Return a text: how many clients are in the last sum, and how many were asked for a vector."""
     asked = cohort or clients
     gone = f"{asked - members} vanished before their vectors counted"
     words = f"{members} of {asked} ({'all' if members == asked else gone})"
@@ -37,7 +38,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Federated:
-    """Facts that a baseline lacks: the last session, its sum, and the bytes that each client sent in all."""
+    """Results that a baseline lacks: the last session, its sum, and the bytes that each client sent in all rounds."""
 
     setup: RoundSetup
     result: SumResult
@@ -45,7 +46,7 @@ class Federated:
 
     @property
     def classes_left_out(self) -> list[str]:
-        """The names of those that did not pass the plan's class gate, each with its domain where there are any."""
+        """The names of classes that did not pass the plan's class gate, each with its domain if the plan has any."""
         classes, last = self.setup.plan.classes, self.setup.round
         if not isinstance(last, GatedRound):
             return []
@@ -57,18 +58,17 @@ class Federated:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """One run. `to_json` has the keys of the command-line contract; `federated` is None for a baseline.
+    """The result of one run; `to_json` has the keys of the command line's JSON. `federated` is None for a baseline.
 
     `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends, and
-    `leaves`: what that is, in words.
-    `metrics`: of the head on the held-out records; None where a baseline has not one head, or nothing is held out.
-    `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
-    CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
-    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
-    or the training of which `adapted` tells. `personal`: what the members' own models are worth, where the method
-    leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of the
-    held-out ones are not scored. `diverged`: training ended worse than a guess that knows nothing.
-    `rounds` reports of every K-th and of the last, where a plan has several.
+    `leaves`: what that is, in words. `metrics`: of the head on the held-out records; None where a baseline has not one
+    head, or nothing is held out. `by_domain`: the accuracies on each domain's held-out records, where the data tell
+    domains apart. `client_seconds`: CPU seconds of one client, the mean, for its statistics and its messages;
+    `server_seconds`: those of everybody who handles uploads or opens the sum, with the making of the head. Neither
+    counts the extraction of features or the training of which `adapted` tells. `personal`: what the members' own models
+    are worth, where the method leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of
+    the held-out ones are not scored. `diverged`: training ended worse than a guess that knows nothing. `rounds` reports
+    of every K-th and of the last, where a plan has several.
     """
 
     settings: SimulationSettings
@@ -76,12 +76,12 @@ class SimulationResult:
     clients: int
     head: Artifact | None
     evaluation: Evaluation | None
-    reference: Evaluation | None
-    promise: str | None
-    bad_records: int
-    federated: Federated | None
     notes: tuple[str, ...]
     seconds: Mapping[str, float] = field(repr=False)
+    reference: Evaluation | None = None
+    promise: str | None = None
+    bad_records: int = 0
+    federated: Federated | None = None
     by_domain: tuple[DomainAccuracy, ...] = ()
     metrics: Metrics | None = None
     client_seconds: float | None = None
@@ -95,19 +95,19 @@ class SimulationResult:
     rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
-        """Method, data, ε and accuracy on one line; the rest is in `to_json`."""
+        """Return method, data, ε and accuracy in one line; `to_json` has the rest."""
         ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
         test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
         return f"<{type(self).__name__}: {ran}{test}>"
 
     def summary(self) -> str:
-        """Settings and results, a line each."""
+        """Return the settings and results as text, one per line."""
         rows = self._lines()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def to_frame(self) -> Any:
-        """A `pandas.DataFrame` of one row: everything in `to_json` but lists, with measures and seconds by name."""
+        """Return a `pandas.DataFrame` of one row: `to_json` without lists; measures and seconds as named columns."""
         return frame_of([flat(self.to_json())])
 
     def _repr_html_(self) -> str:
@@ -130,7 +130,7 @@ class SimulationResult:
         ]
 
     def save(self, folder: Path | str) -> Path:
-        """Write `head.safetensors`, which `secagg predict` takes, and its model card into a folder; return it.
+        """Write `head.safetensors`, which `secagg predict` reads, and its model card into a folder; return the folder.
 
         Raises BadInput for a baseline, which has no plan that a file could name.
         """
@@ -146,7 +146,7 @@ class SimulationResult:
         return out
 
     def to_json(self) -> RunResult:
-        """Plain values for a JSON file; null where a baseline has nothing."""
+        """Return plain values for a JSON file; null where a baseline has no value."""
         s, head, test, reference = self.settings, self.head, self.evaluation, self.reference
         content = {
             "method": s.method,
@@ -177,7 +177,7 @@ class SimulationResult:
             "promise": self.promise,
             "leaves": self.leaves,
             "head_sha256": head.digest if head is not None else None,
-            **{name: getattr(self, name) for name in ("bad_records", "bad_held_out", "diverged")},
+            **{name: getattr(self, name) for name in COUNTED},
             **(dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": self.baseline_bytes}),
             **(_of_federated(self.federated) if self.federated else {}),
             "client_seconds": self.client_seconds,
@@ -189,10 +189,10 @@ class SimulationResult:
         return cast(RunResult, {**content, "not_private": self._not_private(content)})
 
     def _not_private(self, content: Mapping[str, Any]) -> list[str]:
-        """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
+        """Return the keys of values computed from records without noise although ε is finite: ε covers none of them.
 
-        Under noise that a seed repeats, all do. What is measured on members' own records is none of what any plan
-        opens, whatever its ε.
+        Where a seed repeats the noise, ε covers no value at all. What is measured on members' own records is not part
+        of what any plan opens, whatever its ε.
         Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
         """
         if math.isinf(self.settings.epsilon):
@@ -203,41 +203,29 @@ class SimulationResult:
 
 
 OTHERS = ("at_least", "class_gate", "cohort", "covariance", "expand", "leave_out", "validate")
-"""Settings that are told as they are."""
-MEASURED = (
-    *("accuracy", "accuracy_interval", "accuracy_reference", "metrics"),
-    *("by_domain", "adaptation", "personal", "rounds"),
-)
-"""What is measured on held-out records."""
-WITHOUT_NOISE = (
-    *MEASURED,
-    *("bad_records", "bad_held_out", "diverged", "client_seconds", "server_seconds", "seconds", "notes"),
-)
-"""What is counted or timed on records as they are, held-out ones included."""
+"""Settings that the report repeats as they are."""
+ACCURACIES = ("accuracy", "accuracy_interval", "accuracy_reference")
+MEASURED = (*ACCURACIES, "metrics", "by_domain", "adaptation", "personal", "rounds")
+"""Keys of what is measured on held-out records."""
+COUNTED = ("bad_records", "bad_held_out", "diverged")
+WITHOUT_NOISE = (*MEASURED, *COUNTED, "client_seconds", "server_seconds", "seconds", "notes")
+"""Keys of what is counted or timed on records without noise, held-out records included."""
 RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out", "tuned")
-"""What the noise protects, unless it can be taken off."""
+"""Keys of what the noise protects, unless someone can subtract it again."""
 SIZES = ("ring", "upload_bytes_per_client", "bytes_saved_by_grid")
 FEDERATED_KEYS = (
-    "normalisation",
-    "radius",
-    "levels",
-    "aggregate_sha256",
-    "ring",
-    "vector_length",
-    "upload_bytes_per_client",
-    "bytes_saved_by_grid",
+    *("normalisation", "radius", "levels", "aggregate_sha256", "ring"),
+    *("vector_length", "upload_bytes_per_client", "bytes_saved_by_grid"),
 )
 
 
 def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
-    """Each domain's accuracy; their mean over the domains that clients had, and that of the one left out."""
+    """Return each domain's accuracy, and the means over the clients' domains and over the left-out ones."""
     inside = [each.evaluation.accuracy for each in found if not each.left_out]
     outside = [each.evaluation.accuracy for each in found if each.left_out]
     names = ("accuracy", "correct", "total")
-    domains = {
-        each.domain: {name: getattr(each.evaluation, name) for name in names} | {"left_out": each.left_out}
-        for each in found
-    }
+    values = [{name: getattr(each.evaluation, name) for name in names} for each in found]
+    domains = {each.domain: own | {"left_out": each.left_out} for each, own in zip(found, values, strict=True)}
     means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
     return {"domains": domains, **means}
 

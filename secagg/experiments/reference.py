@@ -1,4 +1,4 @@
-"""What the same method would have given without noise, and where that means something with all records in one place."""
+"""Reference result of a simulation: the same method without noise, over pooled records where that means something."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,14 +28,14 @@ from secagg.wire import encode
 
 
 def is_own_reference(setup: RoundSetup, members: tuple[int, ...]) -> bool:
-    """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
+    """Return whether a result is already the reference: a sum of all clients, without noise or left-out classes."""
     everybody = members == tuple(setup.context.clients)
     plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
     return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.facts.sums))
 
 
 def is_pooled(setup: RoundSetup) -> bool:
-    """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
+    """Return whether the reference result is computed from all clients' records, pooled.
 
     Where what a client sends is computed from all of its records together, as an update is, or by a model of its own,
     pooling them would be another method, and so it would where only cohorts are in the sums: the members' own
@@ -46,10 +45,7 @@ def is_pooled(setup: RoundSetup) -> bool:
 
 
 def reference_key(setup: RoundSetup, records: str) -> str:
-    """The digest of all in a plan that decides its reference over pooled records: method, features, grid.
-
-    `records` says which of a data set's they are.
-    """
+    """Return a digest of all that decides the reference result over pooled `records`: method, features, grid."""
     anonymous = replace(
         _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", max_records=1, colluders=0, dropouts=0,
         min_clients_in_sum=1, security=128, join_seconds=1, step_seconds=1, round_seconds=1, unit=Unit.RECORD,
@@ -64,7 +60,7 @@ def pooled_result(
     randomness: RandomSource | None = None,
     progress: Progress | None = None,
 ) -> SumResult:
-    """The last round's result over all members' records, pooled where `is_pooled`; one place needs no class gate.
+    """Return the last round's result over all members' records, pooled where `is_pooled`, without a class gate.
 
     Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
     own, by default the operating system's. Cohorts are those of `setup`, a round's. `progress` takes (rounds done,
@@ -77,12 +73,9 @@ def pooled_result(
     states = dict.fromkeys(sources, b"")
     for stage in rounds:
         drawn = {index: sources[index] for index in stage.context.clients} if setup.seed else sources
-        made = {
-            index: contribution_of(stage, records, source, index, states[index]) for index, records in drawn.items()
-        }
-        total: Integers = sum(vector for vector, _ in made.values())  # type: ignore[assignment]
-        vector, left = total, {index: state for index, (_, state) in made.items()}
-        states |= left
+        made = {index: contribution_of(stage, own, source, index, states[index]) for index, own in drawn.items()}
+        vector: Integers = sum(own for own, _ in made.values())  # type: ignore[assignment]
+        states |= {index: state for index, (_, state) in made.items()}
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
         result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
         rounds.ended(result, result.broadcast)
@@ -105,18 +98,18 @@ def _without_noise(setup: RoundSetup) -> Plan:
 
 
 _known: dict[tuple[str, str], Evaluation | None] = {}
-"""What this process has computed or read, by data and key."""
+"""The references that this process has computed or read, by the data's digest and the reference's key."""
 
 
 @dataclass(frozen=True)
 class References:
-    """The references of runs over the data set of this digest. `folder`: where processes share them, if they do."""
+    """The reference accuracies of runs over one data set; processes share them in `folder`, if there is one."""
 
     data_sha256: str
     folder: Path | None
 
     def recall(self, key: str, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
-        """Compute the accuracy of a key once; other processes that ask meanwhile wait for the result."""
+        """Return the accuracy of a key, computing it once; other processes that ask meanwhile wait for the result."""
         place = self.data_sha256, key
         if place not in _known:
             _known[place] = compute() if self.folder is None else _shared(self.folder / f"{key}.json", compute)
@@ -124,21 +117,11 @@ class References:
 
 
 def _shared(path: Path, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
-    with _locked(path.with_suffix(".lock")):
+    with os.fdopen(os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # which the system lets go when its holder dies
         if path.exists():
             counted = json.loads(path.read_bytes())
             return Evaluation.counted(*counted) if counted else None
         found = compute()
         write_synced(path, json.dumps([found.correct, found.total] if found else []).encode())
         return found
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Alone among all processes; the system lets the lock go when its holder dies."""
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

@@ -1,4 +1,4 @@
-"""Runs of a sweep, a comparison or a search, and their means over the seeds: `Run`, `Group` and `ResultRow`."""
+"""Runs of a sweep, a comparison or a search, and their means over seeds: `Run`, `Group` and `ResultRow`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from scipy.special import stdtrit
@@ -18,7 +18,7 @@ Interval = tuple[float, float]
 
 
 class _DomainResult(TypedDict):
-    """Accuracy on one domain's held-out records; `left_out`: no client had a record of it."""
+    """The accuracy on one domain's held-out records; `left_out` says that no client had a record of the domain."""
 
     accuracy: float
     correct: int
@@ -27,7 +27,7 @@ class _DomainResult(TypedDict):
 
 
 class _ByDomain(TypedDict):
-    """Each domain's accuracy, and the means over the domains that clients had and over those left out."""
+    """The accuracy of each domain, and the means over the domains that clients had and over those left out."""
 
     domains: dict[str, _DomainResult]
     in_domain: float | None
@@ -35,7 +35,7 @@ class _ByDomain(TypedDict):
 
 
 class RoundResult(TypedDict):
-    """The report of one round (`RoundReport`)."""
+    """The JSON of one round's report (`RoundReport`)."""
 
     round: int
     accuracy: float | None
@@ -46,14 +46,14 @@ class RoundResult(TypedDict):
 
 
 class _Tuned(TypedDict):
-    """The settings that a search found, as words, and their mean validation loss."""
+    """The settings that a search found, written as words, and their mean validation loss."""
 
     settings: str
     loss: float
 
 
 class RunResult(TypedDict):
-    """The JSON of one simulation (`SimulationResult`); a baseline has null where only a secure sum has a value.
+    """The JSON of one simulation (`SimulationResult`); null where a baseline lacks what a secure sum has.
 
     `epsilon` is "inf" without noise. `not_private` names the keys whose values ε does not cover.
     """
@@ -113,7 +113,7 @@ class RunResult(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """One point of a grid that was tried.
+    """One run of a grid of settings, or its refusal.
 
     `settings`: the fields of SimulationSettings by name, seed included. `result` is None where the run was refused for
     the reason `refusal`. `unprotected`: why the protection that was asked for was refused, where these settings are the
@@ -126,12 +126,12 @@ class Run:
     unprotected: str | None = None
 
     def settings_without(self, *names: str) -> dict[str, Any]:
-        """The settings but those of these names."""
+        """Return the settings except the named ones."""
         return {name: value for name, value in self.settings.items() if name not in names}
 
     @property
     def why_bare(self) -> str | None:
-        """Why the run had no protection although one was asked for; None where it had, or none was."""
+        """The reason why a run lacked the protection that was asked for; None if it did not lack it."""
         asked = self.unprotected is not None or self.settings["protection"] != UNPROTECTED
         if self.result is None or not asked or self.result["protection"] != UNPROTECTED:
             return None
@@ -140,18 +140,18 @@ class Run:
 
 
 Value = Callable[[RunResult], tuple[float, Interval | None] | None]
-"""Reads a value from 0 to 1 and its own 95 % interval, if it has one, from a result; None where it has no value."""
+"""A function that reads a value in [0, 1], with its 95 % interval if it has one, from a result; None without value."""
 
 
 def accuracy_of(result: RunResult) -> tuple[float, Interval | None] | None:
-    """The accuracy and its interval; None where nothing was held out."""
+    """Return a run's accuracy and its interval; None where nothing was held out."""
     accuracy, interval = result["accuracy"], result["accuracy_interval"]
     return None if accuracy is None or interval is None else (accuracy, (interval[0], interval[1]))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed (and in places, for a mean over these): the mean accuracy and its 95 % interval.
+    """Runs that differ in seed (and place, for a mean over places), with their mean accuracy and its 95 % interval.
 
     `by_seed`: the accuracy of each seed that gave one. Several seeds: Student's t interval of the mean, cut to [0, 1];
     it covers what the seeds move and the noise, not the choice of the test records. One seed: the Clopper–Pearson
@@ -164,7 +164,7 @@ class Group:
 
     @classmethod
     def of(cls, runs: Sequence[Run], value: Value = accuracy_of, places: int = 1) -> Group:
-        """Summarise runs by one value of their results; a seed counts that gives one at each of so many `places`."""
+        """Summarise one value of the runs' results; seeds with fewer than `places` values do not count."""
         found: dict[int, list[tuple[float, Interval | None]]] = {}
         for run in runs:
             if run.result and (one := value(run.result)) is not None:
@@ -172,18 +172,20 @@ class Group:
         found = {seed: ones for seed, ones in found.items() if len(ones) >= places}
         by_seed = {seed: fmean(each for each, _ in ones) for seed, ones in found.items()}
         ones = [one for each in found.values() for one in each]
+        interval = ones[0][1] if len(ones) == 1 else None
         if len(by_seed) > 1:
-            return cls(tuple(runs), by_seed, _within_0_and_1(student_interval(list(by_seed.values()))))
-        return cls(tuple(runs), by_seed, _within_0_and_1(ones[0][1]) if len(ones) == 1 else None)
+            interval = student_interval(list(by_seed.values()))
+        within = None if interval is None else (max(0.0, float(interval[0])), min(1.0, float(interval[1])))
+        return cls(tuple(runs), by_seed, within)
 
     @property
     def accuracy(self) -> float | None:
-        """The mean over the seeds; None without any."""
+        """The mean accuracy over the seeds; None without any result."""
         return fmean(self.by_seed.values()) if self.by_seed else None
 
     @property
     def epsilon(self) -> float:
-        """The ε of the runs."""
+        """The ε that all these runs have."""
         return float(self.runs[0].settings["epsilon"])
 
     @property
@@ -198,27 +200,27 @@ class Group:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why runs were refused, each reason once."""
+        """The reasons for which runs were refused, each once."""
         return tuple(dict.fromkeys(run.refusal for run in self.runs if run.refusal is not None))
 
     @property
     def unprotected(self) -> tuple[str, ...]:
-        """Why runs had no protection although one was asked for, each reason once; empty without an accuracy."""
+        """The reasons why runs had no protection although one was asked for, each once; () without an accuracy."""
         return tuple(dict.fromkeys(filter(None, (run.why_bare for run in self.runs)))) if self.by_seed else ()
 
     @property
     def diverged(self) -> bool:
-        """Whether training did, with a seed or more."""
+        """Whether training diverged with one seed or more."""
         return any(run.result["diverged"] for run in self.runs if run.result)
 
     @property
     def rounds(self) -> int | None:
-        """The rounds of refinement where they are left to the rule; None where they are not."""
+        """The number of refinement rounds if `refine=auto` chose it; None if the settings fix it."""
         results = results_of(self.runs)
         return results[0]["refine"] if results and self.runs[0].settings["refine"] is None else None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """Return plain values for a JSON file."""
         kind = "student-t over seeds" if self.seeds > 1 else "clopper-pearson"
         return {
             "accuracy": self.accuracy,
@@ -230,7 +232,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """Runs that share `settings`, in groups: one for each column of a table, or for each ε of a figure."""
+    """Runs that share `settings`, with one group for each column of a table or each ε of a figure."""
 
     label: str
     settings: Mapping[str, Any]
@@ -239,16 +241,16 @@ class ResultRow:
 
     @property
     def unprotected(self) -> bool:
-        """Whether no secure sum ran, with some run or all."""
+        """Whether any of the runs was without a secure sum."""
         return any(result["protection"] == UNPROTECTED for result in results_of(self.runs))
 
     def label_with_epsilon(self, several: bool) -> str:
-        """The label, with the ε where there are several."""
+        """Return the label, with the ε added if there are `several`."""
         return self.label + (f", ε {self.settings['epsilon']:g}" if several else "")
 
 
 def student_interval(values: Sequence[float]) -> Interval:
-    """Student's 95 % interval of the mean of n ≥ 2 values; of equal ones the value itself, to the bit."""
+    """Return Student's 95 % interval of the mean of n ≥ 2 values; for equal values exactly (value, value)."""
     if min(values) == max(values):
         return float(values[0]), float(values[0])
     half = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
@@ -256,7 +258,7 @@ def student_interval(values: Sequence[float]) -> Interval:
 
 
 def grouped(runs: Sequence[Run], key: Callable[[Run], object]) -> list[list[Run]]:
-    """The runs of which `key` gives the same, in their order."""
+    """Group runs by the value of `key`, keeping their order."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(repr(key(run)), []).append(run)
@@ -264,7 +266,7 @@ def grouped(runs: Sequence[Run], key: Callable[[Run], object]) -> list[list[Run]
 
 
 def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow, ...]:
-    """A row for each series, which differs in ε and seed alone, with a cell for each ε that has a result, growing.
+    """Return a row for each series (runs that differ in ε and seed alone), with a cell for each ε, ascending.
 
     With `refused` also series and ε of which every run was refused.
     """
@@ -281,7 +283,7 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow,
 
 
 def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
-    """The rounds that the rule gives runs with noise, where it gives those of the same series at ε = ∞ none."""
+    """Return the refinement rounds that noisy runs had, of those series that had no refinement at ε = ∞."""
     found = set()
     for each in series:
         if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):
@@ -290,43 +292,34 @@ def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
 
 
 def results_of(runs: Sequence[Run]) -> list[RunResult]:
-    """The results of the runs that have one."""
+    """Return the results of the runs that have one."""
     return [run.result for run in runs if run.result]
 
 
-def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The notes of the runs' reports, each once, in order."""
-    return tuple(dict.fromkeys(note for result in results_of(runs) for note in result["notes"]))
-
-
-def not_private(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The keys of the runs' results that were computed without noise although an ε is finite, each once."""
-    return tuple(dict.fromkeys(name for result in results_of(runs) for name in result["not_private"]))
+def listed(runs: Sequence[Run], name: Literal["notes", "not_private"]) -> list[str]:
+    """Return the texts in the list `name` of all runs' results, each once, in order."""
+    return list(dict.fromkeys(text for result in results_of(runs) for text in result[name]))
 
 
 def has_known_noise(runs: Sequence[Run]) -> bool:
-    """Whether the noise of any run can be taken off again with a seed."""
+    """Return whether any run's noise can be removed by those who know its seed."""
     return any(result["reproducible_noise"] for result in results_of(runs))
 
 
 def is_baseline(result: RunResult) -> bool:
-    """Whether a result is that of a baseline: there was no sum."""
+    """Return whether a result is that of a baseline, which makes no secure sum."""
     return result["aggregate_sha256"] is None
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names whose values differ among some settings; none where there are none."""
+    """Return the names whose values differ among several settings."""
     first = settings[0] if settings else {}
     return tuple(name for name in first if any(other[name] != first[name] for other in settings))
 
 
 def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The method and the named settings, for a legend or a message."""
+    """Return the method and the named settings as text, for a legend or a message."""
     unsaid = {"refine": "auto"}
     values = {name: unsaid.get(name, "default") if settings[name] is None else settings[name] for name in names}
     values.pop("method", None)
     return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
-
-
-def _within_0_and_1(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (max(0.0, float(interval[0])), min(1.0, float(interval[1])))

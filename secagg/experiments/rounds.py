@@ -1,4 +1,4 @@
-"""Reports of the rounds of a simulated plan: accuracy on held-out records, ε spent, bytes sent.
+"""Reports of a simulated plan's rounds: accuracy on held-out records, ε spent, bytes sent.
 
 A real federation measures nothing of this: the accuracy of each round would be one more release.
 """
@@ -16,7 +16,7 @@ from secagg.heads import Artifact, Evaluation
 from secagg.session import RoundSetup, SumResult
 
 POINTS = 20
-"""About how often accuracy is measured in all, where nothing else is asked for."""
+"""About how often accuracy is measured during a run, unless `every` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class RoundReport:
     """Accuracy, ε spent and bytes sent after round `number`.
 
     `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on. `personal`: of the
-    members' own models as they are then.
-    `epsilon_spent`: of the sums so far that one client can be in, at the plan's δ, rounded up; None without noise.
-    `upload_bytes`: the most that one client has sent so far.
+    members' own models as they are then. `epsilon_spent`: of the sums so far that one client can be in, at the plan's
+    δ, rounded up; None without noise. `upload_bytes`: the most that one client has sent so far.
     """
 
     number: int
@@ -36,7 +35,7 @@ class RoundReport:
     personal: tuple[PersonalAccuracy, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """Return plain values for a JSON file."""
         test = self.evaluation
         return {
             "round": self.number,
@@ -49,14 +48,11 @@ class RoundReport:
 
 
 Watcher = Callable[[int, int, RoundReport | None], None]
-"""Called as every round ends with how many have, how many there are, and the last report if there is one."""
+"""A function called after each round with the rounds done, all rounds, and the latest report if there is one."""
 
 
 class RoundLog:
-    """Keeps a report of every K-th round and of the last (`points`), and tells a watcher of every round.
-
-    `every` None: so that there are about `POINTS`.
-    """
+    """A log of reports (`points`) on every `every`-th round (None: on about `POINTS` rounds) and on the last."""
 
     def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
@@ -71,10 +67,7 @@ class RoundLog:
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
     ) -> None:
-        """The round of this session has ended, `sent` being what each client has sent so far, in bytes.
-
-        `personal` measures the members' own models as they are then.
-        """
+        """Record the end of a round; `sent` are each client's bytes so far; `personal` measures members' own models."""
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
@@ -87,10 +80,7 @@ class RoundLog:
 
 
 def model_after(result: SumResult) -> Artifact | None:
-    """The artifact of a round, or the model in training, if it predicts; None where there is neither.
-
-    Raises BadInput for a model that has left the finite numbers.
-    """
+    """Return a round's artifact or model in training if it predicts, else None. Raises BadInput for infinite values."""
     model = result.artifact
     if model is None and isinstance(result.following, TrainingRound):
         model = result.following.model

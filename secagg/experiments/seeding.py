@@ -1,4 +1,4 @@
-"""Reproducible noise for papers: the one place in the package that takes the token of `secagg.unsafe_for_tests`.
+"""Reproducible noise for papers: the only place in the package that uses the token of `secagg.unsafe_for_tests`.
 
 Whoever knows the seed takes the noise off again, so that what was released under it protects nobody.
 """
@@ -16,7 +16,7 @@ SEEDS = 1 << 63
 
 @dataclass(frozen=True)
 class Randomness:
-    """Where a run's noise, identities and local training draw from: the operating system, or a seed for noise.
+    """The source of a run's randomness (noise, identities, local training): the operating system, or a seed.
 
     One seed for noise gives runs of different `seed` different streams, and those of the same `seed` the same: what a
     sweep varies beside is compared under the same draws.
@@ -26,7 +26,7 @@ class Randomness:
     seed: int
 
     def source(self, purpose: str, *numbers: int) -> RandomSource:
-        """A stream for one purpose: the same bytes for the same seeds, purpose and numbers, where there is a seed."""
+        """Return a random stream for one purpose; the same seeds, purpose and numbers give the same bytes."""
         if self.noise_seed is None:
             return OperatingSystem()
         from secagg.unsafe_for_tests import TOKEN

@@ -1,4 +1,4 @@
-"""Run one session in memory, under any protection: the parties' own state machines, every message through its bytes.
+"""Run one session in memory, under any protection, with the real state machines and every message as bytes.
 
 Sockets, disks and the signed frames around messages are missing; the protection decides which message comes when.
 """
@@ -27,7 +27,7 @@ from secagg.session import RoundSetup, opening_noise_of
 from secagg.wire import decode, encode, tag_of
 
 MOST_HELD = 64 << 20
-"""Bytes of uploads that are kept in memory: files cost more than packing and adding up short vectors."""
+"""Most bytes of uploads kept in memory rather than in files, which cost more time for short vectors."""
 
 
 @dataclass
@@ -42,40 +42,37 @@ class SessionCost:
     server_seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: SessionCost) -> None:
-        """Add the cost of another session."""
-        for member, seconds in other.client_cpu.items():
-            self.client_cpu[member] = self.client_cpu.get(member, 0.0) + seconds
-        for member, size in other.client_bytes.items():
-            self.client_bytes[member] = self.client_bytes.get(member, 0) + size
-        for step, seconds in other.server_seconds.items():
-            self.server_seconds[step] = self.server_seconds.get(step, 0.0) + seconds
+        """Add the cost of another session to this one."""
+        for name, more in vars(other).items():
+            own = getattr(self, name)
+            for key, value in more.items():
+                own[key] = own.get(key, 0) + value
 
     @contextmanager
     def client(self, member: int) -> Iterator[None]:
-        """Count the CPU time of a block for this client."""
+        """Measure the CPU time of a `with` block for this client."""
         begun = time.process_time() + spared_seconds()
         yield
         self.add(SessionCost({member: time.process_time() + spared_seconds() - begun}))
 
     @contextmanager
     def server(self, step: str) -> Iterator[None]:
-        """Count the elapsed time of a block for the server or helpers."""
+        """Measure the elapsed time of a `with` block for the server or the helpers."""
         begun = time.perf_counter()
         yield
         self.add(SessionCost(server_seconds={step: time.perf_counter() - begun}))
 
 
 @dataclass(frozen=True)
-class SessionResult:
-    """The opened sum, the clients in it, and the cost."""
-
+class _SessionResult:
     total: Integers
     members: tuple[int, ...]
     measured: SessionCost
 
 
+@dataclass(eq=False)
 class InMemorySession:
-    """Carries every party through one session: at once (`run`), or step by step.
+    """A session of all parties in memory, played to its end (`run`) or step by step.
 
     `parties` are the clients, the helpers and, where it signs, the server, by roster index. A client in
     `dropouts` vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the
@@ -83,21 +80,14 @@ class InMemorySession:
     `uploads` are the bytes that they announce.
     """
 
-    def __init__(
-        self,
-        context: SessionContext,
-        protection: Protection,
-        parties: Mapping[int, LocalParty],
-        vector_of: Callable[[int], Integers],
-        dropouts: Mapping[int, str] | None = None,
-        noise: Callable[[], Integers] | None = None,
-    ) -> None:
-        self.context = context
-        self.protection = protection
-        self.parties = dict(parties)
-        self.vector_of = vector_of
-        self.dropouts = dict(dropouts or {})
-        self.noise = noise
+    context: SessionContext
+    protection: Protection
+    parties: dict[int, LocalParty]
+    vector_of: Callable[[int], Integers]
+    dropouts: Mapping[int, str] = field(default_factory=dict)
+    noise: Callable[[], Integers] | None = None
+
+    def __post_init__(self) -> None:
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
@@ -106,8 +96,8 @@ class InMemorySession:
         self.server: Any = None
         self._shown: tuple[Any, bytes] = (None, b"")
 
-    def run(self) -> SessionResult:
-        """Carry the session to its end. Raises SessionAborted when too few are left, or nothing may be opened.
+    def run(self) -> _SessionResult:
+        """Play the session to its end. Raises SessionAborted when too few clients are left, or nothing may be opened.
 
         What is uploaded waits in files where it is much, as at a server: memory is that of a few vectors. What several
         parties compute of the same is computed once, and counts for each of them.
@@ -118,10 +108,10 @@ class InMemorySession:
             self.play()
             with self.measured.server("open"):
                 total = self.open_sum()
-        return SessionResult(total, self.server.members, self.measured)
+        return _SessionResult(total, self.server.members, self.measured)
 
     def begin(self) -> None:
-        """Every party takes its first step."""
+        """Start the server, and have every other party take its first step."""
         self.server = self.protection.begin_server(self.context)
         for index, me in self.parties.items():
             script = self.protection.client if self._is_client(index) else self.protection.helper
@@ -129,14 +119,14 @@ class InMemorySession:
                 self._act(index, partial(script.begin, self.context, me))
 
     def play(self) -> None:
-        """Go on from where the session stands until the sum can be opened."""
+        """Play from the current step until the sum can be opened."""
         while isinstance(self.server, ServerState):
             self.hear()
             self.close()
             self.answer()
 
     def hear(self, *without: int) -> None:
-        """Deliver pending messages to the server; clients that drop out at this step do so first."""
+        """Deliver pending messages to the server; clients that drop out at this step leave first."""
         for index, message in list(self.outbox.items()):
             if self._drops_out_at(index, type(message)):
                 self.leave(index)
@@ -147,7 +137,7 @@ class InMemorySession:
                     self.deliver(index, message)
 
     def deliver(self, index: int, message: Any) -> None:
-        """Deliver a party's message to the server, with the bytes that it announces."""
+        """Deliver a party's message to the server, with the upload that it announces."""
         data = encode(message)
         self._charge(index, len(data))
         self.server.accept(index, decode(self.server.awaits, data))
@@ -156,7 +146,7 @@ class InMemorySession:
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
-        """The server ends its step, and adds up where the sum is to be declared."""
+        """Close the server's step; where the server must declare the sum, add up the uploads."""
         with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):
@@ -166,10 +156,7 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Deliver the server's messages to the parties that wait for them.
-
-        Clients come before helpers, which close what they collect as soon as it is their turn.
-        """
+        """Deliver the server's messages to clients, then to helpers, which then stop collecting."""
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             state = self.states.get(index)
@@ -178,7 +165,7 @@ class InMemorySession:
                 self.show(index, message)
 
     def show(self, index: int, message: Any) -> None:
-        """Deliver the server's message to a party. Raises what the party raises."""
+        """Deliver the server's message to a party. Raises the errors of that party's step."""
         state, me = self.states[index], self.parties[index]
         if self._shown[0] is not message:
             self._shown = message, encode(message)
@@ -190,12 +177,12 @@ class InMemorySession:
             self._act(index, lambda: state.advance(self.context, me, message))
 
     def leave(self, member: int) -> None:
-        """A client vanishes."""
+        """Remove a client that drops out."""
         for each in (self.states, self.outbox, self.inbox):
             each.pop(member, None)
 
     def open_sum(self) -> Integers:
-        """Open the sum, and add the noise of a server that adds some."""
+        """Open the sum, adding the server's own noise where the plan asks for it."""
         ring, length = self.context.ring, self.context.length
         total = np.zeros(length, dtype=ring.word)
         for index in self.server.vectors:
@@ -214,7 +201,7 @@ class InMemorySession:
             self.measured.add(SessionCost(client_bytes={index: size}))
 
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
-        """Take a party's step, on its own account, and send its message.
+        """Take a party's step, measure its time, and queue its message for the server.
 
         A client protects its vector as soon as it can, if it is not about to leave; a helper does work that waits
         for no message.
@@ -239,7 +226,6 @@ class InMemorySession:
             self._work(index)
 
     def _work(self, index: int) -> None:
-        """A helper does its own work."""
         state, me = self.states[index], self.parties[index]
         parts = {part.receiver: part for part in self.protection.deliveries(self.context)}
         self._act(
@@ -247,7 +233,7 @@ class InMemorySession:
         )
 
     def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
-        """A helper takes a client's part and gives its receipt; False where the client vanishes then."""
+        """Give a helper a client's part and the client its receipt; return False if the client then drops out."""
         me, data = self.parties[part.receiver], encode(message)
         self._charge(member, len(data) + part.size)
         with self.measured.server(tag_of(type(message))):
@@ -269,23 +255,21 @@ def run_session(
     vector_of: Callable[[int], Integers],
     dropouts: Mapping[int, str],
     noise: RandomSource | None = None,
-) -> SessionResult:
-    """Open the sum of the clients that stay; `dropouts` says which client leaves at which step.
+) -> _SessionResult:
+    """Run a session and return the sum of the clients that stay; `dropouts` says which client leaves at which step.
 
     The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
     of all parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
-    parties = {
-        index: LocalParty(index, identities[index], source)
-        for index in (SERVER_INDEX, *context.clients, *context.helpers)
-    }
+    indices = (SERVER_INDEX, *context.clients, *context.helpers)
+    parties = {index: LocalParty(index, identities[index], source) for index in indices}
     opening = opening_noise_of(setup, noise or source)
     return InMemorySession(context, setup.protection, parties, vector_of, dropouts, opening).run()
 
 
 class _Uploads:
-    """Parties' bytes: the first `MOST_HELD` of them in memory, then each party's in a file, until `closing` closes."""
+    """Storage of uploads by party: `MOST_HELD` bytes in memory, the others in files that `closing` deletes."""
 
     def __init__(self, closing: ExitStack) -> None:
         self._closing = closing

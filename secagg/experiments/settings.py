@@ -30,12 +30,12 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
     str: (str, "a text"),
     bool: (bool, "True or False"),
 }
-"""What may be given for a setting of each type, and its name."""
+"""The types that a setting of each type may be given as, and what messages call them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings(Choices):
-    """Everything that `simulate` can vary; the names are those of the command line, and each field holds its help.
+    """All settings of `simulate`, named as on the command line; each field holds its help text.
 
     `parameters` may also be a mapping, {"slots": 16, "keep": 0.9} say. `refine` None: rounds where they pay, as far as
     a plan's fields tell. With `cohort`, `dropouts` and `colluders` are of a cohort. `seed` moves the baselines'
@@ -86,14 +86,17 @@ class SimulationSettings(Choices):
 
     @classmethod
     def listed(cls) -> str:
-        """Every setting with its default and its help, as a paragraph of a docstring."""
+        """Return the settings as a paragraph for a docstring, each with its default and its help."""
         each = [f"{each.name}={each.default!r}: {each.metadata['help']}" for each in fields(cls)]
         lines = [fill(line, 112, subsequent_indent="    ", break_on_hyphens=False) for line in each]
         return indent("\n".join(["Settings and their defaults:", *lines, "", getdoc(cls) or ""]), "    ")
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            object.__setattr__(self, each.name, _chosen(each.name, getattr(self, each.name)))
+            (kind, _), value = kind_of(each.name), as_setting(each.name, getattr(self, each.name))
+            if value is not None and issubclass(kind, Choice):
+                value = kind.read(value, each.name)
+            object.__setattr__(self, each.name, value)
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
         self._check_numbers()
@@ -117,21 +120,20 @@ class SimulationSettings(Choices):
             self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 
     def colluders_of(self, clients: int) -> int:
-        """The number of colluders that the plan for so many clients withstands."""
+        """Return the number of colluders that the plan for `clients` clients withstands."""
         return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
-        """Raise BadInput where more clients are to vanish than the `most` whose absence a sum of `clients` survives."""
+        """Raise BadInput where more than `most` clients are to drop out, which a sum of `clients` does not survive."""
         if self.dropouts > most:
             colluders = self.colluders_of(clients)
-            raise BadInput(
-                f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude",
-                remedy="give fewer, or more clients" + (", or fewer colluders" if colluders else ""),
-            )
+            problem = f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude"
+            remedy = "give fewer, or more clients" + (", or fewer colluders" if colluders else "")
+            raise BadInput(problem, remedy=remedy)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes on settings without effect: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
+        """Notes on settings without effect: δ and adjacency where ε = ∞."""
         idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
         if math.isfinite(self.epsilon) or not idle:
             return ()
@@ -140,7 +142,7 @@ class SimulationSettings(Choices):
 
     @property
     def randomness(self) -> Randomness:
-        """Where noise, identities and local training draw from."""
+        """The source of noise, identities and local training."""
         return Randomness(self.noise_seed, self.seed)
 
     @property
@@ -150,11 +152,10 @@ class SimulationSettings(Choices):
 
     @property
     def adaptation(self) -> Adaptation | None:
-        """The training after the sum that `adapt` names, if any. Raises BadInput when it cannot be read."""
+        """The training after the sum that `adapt` asks for, or None. Raises BadInput when it cannot be read."""
         return Adaptation.read(self.adapt) if self.adapt else None
 
     def _check_numbers(self) -> None:
-        """Raise BadInput for a number that is out of its range whatever else is asked for."""
         if self.refine is not None and self.refine < 0:
             raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
         if self.every is not None and self.every < 1:
@@ -167,7 +168,7 @@ class SimulationSettings(Choices):
             raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
 
     def _check_adaptation(self, adaptation: Adaptation) -> None:
-        """Raise BadInput for what could only be refused after the sum."""
+        """Raise BadInput for settings that adaptation could refuse only after the sum."""
         if self.refine:
             raise BadInput("a refined head cannot be adapted", remedy="leave out refine or adapt")
         if self.leave_out is not None:
@@ -180,14 +181,12 @@ class SimulationSettings(Choices):
 
     @property
     def _refinements(self) -> int | None:
-        """The rounds of refinement as the method takes them; None where it has none. A head to be adapted has none."""
-        if self.refine is not None:
+        if self.refine is not None or "refine" not in method_named(self.method).parameters:
             return self.refine
-        has_rounds = "refine" in method_named(self.method).parameters
-        return (0 if self.adapt else AUTO) if has_rounds else None
+        return 0 if self.adapt else AUTO  # a head to be adapted is not refined
 
     def plan_choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
-        """The plan's choices, with what was left open in these settings."""
+        """Return the choices that define a plan: these settings, and the arguments for what they leave open."""
         shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
         decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
         method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}
@@ -198,7 +197,7 @@ kind_of = partial(kind_in, SimulationSettings)
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """The value as the command line takes it: of its type, choices and parameters as text, numpy's numbers as Python's.
+    """Return a value as the command line would pass it for the setting `name`: choices as text, Python's numbers.
 
     Raises BadInput, naming the setting, for a value of another type and a name that is no setting.
     """
@@ -215,10 +214,3 @@ def as_setting(name: str, value: Any) -> Any:
     if isinstance(value, bool) is not (kind is bool) or not isinstance(value, taken):
         raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}" + (" or None" if optional else ""))
     return kind(value)
-
-
-def _chosen(name: str, value: Any) -> Any:
-    """The value as `SimulationSettings` holds it. Raises BadInput for another type, and a choice that there is not."""
-    kind, _ = kind_of(name)
-    value = as_setting(name, value)
-    return value if value is None or not issubclass(kind, Choice) else kind.read(value, name)

@@ -24,7 +24,7 @@ from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
 from secagg.features import radius_of
 from secagg.features.feature_map import lengths_of
 from secagg.features.local_records import quantised_records
-from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.plan_facts.planning import PublicData, make_plan, normalisation_for
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Unit
 from secagg.protection import protection_named
@@ -32,7 +32,7 @@ from secagg.session import RoundSetup
 
 
 def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
-    """Each client's training rows. Raises BadInput for a number of clients that the data do not have."""
+    """Return each client's training rows. Raises BadInput for a number of clients that the data do not have."""
     train, clients = dataset.train, settings.clients
     if dataset.parts is not None:
         if clients not in (None, len(dataset.parts)):
@@ -44,12 +44,12 @@ def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.in
 
 
 FEWEST_STEPS = 1 << 8
-"""Grid steps in the length of the median record below which a grid is said to be too coarse."""
+"""Fewest grid steps in the length of the median record; with fewer, a note says that the grid is too coarse."""
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedFederation:
-    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
+    """A simulated plan and its parties: throw-away keys and records by client, and `rows`, their places in the data.
 
     Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
     `dropouts` says who drops out of the first sum, and at which step.
@@ -66,7 +66,7 @@ class SimulatedFederation:
 
     @classmethod
     def of(cls, features: Features, settings: SimulationSettings) -> SimulatedFederation:
-        """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
+        """Make the plan and assign the records to clients. Raises BadInput for settings that exclude each other."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = quantised_records(setup.plan, features.train, features.dataset.train, features.map)
@@ -78,7 +78,7 @@ class SimulatedFederation:
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
-    """The given radius, the public bound, or the pooled maximum with a note; None where records are normalised."""
+    """Return the radius: the given one, the public bound, or the pooled maximum with a note; None if normalised."""
     if settings.radius is not None or normalisation_for(settings) is not Normalisation.NONE:
         return settings.radius, []
     bound = features.map.bound(features.dataset.bound)
@@ -89,7 +89,7 @@ def _radius(features: Features, settings: SimulationSettings) -> tuple[float | N
 
 
 def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
-    """A note where most records are almost zero on the grid, because a few are far longer."""
+    """Return a note where most records are almost zero on the grid, because a few are far longer."""
     if grid.is_normalised:
         return []
     median = float(np.median(lengths_of(features, grid.centre))) / grid.step
@@ -102,7 +102,7 @@ def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
 def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[RoundSetup, dict[int, SigningKey], list[str]]:
-    """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
+    """Return the setup of a plan for clients with so many records each, throw-away keys, and notes."""
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
     protection = protection_named(settings.protection)
     names += protection.helper_roles.items()
@@ -119,17 +119,12 @@ def _set_up(
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     clients = settings.cohort or len(sizes)
     dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
-    choices = _with_domains(settings.plan_choices(radius, records, dropouts), dataset)
+    choices = settings.plan_choices(radius, records, dropouts)
+    given = choices.method_parameters
+    if DOMAINS in method_named(choices.method).parameters and not given.get(DOMAINS):  # those of the training records
+        found = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
+        choices = replace(choices, parameters=tuple({**given, DOMAINS: "+".join(found.tolist())}.items()))
     setup = RoundSetup.of(make_plan(data, roster, choices, source), roster)
     settings.refuse_dropouts(clients, clients - setup.facts.fewest)
     drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
     return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
-
-
-def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
-    """The choices; where the method tells domains apart and none are named, those of the training records."""
-    given = choices.method_parameters
-    if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
-        return choices
-    names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
-    return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))

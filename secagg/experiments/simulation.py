@@ -1,4 +1,4 @@
-"""`simulate`: a whole plan in one process, from a data set to an evaluated head.
+"""`simulate`: run a whole plan in one process, from a data set to an evaluated head.
 
 The plan, the ring, the thresholds and the state machines are those of a real federation; only sockets, disks and the
 signed frames around the messages are missing.
@@ -24,7 +24,7 @@ from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.baselines import is_baseline, run_baseline
 from secagg.experiments.checkpoints import Checkpoint, CheckpointFolder
-from secagg.experiments.client_accuracy import AdaptedClients, adapt_clients, measure_personal
+from secagg.experiments.client_accuracy import adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.outcome import Federated, SimulationResult
@@ -36,7 +36,7 @@ from secagg.experiments.session import SessionCost, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.features import Progress
-from secagg.heads import Artifact, Evaluation, LinearHead
+from secagg.heads import Evaluation, LinearHead
 from secagg.networks import TrainedModel
 from secagg.plan_facts.explanation import doubts_of_updates
 from secagg.plan_facts.records import LocalRecords
@@ -50,7 +50,7 @@ from secagg.system.threads import one_blas_thread
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that follow a simulation's progress, each of its own part.
+    """Functions that are called with the progress of a simulation, one for each of its phases.
 
     `extracting` counts records while a backbone's program extracts features, `playing` sees each round as it ends,
     `referring` counts the rounds of the reference, and `adapting` the clients that have adapted the head.
@@ -72,7 +72,7 @@ def simulate_dataset(
     engine: Engine | None = None,
     keep: Path | None = None,
 ) -> SimulationResult:
-    """Run one simulated plan, with all its rounds, over a data set; or a baseline.
+    """Simulate a plan with all its rounds, or a baseline, over a data set.
 
     A backbone's program extracts features in the processes of `engine`, if there is one. Rounds that have ended are
     kept in the folder `keep`, and not repeated by another call of the same. Raises BadInput, or SessionAborted below a
@@ -97,7 +97,7 @@ def simulate_features(
     references: References | None = None,
     kept: CheckpointFolder | None = None,
 ) -> SimulationResult:
-    """The same over features that were extracted before, as the settings say; references may be those of other runs."""
+    """Simulate as `simulate_dataset` does, over features extracted before; `references` may be shared between runs."""
     refuse_records(features.dataset, settings)
     federate = partial(_federate, callbacks=callbacks, references=references, kept=kept)
     run = run_baseline if is_baseline(settings.method) else federate
@@ -112,7 +112,7 @@ def _federate(
     references: References | None,
     kept: CheckpointFolder | None,
 ) -> SimulationResult:
-    """Every session of the plan, its head, and the head that the pooled records would give."""
+    """Run every round of the plan, evaluate the head that results, and compute its reference over pooled records."""
     federation = SimulatedFederation.of(features, settings)
     setup, members, notes = federation.setup, federation.members, federation.notes
     clock.lap("quantise")
@@ -121,7 +121,12 @@ def _federate(
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
     reference = _reference(federation, settings, last, result, evaluation, references, callbacks.referring)
     clock.lap("reference")
-    adapted = _adapt(federation, settings, head, callbacks.adapting)
+    adapted = None
+    if settings.adaptation is not None:
+        if not isinstance(head, LinearHead):
+            raise BadInput(f"method {settings.method} gives no head that could be adapted")
+        how = (head, settings.method, setup.plan.grid, settings.adaptation, callbacks.adapting)
+        adapted = adapt_clients(features, tuple(federation.rows.values()), *how)
     clock.lap("adaptation")
     return SimulationResult(
         settings=settings,
@@ -152,7 +157,7 @@ def _play(
     log: RoundLog,
     kept: CheckpointFolder | None,
 ) -> tuple[RoundSetup, SumResult, SessionCost]:
-    """Play from the last checkpoint on; return the last session, its result, and the cost of all."""
+    """Play the rounds after the last checkpoint; return the last round's setup and result, and the cost of all."""
     checkpoint = kept.recall() if kept is not None else Checkpoint()
     measured, openings = checkpoint.measured, checkpoint.openings
     log.points += checkpoint.points
@@ -179,7 +184,6 @@ def _reference(
     references: References | None,
     progress: Progress | None,
 ) -> Evaluation | None:
-    """The accuracy of the same without noise, where the settings ask for it."""
     setup = federation.setup
     if not settings.reference or not result.require_artifact().predicts:
         return None
@@ -188,23 +192,11 @@ def _reference(
 
     def compute() -> Evaluation | None:
         pooled = pooled_result(setup, federation.members, federation.randomness.source("reference"), progress)
-        return federation.features.evaluate(pooled.require_artifact(), setup.plan.grid)
+        return federation.features.measure(pooled.require_artifact().evaluate, setup.plan.grid)
 
     if references is None or not is_pooled(setup):
         return compute()
     return references.recall(reference_key(setup, repr((settings.leave_out, settings.validate))), compute)
-
-
-def _adapt(
-    federation: SimulatedFederation, settings: SimulationSettings, head: Artifact, progress: Progress | None
-) -> AdaptedClients | None:
-    if settings.adaptation is None:
-        return None
-    if not isinstance(head, LinearHead):
-        raise BadInput(f"method {settings.method} gives no head that could be adapted")
-    rows = tuple(federation.rows.values())
-    grid = federation.setup.plan.grid
-    return adapt_clients(federation.features, rows, head, settings.method, grid, settings.adaptation, progress)
 
 
 def simulate(
@@ -216,7 +208,7 @@ def simulate(
     classes: Sequence[str] | None = None,
     **settings: Any,
 ) -> SimulationResult:
-    """Simulate a federation over feature vectors (n, d) with labels (n,), numbers in 0…C−1 or names (`dataset_of`).
+    """Simulate a federation over feature vectors (n, d) with labels (n,): numbers in 0…C−1 or names (see `dataset_of`).
 
     `features` may also be a data set (`open_dataset`), which brings the other arrays. Keyword arguments are the fields
     of `SimulationSettings`, with the command line's names and defaults; `clients` may also be an id for each record, or
@@ -251,7 +243,7 @@ simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """One session of a simulated plan: each client's vector, what was opened, what came of it, what each keeps."""
+    """One round as it was played: each client's vector, its cost, the result, and each client's new private state."""
 
     setup: RoundSetup
     vectors: Mapping[int, Integers] = field(repr=False)
@@ -267,7 +259,7 @@ def play_rounds(
     lap: Callable[[str], None] = lambda name: None,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[PlayedRound]:
-    """Play every session of the plan; a client that drops out of one is in none later. `lap` takes each part's name.
+    """Play every round of the plan; a client that drops out stays away. `lap` is called with the name of each phase.
 
     With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
     and its state after the round before. Rounds before the `checkpoint` are not played again.
@@ -285,9 +277,8 @@ def play_rounds(
                 own = prepare(setup, federation.members[member], member, states[member])
             vectors[member], states[member] = own
         lap("statistics")
-        opened = run_session(
-            setup, federation.keys, vectors.__getitem__, dropouts, federation.randomness.source("opening", setup.number)
-        )
+        source = federation.randomness.source("opening", setup.number)
+        opened = run_session(setup, federation.keys, vectors.__getitem__, dropouts, source)
         measured.add(opened.measured)
         lap("secure_sum")
         with measured.server("head"):
@@ -299,7 +290,7 @@ def play_rounds(
 
 
 def prepare(setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
-    """Compute a member's contribution to a round, with its own noise where the plan has clients add it."""
+    """Return a member's contribution to a round, its share of the noise included, and its next private state."""
     return contribution_of(setup, records, OperatingSystem(), member, state)
 
 
@@ -311,14 +302,15 @@ def _prepare(
 
 
 MOST_CLASSES = 10_000
-"""Of a plan."""
+"""Most classes of a simulated plan."""
 VALIDATED = "accuracies are measured on the clients' own records: in a federation a release that no epsilon covers"
+DRAWN = "seed does not fix what members draw to train: give a noise seed (--noise-seed) for the same bits again"
 NAMED = 5
-"""Classes without a record that a note names."""
+"""Most classes without a record that a note names."""
 
 
 def refuse_records(dataset: Dataset, settings: SimulationSettings) -> None:
-    """Raise BadRecord for a bad record where no noise hides that it was left out, BadInput for labels far apart.
+    """Raise BadRecord for a bad record if ε is infinite, and BadInput for labels of too many classes.
 
     With a finite ε a bad record counts as zero and no other record can tell: a refusal would tell of it.
     """
@@ -334,19 +326,20 @@ def refuse_records(dataset: Dataset, settings: SimulationSettings) -> None:
 
 
 def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
-    """The run with notes on what was asked for in vain, and on its data, backbone, noise, δ and training."""
+    """Add notes to a result: on settings without effect, and on its data, backbone, noise, δ and training."""
     dataset, settings = features.dataset, run.settings
     train, test = dataset.train, dataset.test
     held_out = test.bad if test is not None else 0
     noted = [*run.notes, *settings.remarks]
     if settings.validate and test is not None:
-        noted.append(
-            f"{len(test)} of {len(train) + len(test)} training records are set aside for validation; {VALIDATED}"
-        )
+        aside = f"{len(test)} of {len(train) + len(test)} training records"
+        noted.append(f"{aside} are set aside for validation; {VALIDATED}")
     noted += features.map.notes
     if run.federated is not None:
         noted += doubts_of_updates(run.federated.setup.facts, run.federated.setup.sum)
-    noted += _of_delta(run, len(train))
+    if math.isfinite(settings.epsilon) and settings.delta is not None:
+        units = (run.clients, "clients") if settings.unit == Unit.CLIENT else (len(train), "records")
+        noted += filter(None, [weak_delta(settings.delta, *units)])
     if settings.at_least > len(train):
         noted.append(f"at least {settings.at_least} records are stated, but the clients have {len(train)}")
     if run.bad_records or held_out:
@@ -355,7 +348,15 @@ def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
             f"{len(test) if test is not None else 0} held-out records are bad and are not scored"
         )
     diverged = _of_divergence(run, features)
-    noted += (*_of_classes(dataset), *_of_chance(run), *diverged, *_of_repetition(run))
+    noted += _of_classes(dataset)
+    if run.metrics is not None and run.evaluation is not None:
+        share = int(run.metrics.confusion.sum(axis=1).max()) / run.evaluation.total
+        if run.evaluation.accuracy <= share:
+            always = f"always naming the most frequent class ({100 * share:.2f} %)"
+            noted.append(f"the head is no better than {always}")
+    noted += diverged
+    if run.federated is not None and math.isinf(settings.epsilon) and settings.noise_seed is None:
+        noted += [DRAWN] if effort_of(run.federated.setup.facts.sums).parameters else []
     promise = run.promise
     if settings.has_known_noise:
         noted.insert(0, f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again")
@@ -363,27 +364,8 @@ def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
     return replace(run, diverged=bool(diverged), bad_held_out=held_out, notes=tuple(noted), promise=promise)
 
 
-def _of_delta(run: SimulationResult, records: int) -> list[str]:
-    """A δ of 1/n or more lets one unit in n be published outright."""
-    settings = run.settings
-    if math.isinf(settings.epsilon) or settings.delta is None:
-        return []
-    units, name = (run.clients, "clients") if settings.unit == Unit.CLIENT else (records, "records")
-    return list(filter(None, [weak_delta(settings.delta, units, name)]))
-
-
-def _of_chance(run: SimulationResult) -> tuple[str, ...]:
-    """Whether a head is not better on the held-out records than always naming their most frequent class."""
-    if run.metrics is None or run.evaluation is None:
-        return ()
-    share = int(run.metrics.confusion.sum(axis=1).max()) / run.evaluation.total
-    if run.evaluation.accuracy > share:
-        return ()
-    return (f"the head is no better than always naming the most frequent class ({100 * share:.2f} %)",)
-
-
 def _of_divergence(run: SimulationResult, features: Features) -> tuple[str, ...]:
-    """Training that ended no better than a guess that knows nothing, whose loss is log C, on the records trained on.
+    """Return a note where the loss on training records ended no lower than log C, the loss of a uniform guess.
 
     Models begin near that loss, and steps that are not too large go down from it; members send nothing where their
     training leaves the numbers. Noise can make a good model sure of its few errors too: where it is right more than
@@ -398,16 +380,6 @@ def _of_divergence(run: SimulationResult, features: Features) -> tuple[str, ...]
     noise = ", or less noise" if math.isfinite(run.settings.epsilon) else ""
     said = f"a loss of {loss:.3g} on training records, not below {blind:.3g} of a guess that knows nothing"
     return (f"training diverged: {said}; take a smaller rate{noise}",)
-
-
-def _of_repetition(run: SimulationResult) -> tuple[str, ...]:
-    """Exact runs of methods that train differ from time to time, whatever --seed says."""
-    settings = run.settings
-    if run.federated is None or math.isfinite(settings.epsilon) or settings.noise_seed is not None:
-        return ()
-    if not effort_of(run.federated.setup.facts.sums).parameters:
-        return ()
-    return ("seed does not fix what members draw to train: give a noise seed (--noise-seed) for the same bits again",)
 
 
 def _of_classes(dataset: Dataset) -> tuple[str, ...]:

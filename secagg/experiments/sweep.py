@@ -1,4 +1,4 @@
-"""`sweep`: every combination of some settings, over several seeds, compared in tables and a plot.
+"""`sweep`: simulate every combination of some settings over several seeds, and write tables and a plot.
 
 A run that has ended is kept in a file and not repeated; a sweep that was killed goes on where it was.
 """
@@ -23,7 +23,7 @@ from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_dataset
 from secagg.experiments.provenance import data_sha256
-from secagg.experiments.results import ResultRow, Run, described, not_private, notes_of, results_of, summarise, varying
+from secagg.experiments.results import ResultRow, Run, described, listed, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
@@ -38,32 +38,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """Every `of`-th run, from the one at place `index`, 1 ≤ index ≤ of: what one job of an array does."""
+    """Every `of`-th run from number `index` on (1 ≤ index ≤ of): the work of one job of a job array."""
 
     index: int
     of: int
 
     @classmethod
     def read(cls, text: str) -> Shard:
-        """Read I/N. Raises BadInput."""
+        """Read a shard written as I/N. Raises BadInput."""
         found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
             raise BadInput(f"there is no shard {text!r}", remedy="give I/N with 1 ≤ I ≤ N, 2/16 say")
         return cls(int(found[1]), int(found[2]))
 
-    def __str__(self) -> str:
-        return f"{self.index}/{self.of}"
-
     def choose(self, runs: Sequence[T]) -> Sequence[T]:
-        """Its own among all runs, in order."""
+        """Return the shard's own runs, in their order."""
         return runs[self.index - 1 :: self.of]
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The runs to make, the engine that makes them, and who follows the progress.
+    """Options of running a sweep: the engine, the shard if there is one, and the callback for progress.
 
-    With a `shard` only its own are, and nothing is written but these runs. With `collect` none is: they are all there.
+    With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
 
     engine: Engine
@@ -82,7 +79,7 @@ class Execution:
         shard: str | None = None,
         collect: bool = False,
     ) -> Execution:
-        """As `sweep` and `compare` take it. Raises BadInput."""
+        """Read the arguments that `sweep` and `compare` share. Raises BadInput."""
         if shard is not None and collect:
             raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
@@ -91,27 +88,22 @@ class Execution:
         return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
 
     def choose(self, runs: Sequence[T]) -> Sequence[T]:
-        """Those of all runs that are asked for here."""
+        """Return those of all `runs` that this execution has to make or collect."""
         return self.shard.choose(runs) if self.shard is not None else runs
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether what comes of it is all that was asked for, so that tables can be written."""
-        return self.shard is None
 
 
 log = logging.getLogger("secagg.experiments")
 SLOWEST = ("method", "parameters", "clients", "partition")
 AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationSettings) if each.name != "seed"))))
-"""The settings that a grid may list; runs and the columns of results.csv are in this order."""
+"""The settings that a grid may list, in the order of the runs and of the columns of results.csv."""
 LEAVE_OUT = "leave_out"
 NAMED = 3
-"""Missing runs that a refusal names."""
+"""Most missing runs that a refusal names."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """Runs in the order that was asked for.
+    """The finished runs, in the order in which they were asked for.
 
     `kept`: how many were there and were not repeated. `again`: how many were there, but made by other code or other
     versions of libraries, and were made again.
@@ -123,15 +115,15 @@ class Ran:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The number of runs that were taken over, if any; then the notes of the runs' own reports, each once."""
+        """Notes on the result: how many runs were found finished, and the notes of the runs' reports, each once."""
         said = f"{self.kept} of {len(results_of(self.runs))} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
-        return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
+        return (*([said] if self.kept or self.again else []), *listed(self.runs, "notes"))
 
 
 @dataclass(frozen=True)
 class SweepResult(Results):
-    """Every run of a sweep, in the order of the grid, or of a shard of it.
+    """The runs of a sweep, or of one shard of it, in the order of the grid.
 
     `asked`: how many there are in the whole grid. `notes` are its own and those of the runs, each once.
     """
@@ -143,24 +135,23 @@ class SweepResult(Results):
 
     @property
     def series(self) -> tuple[ResultRow, ...]:
-        """A row for each series with a result."""
+        """A row for each series (runs that differ in ε and seed alone) with a result."""
         return summarise(self.runs)
 
     @property
     def table(self) -> ResultTable:
-        """Accuracy by series and ε."""
+        """The table of accuracies by series and ε."""
         return accuracy_table(self.dataset, self.runs)
 
     @property
     def tables(self) -> tuple[ResultTable, ...]:
-        """The table of accuracies, and below it that of further measures, where there are any."""
         groups = [group for row in self.series for group in by_epsilon(row.label, row.runs)]
         further = measures_table(self.dataset, "ε", groups, pipeline_notes(self.runs))
         return (self.table, further) if further else (self.table,)
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """One line for each combination that was refused for one reason, whatever the ε and the seed."""
+        """A line for each refused combination of settings (ε and seed apart) and reason."""
         names = [name for name in varying([run.settings for run in self.runs]) if name not in ("epsilon", "seed")]
         refused: dict[tuple[str, str], dict[str, None]] = {}
         for run in self.runs:
@@ -170,11 +161,9 @@ class SweepResult(Results):
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
 
     def plot(self, paths: Sequence[Path]) -> None:
-        """Draw the accuracies against ε."""
         plot_accuracy(self.series, paths, notes=pipeline_notes(self.runs))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file, version 1."""
         summary = [
             {"series": row.label, "settings": plain(row.settings), "epsilon": plain(cell.epsilon)}
             | cell.to_json()
@@ -189,7 +178,7 @@ class SweepResult(Results):
             "summary": summary,
             "refusals": list(self.refusals),
             "notes": [*self.notes, *pipeline_notes(self.runs)],
-            "not_private": list(not_private(self.runs)),
+            "not_private": listed(self.runs, "not_private"),
         }
 
 
@@ -219,13 +208,13 @@ def sweep(
     asked, execution = combinations(grid, seeds), Execution.of(Path(out), workers, progress, **how)
     ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
     result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
-    if result.series and execution.is_whole:  # refusals alone must not replace what an earlier sweep has written
+    if result.series and execution.shard is None:  # refusals alone must not replace what an earlier sweep has written
         result.write(Path(out))
     return result
 
 
 def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, execution: Execution) -> Ran:
-    """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`.
+    """Return a run for each of the settings, in order, taking finished ones from `out`. Raises as `sweep` does.
 
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
@@ -247,14 +236,14 @@ def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, 
     said = _RunLog(execution.progress, settings, len(files), kept)
     for file, run in run_all(dataset, missing, execution.engine) if missing else ():
         if run.refusal is not None and execution.shard is not None:
-            file.write_refusal(run.refusal)
+            file.write(None, run.refusal)
         ended[file.path] = run
         said.end(run)
     return Ran(tuple(ended[file.path] for file in files), kept, len(again))
 
 
 def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile], there: set[str]) -> BadInput:
-    """The refusal to collect: which runs are missing, and what the folder holds instead."""
+    """Return the refusal to collect a sweep: it names the runs that are missing, and what the folder holds instead."""
     asked = {json.dumps(file.question) for file in files}
     old = sum(json.dumps(file.question) in there for file in missing)
     names = (*(name for name in varying([file.settings for file in files]) if name != "seed"), "seed")
@@ -268,8 +257,6 @@ def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile],
 
 
 class _RunLog:
-    """Reports every run that ends to progress and log."""
-
     def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
         self._progress = progress or (lambda done, total: None)
         self._names = ("epsilon", *(name for name in varying(settings) if name not in ("epsilon", "seed")))
@@ -279,7 +266,7 @@ class _RunLog:
         log.info("%d of %d runs are there", kept, total)
 
     def end(self, run: Run) -> None:
-        """One more; at the pace so far the others take as long as it says."""
+        """Log one more finished run, with an estimate of the time that the others take."""
         self._done += 1
         self._progress(self._done, self._total)
         passed = time.monotonic() - self._begun
@@ -290,7 +277,7 @@ class _RunLog:
 
 
 def _questions(folder: Path, data_sha256: str) -> set[str]:
-    """The questions that the runs in a folder answer, whatever made them.
+    """Return settings and digests, as JSON, of the runs in a folder, whatever version of the code made them.
 
     Raises BadInput where one is over other data: the tables beside it would be replaced.
     """
@@ -308,7 +295,7 @@ def _questions(folder: Path, data_sha256: str) -> set[str]:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[str, Any], ...]:
-    """The settings of every run: the product of the grid, each with the seeds 0…seeds−1.
+    """Return the settings of every run: each combination of the grid with each of the seeds 0…seeds−1.
 
     Raises BadInput for a name that is no setting, an empty list, a value of another type, or no seed.
     """

@@ -1,4 +1,4 @@
-"""The results of runs as tables: one row per run for a machine, one row per series or method for a paper."""
+"""Tables of runs' results: a row per run for machines (CSV), a row per series or method for papers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from secagg.experiments.results import (
     RunResult,
     has_known_noise,
     is_baseline,
-    not_private,
-    notes_of,
+    listed,
     results_of,
     rounds_under_noise,
     student_interval,
@@ -55,16 +54,13 @@ LATEX = str.maketrans(
     }
 )
 SHOWN = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "f1": "F1", "calibration_error": "calibration error"}
-"""The measures of all records that there are for any number of classes, and their headings."""
+"""The headings of measures that exist for any number of classes, by their names."""
 INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % interval."
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below.
-
-    `name` is its label in LaTeX.
-    """
+    """A table: caption, header, rows of equal length that begin with a name, and notes; `name` is for LaTeX labels."""
 
     caption: str
     header: tuple[str, ...]
@@ -73,30 +69,27 @@ class ResultTable:
     name: str = "accuracy"
 
     def text(self) -> str:
-        """The table in aligned columns, the caption and the notes below."""
+        """Return the table in aligned columns, with the caption and the notes below."""
         widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-            for row in (self.header, *self.rows)
-        ]
+        rows = (self.header, *self.rows)
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self.caption, *self.notes])
 
     def html(self) -> str:
-        """The table in HTML, for notebooks."""
+        """Return the table in HTML, for notebooks."""
         return html_of(self.header, self.rows, self.caption, self.notes)
 
     def markdown(self) -> str:
-        """The table in Markdown."""
+        """Return the table in Markdown."""
         rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
         rows.insert(1, ["---", *["---:"] * (len(self.header) - 1)])
         below = "\n\n".join([self.caption, *self.notes])
         return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", below]) + "\n"
 
     def latex(self) -> str:
-        """The table in LaTeX, for a document that uses booktabs."""
-        header, *rows = [
-            " & ".join(cell.translate(LATEX) for cell in row) + r" \\" for row in (self.header, *self.rows)
-        ]
+        """Return the table in LaTeX, for documents that use booktabs."""
+        texts = [[cell.translate(LATEX) for cell in row] for row in (self.header, *self.rows)]
+        header, *rows = [" & ".join(row) + r" \\" for row in texts]
         lines = [
             "% needs \\usepackage{booktabs}",
             r"\begin{table}",
@@ -117,29 +110,29 @@ class ResultTable:
 
 
 class Marks:
-    """Numbers of the notes under a table; the same text has the same number."""
+    """The numbered notes of a table; equal texts have one number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def of(self, *texts: str) -> str:
-        """The marks of some notes, in order."""
+        """Return the marks (superscript numbers) of some notes, in ascending order."""
         numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
         return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
 
     def of_cell(self, cell: Group, *reasons: str) -> str:
-        """The marks of a cell: of `reasons`, of why runs were refused, and of diverged training."""
+        """Return a cell's marks: for `reasons`, for the refusals of its runs, and for diverged training."""
         refused = (f"Refused: {reason}." for reason in cell.refusals)
         return self.of(*reasons, *refused, *([DIVERGED] if cell.diverged else []))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The texts, each behind its number."""
+        """The notes' texts, each behind its number."""
         return tuple(f"{self.of(text)} {text}" for text in self._numbers)
 
 
 class Results(ABC):
-    """Runs with their tables, their figure and their files."""
+    """The runs of a sweep or comparison, with their tables, their figure and their files."""
 
     dataset: str
     runs: tuple[Run, ...]
@@ -148,22 +141,22 @@ class Results(ABC):
     @property
     @abstractmethod
     def tables(self) -> tuple[ResultTable, ...]:
-        """The table of accuracies, and below it the others, where there are any."""
+        """The table of accuracies, then further tables if there are any."""
 
     @abstractmethod
     def plot(self, paths: Sequence[Path]) -> None:
-        """Draw the accuracies into files of the formats that their names say."""
+        """Draw the accuracies into files, whose suffixes say the format."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file, version 1."""
+        """Return plain values for a JSON file, version 1."""
 
     def summary(self) -> str:
-        """The tables in aligned columns."""
+        """Return all tables as text in aligned columns."""
         return "\n\n".join(table.text() for table in self.tables)
 
     def to_frame(self) -> Any:
-        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
+        """Return a `pandas.DataFrame` with a row for each run: its settings, and its result or refusal."""
         return frame_of(rows_of(self.runs))
 
     def _repr_html_(self) -> str:
@@ -189,7 +182,7 @@ class Results(ABC):
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
-    """Accuracy in per cent, a row per series and a column per ε; a dash and its reason where a run was refused."""
+    """Return a table of accuracies in per cent, a row per series and a column per ε; a refused run is a marked dash."""
     series = summarise(runs, refused=True)
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
     marks = Marks()
@@ -204,7 +197,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
 def measures_table(
     dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
 ) -> ResultTable | None:
-    """Other measures than accuracy: a row for each group, which has its texts in the first and second column.
+    """Return a table of measures other than accuracy with a row for each group, named by the group's two texts.
 
     A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
     `notes` stand below. None where nothing but accuracy was measured.
@@ -221,7 +214,7 @@ def measures_table(
 
 
 def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
-    """The groups of a series for the table of measures, by growing ε."""
+    """Split a series' runs by ascending ε: (label, ε as text, runs) for each row of `measures_table`."""
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs if run.result})
     return [
         (label, _epsilon(each), [run for run in runs if float(run.settings["epsilon"]) == each]) for each in epsilons
@@ -229,13 +222,11 @@ def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run
 
 
 def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
-    """That what ran at ε = ∞ is another pipeline than under noise, by its rounds or its normalisation, where it is."""
+    """Return a note if runs without noise differ from noisy runs in rounds or normalisation, else ()."""
     said = []
     if rounds := rounds_under_noise(summarise(runs)):
-        many = " or ".join(map(str, rounds))
-        said.append(
-            f"By refine auto there are {many} rounds under noise, and none at ε = ∞: it is the head of one sum."
-        )
+        many = f"{' or '.join(map(str, rounds))} rounds"
+        said.append(f"By refine auto there are {many} under noise, and none at ε = ∞: it is the head of one sum.")
     federated = [run for run in runs if run.result and not is_baseline(run.result)]
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for run in federated:
@@ -249,27 +240,25 @@ def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Notes below a table of accuracies where an epsilon is finite."""
-    weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
+    """Return the notes below a table of accuracies with a finite ε."""
+    weak = tuple(f"{note.capitalize()}." for note in listed(runs, "notes") if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
-    if not not_private(runs):
+    if not listed(runs, "not_private"):
         return ()
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
 def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str:
-    """The caption of a table of accuracies: the kinds of intervals in its rows, and what all runs share."""
+    """Return the caption of a table of accuracies: what its intervals are, and what all runs share."""
     results = results_of(runs)
     counts = {cell.seeds for row in rows for cell in row.cells if cell.seeds}
     several = {count for count in counts if count > 1}
     kinds = []
     if several:
         seeds = f"{'up to ' if len(several) > 1 else ''}{max(several)} seeds"
-        kinds.append(
-            f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records "
-            "(no ±: the same for every seed)"
-        )
+        half = "half the width of its 95 % Student-t interval, for fixed test records (no ±: the same for every seed)"
+        kinds.append(f"mean over {seeds} ± {half}")
     if 1 in counts:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
@@ -281,22 +270,19 @@ def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str
         if len(values) == 1 and (value := values.pop()):
             number = f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else value
             conditions.append(f"{name.replace('_', ' ')} {number}")
-    tested = [
-        f"{100 * share:g} % of the training records of {dataset}, held out"
-        if share
-        else f"the held-out records of {dataset}"
-        for share in sorted({result["validate"] for result in results})
-    ]
+    shares = sorted({result["validate"] for result in results})
+    held_out = f"of the training records of {dataset}, held out"
+    tested = [f"{100 * share:g} % {held_out}" if share else f"the held-out records of {dataset}" for share in shares]
     return f"Accuracy (%) on {' or '.join(tested)}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
 def format_cell(cell: Group) -> str:
-    """The mean accuracy of a cell with its interval; a dash without one."""
+    """Return the mean accuracy of a cell with its interval as text; a dash if there is none."""
     return DASH if cell.accuracy is None else shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 
 
 def shown_accuracy(accuracy: float, interval: Interval | None, seeds: int, refused: int) -> str:
-    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent.
+    """Return an accuracy in per cent with its interval: ± half the width for several seeds, the bounds for one.
 
     Where no seed moved anything there is no half-width: 0.00 would read as certainty.
     """
@@ -313,7 +299,7 @@ def shown_accuracy(accuracy: float, interval: Interval | None, seeds: int, refus
 
 
 def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row per run: its settings, its result, or why it was refused. Missing values are by rule or absent."""
+    """Return a row for each run: its settings, and its result or refusal; None for what has no value."""
     rows = []
     for run in runs:
         why = {"unprotected_because": run.unprotected} if run.unprotected is not None else {}
@@ -322,7 +308,7 @@ def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def csv_of(runs: Sequence[Run]) -> str:
-    """`rows_of` as text."""
+    """Return `rows_of` as CSV text."""
     rows = rows_of(runs)
     names = dict.fromkeys(name for row in rows for name in row if name != "refused")
     text = io.StringIO()
@@ -333,7 +319,7 @@ def csv_of(runs: Sequence[Run]) -> str:
 
 
 def flat(result: RunResult) -> dict[str, Any]:
-    """A result without nested values; measures of each class are in the JSON alone."""
+    """Return a result without its nested values; the measures of single classes are in the JSON alone."""
     values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
     values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
     for name, found in (result["metrics"] or {}).items():
@@ -346,7 +332,7 @@ def flat(result: RunResult) -> dict[str, Any]:
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A `pandas.DataFrame` with a row for each mapping. Raises BadInput where pandas is not installed."""
+    """Return a `pandas.DataFrame` with a row for each mapping. Raises BadInput if pandas is not installed."""
     with extra("frames", "to_frame", ", or use to_json()"):
         import pandas
 
@@ -354,12 +340,10 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def html_of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, notes: Sequence[str] = ()) -> str:
-    """A table in HTML, as notebooks show it, whose first column names the row; every text in it is escaped."""
+    """Return a table as HTML for notebooks, with all texts escaped; the first column names the row."""
     head = "".join(f'<th scope="col">{_text(each)}</th>' for each in header)
-    body = "".join(
-        f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
-        for row in rows
-    )
+    cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row[1:]) for row in rows]
+    body = "".join(f'<tr><th scope="row">{_text(row[0])}</th>{own}</tr>' for row, own in zip(rows, cells, strict=True))
     below = "".join(f"<p>{_text(each)}</p>" for each in notes)
     top = f"<thead><tr>{head}</tr></thead>" if header else ""
     return f"<table><caption>{_text(caption)}</caption>{top}<tbody>{body}</tbody></table>{below}"
@@ -374,7 +358,7 @@ def _metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _measure(runs: Sequence[Run], name: str) -> str:
-    """The mean of one measure over the runs, with its interval; a dash where no run has it."""
+    """Return a measure's mean over the runs with its interval, as text; a dash where no run has the measure."""
     found = [each[name] for each in _metrics(runs) if each[name]]
     if not found:
         return DASH

@@ -1,4 +1,4 @@
-"""`tune`: simulate the search for a training method's settings, and write those that it found as a file."""
+"""`tune`: simulate the search for a training method's settings, and write the best ones as files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """A search for the settings in `space` of `method`, beside its `fixed` ones, as words.
+    """A search for parameters of `method` within `space`; the others are `fixed`. All are texts of NAME=… words.
 
     An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
     """
@@ -31,7 +31,7 @@ class Tuning:
     search: str = ""
 
     def parameters(self, draw: int) -> str:
-        """FedPop's, the first population being the one of this number."""
+        """Return the parameters of FedPop for this search, as text; `draw` is the number of the first population."""
         texts = {"fixed": self.fixed, "space": self.space}
         joined = [f"{name}={';'.join(text.split())}" for name, text in texts.items() if text.strip()]
         return " ".join([f"method={self.method}", *joined, *self.search.split(), f"draw={draw}"])
@@ -39,7 +39,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Found:
-    """One search's result: the method's `parameters` as words, written to the file of this name.
+    """The result of one search: the method's `parameters` as text, and the name of the file that holds them.
 
     `search`: in what it differs from the others, "epsilon 4.0, clients 20" say; empty where there is no other.
     """
@@ -50,38 +50,32 @@ class Found:
 
 
 @dataclass(frozen=True)
-class TuneResult:
-    """Every run, and what each search found: the settings of its seed with the lowest validation loss."""
+class _TuneResult:
+    """The runs of a tuning, and what each search found: the settings with the lowest validation loss of its seeds."""
 
     tuning: Tuning
     sweep: SweepResult
 
     @property
     def found(self) -> tuple[Found, ...]:
-        """In the order of the searches; one that was refused found nothing."""
+        """The results of the searches, in order; a search that was refused has none."""
         searches = grouped(self.sweep.runs, lambda run: run.settings_without("seed"))
         tuned = [[each for result in results_of(runs) if (each := result["tuned"]) is not None] for runs in searches]
-        best = [
-            (runs[0].settings_without("seed"), min(found, key=lambda each: each["loss"]))
-            for runs, found in zip(searches, tuned, strict=True)
-            if found
-        ]
-        names = varying([shared for shared, _ in best])
-        return tuple(
-            Found(
-                ", ".join(f"{name.replace('_', ' ')} {shared[name]}" for name in names),
-                " ".join([*self.tuning.fixed.split(), *tuned["settings"].split()]),
-                SETTINGS_FILE.format(f"-{place}" if len(best) > 1 else ""),
-            )
-            for place, (shared, tuned) in enumerate(best, start=1)
-        )
+        ended = [(runs[0].settings_without("seed"), each) for runs, each in zip(searches, tuned, strict=True) if each]
+        names, found = varying([shared for shared, _ in ended]), []
+        for place, (shared, results) in enumerate(ended, start=1):
+            search = ", ".join(f"{name.replace('_', ' ')} {shared[name]}" for name in names)
+            best = min(results, key=lambda each: each["loss"])
+            parameters = " ".join([*self.tuning.fixed.split(), *best["settings"].split()])
+            found.append(Found(search, parameters, SETTINGS_FILE.format(f"-{place}" if len(ended) > 1 else "")))
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """The sweep's, with what was found."""
+        """Return the JSON of the sweep, with the settings that were found."""
         return {**self.sweep.to_json(), "method": self.tuning.method, "found": [asdict(each) for each in self.found]}
 
     def write(self, out: Path) -> tuple[Path, ...]:
-        """Write the sweep's files and, for each search, its settings: one a line, as --parameters takes them."""
+        """Write the sweep's files, and one file for each search's settings: one a line, as --parameters reads them."""
         self.sweep.write(out)
         for each in self.found:
             write_synced(out / each.file, ("\n".join(each.parameters.split()) + "\n").encode())
@@ -97,8 +91,8 @@ def tune(
     workers: int | None = None,
     progress: Progress | None = None,
     **how: Any,
-) -> TuneResult:
-    """Search with the seeds 0…seeds−1 for every combination of the grid, and write what was found into `out`.
+) -> _TuneResult:
+    """Search with the seeds 0…seeds−1 for every combination of the grid, and write the settings found into `out`.
 
     A seed moves the partition, and numbers the first population. All else as `sweep` has it; raises as it does.
     """
@@ -111,7 +105,7 @@ def tune(
     # Tables and curves take seeds as one series, although these differ in the first population too.
     name = f"{tuning.method} {tuning.search}".strip()
     alike = tuple(replace(run, settings={**run.settings, "parameters": name}) for run in ran.runs)
-    result = TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked)))
-    if result.sweep.series and execution.is_whole:
+    result = _TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked)))
+    if result.sweep.series and execution.shard is None:
         result.write(Path(out))
     return result

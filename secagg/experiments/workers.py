@@ -1,4 +1,4 @@
-"""Simulations in the processes of an engine, each kept in a file of its own as soon as it ends."""
+"""Simulations in an engine's processes; each result is written to a file of its own as soon as it is there."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ from secagg.system.files import write_synced
 from secagg.system.reading import parse_json
 
 Kind = tuple[str | None, int]
-"""Backbone and expansion: what decides the features of a data set."""
+"""A backbone and an expansion, which decide the features of a data set."""
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """Where the result of one run is kept: its name is the digest of all that decides the result.
-
-    `settings`: the fields of SimulationSettings by name. `data_sha256`: the digest of the data set.
-    """
+    """The file of one run, named by the digest of all that decides its result: `settings`, data, code and versions."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -40,21 +37,21 @@ class RunFile:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The question, and the code and versions that answer it."""
+        """All that decides the run's result: settings, data, code and versions of libraries (see `identity_of`)."""
         return identity_of(self.settings, self.data_sha256)
 
     @cached_property
     def question(self) -> dict[str, Any]:
-        """The settings and the digests of data and code that they name."""
+        """The run's settings, and the digests of the data and of the code that they name (`question_of`)."""
         return question_of(self.settings, self.data_sha256)
 
     @property
     def path(self) -> Path:
-        """The file, whether or not it is there."""
+        """The file's path, whether or not the file exists."""
         return self.folder / f"{hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()}.json"
 
     def read(self) -> tuple[Any, str | None] | None:
-        """The result or why it was refused; None where it was never finished, or where the file is damaged."""
+        """Return (result, reason of a refusal); None where the run was never finished, or the file is damaged."""
         try:
             content = parse_json(self.path.read_bytes())
             is_this = {name: content[name] for name in self.identity} == self.identity
@@ -64,19 +61,16 @@ class RunFile:
             return None
         return None
 
-    def write(self, result: Mapping[str, Any]) -> tuple[Any, None]:
-        """Keep a result, and return what `read` does; a process that is killed meanwhile leaves no half of it."""
+    def write(self, result: Mapping[str, Any] | None, refusal: str | None = None) -> tuple[Any, str | None]:
+        """Write a result, and return what `read` does; a process killed meanwhile leaves no half-written file.
+
+        Or the reason of a refusal, which is read where the shards of a sweep are collected, and nowhere else.
+        """
         kept = json.loads(json.dumps(result, allow_nan=False))
-        self._write({"result_sha256": _digest(kept), "result": kept})
-        return kept, None
-
-    def write_refusal(self, refusal: str) -> None:
-        """Keep the reason of a refusal, which is read where the shards of a sweep are collected, and nowhere else."""
-        self._write({"result_sha256": _digest(None), "result": None, "refused": refusal})
-
-    def _write(self, content: Mapping[str, Any]) -> None:
-        text = json.dumps({**self.identity, **content}, indent=2, allow_nan=False)
-        write_synced(self.path, text.encode())
+        refused = {"refused": refusal} if refusal is not None else {}
+        content = {**self.identity, "result_sha256": _digest(kept), "result": kept, **refused}
+        write_synced(self.path, json.dumps(content, indent=2, allow_nan=False).encode())
+        return kept, refusal
 
 
 def _digest(result: Mapping[str, Any] | None) -> str:
@@ -84,7 +78,7 @@ def _digest(result: Mapping[str, Any] | None) -> str:
 
 
 def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Iterator[tuple[RunFile, Run]]:
-    """Run what the files stand for in the engine's processes, and give each run as it ends.
+    """Make the runs of these files in the engine's processes, and yield each run as it ends.
 
     Features are extracted once for each backbone and expansion, and laid out for all processes.
     Raises BadInput when a process dies, or works with other code or libraries; what has ended is kept.
@@ -97,32 +91,26 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Itera
             references = References(files[0].data_sha256, shelf.folder)
             context = _Context(dataset, extracted, tuple(file.settings for file in ready), references)
             for place, answer in shelf.run(_run, context, range(len(ready))):
-                yield ready[place], _keep(ready[place], answer)
+                file, (result, refusal, code) = ready[place], answer
+                if result is None:
+                    yield file, Run(file.settings, None, refusal)
+                    continue
+                if code != file.identity["made_by"]:  # which a process reads after the work was given out
+                    problem = "a process has other versions of Python or libraries"
+                    if code["code_sha256"] != file.identity["made_by"]["code_sha256"]:
+                        problem = "the code was edited while it ran"
+                    raise BadInput(problem, remedy="the same command goes on, with what all processes have")
+                yield file, Run(file.settings, *file.write(result))
 
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """The common input of all runs: data, the places of their features, and the settings of every run by place."""
+    """The input that all runs share: the data set, the number of each kind of features, and each run's settings."""
 
     dataset: Dataset
     kinds: Mapping[Kind, int]
     settings: Sequence[Mapping[str, Any]]
     references: References
-
-    def features(self, settings: SimulationSettings, arrays: Arrays) -> Features:
-        """The features for these settings, as `Features.of` makes them."""
-        kind = settings.backbone, settings.expand
-        train, test = (arrays[f"{part}-{self.kinds[kind]}"] for part in ("train", "test"))
-        return Features(self.dataset, map_of(self.dataset, *kind), train, test).cut(settings)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """A process's answer: the result as JSON or why it was refused, and the versions that made it."""
-
-    result: Mapping[str, Any] | None
-    refusal: str | None
-    made_by: Mapping[str, str]
 
 
 def _kind(settings: Mapping[str, Any]) -> Kind:
@@ -132,7 +120,7 @@ def _kind(settings: Mapping[str, Any]) -> Kind:
 def _extract(
     dataset: Dataset, files: Sequence[RunFile], engine: Engine, shelf: Shelf
 ) -> tuple[list[tuple[RunFile, Run]], dict[Kind, int]]:
-    """Lay the features out that the runs need; and say what cannot run for lack of them."""
+    """Extract the features that the runs need; return the runs that fail for lack of them, and each kind's number."""
     refused, extracted = [], {}
     for number, kind in enumerate(dict.fromkeys(_kind(file.settings) for file in files)):
         try:
@@ -146,27 +134,18 @@ def _extract(
     return refused, extracted
 
 
-def _run(context: _Context, arrays: Arrays, place: int) -> _Answer:
-    """Simulate with the settings at a place in the list."""
+def _run(
+    context: _Context, arrays: Arrays, place: int
+) -> tuple[Mapping[str, Any] | None, str | None, Mapping[str, str]]:
+    """Return a run's result as JSON, or why it was refused, and the versions that made it; called in a process."""
     clock = Clock()
     try:
         settings = SimulationSettings(**context.settings[place])
-        features = context.features(settings, arrays)
+        kind = settings.backbone, settings.expand
+        train, test = (arrays[f"{part}-{context.kinds[kind]}"] for part in ("train", "test"))
+        features = Features(context.dataset, map_of(context.dataset, *kind), train, test).cut(settings)
         clock.lap("features")
         result = simulate_features(features, settings, clock, references=context.references)
     except SecaggError as error:
-        return _Answer(None, str(error), {})
-    return _Answer(result.to_json(), None, {**made_by(), "code_sha256": sources_sha256(*SOURCES)})
-
-
-def _keep(file: RunFile, answer: _Answer) -> Run:
-    """The run, kept in its file where it has a result."""
-    if answer.result is None:
-        return Run(file.settings, None, answer.refusal)
-    if answer.made_by != file.identity["made_by"]:  # which a process reads after the work was given out
-        edited = answer.made_by["code_sha256"] != file.identity["made_by"]["code_sha256"]
-        problem = (
-            "the code was edited while it ran" if edited else "a process has other versions of Python or libraries"
-        )
-        raise BadInput(problem, remedy="the same command goes on, with what all processes have")
-    return Run(file.settings, *file.write(answer.result))
+        return None, str(error), {}
+    return result.to_json(), None, {**made_by(), "code_sha256": sources_sha256(*SOURCES)}

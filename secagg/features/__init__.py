@@ -1,4 +1,4 @@
-"""Frozen feature maps whose output for one record never depends on its batch."""
+"""Frozen feature maps; a record's features never depend on the other records of its batch."""
 
 from secagg.features.backbone import Progress
 from secagg.features.encoder import BOTTLENECK, KINDS, LORA, Encoder

@@ -1,4 +1,4 @@
-"""Features kept on disk, so that a program runs once over the same records.
+"""A cache of features on disk, so that a program extracts the same records only once.
 
 A kept feature is as private as the record it comes from: the folder is its owner's alone, files have mode 0600, and
 SECAGG_CACHE=off keeps nothing.
@@ -29,7 +29,7 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """Files `KEY.features` in one folder: SHA-256 over key and content, then the features as little-endian float64.
+    """A folder of files `KEY.features`: SHA-256 over key and content, then the features as little-endian float64.
 
     The key is SHA-256 over the backbone's digest, the inputs (type, shape and bytes), and what else decides the last
     bits: torch's version and the kind of processor. A file that is damaged counts as absent. A folder that is not
@@ -41,14 +41,18 @@ class FeatureCache:
     def recall(
         self, backbone_digest: str, inputs: NDArray[Any], dimension: int, compute: Callable[[], Features]
     ) -> Features:
-        """The features (n, d) of inputs (n, …): kept ones, or computed now and then kept.
-
-        What cannot be kept is a warning in the log, never an error.
-        """
-        key = _key(backbone_digest, inputs)
+        """Return the features (n, d) of inputs (n, …) from the cache, or compute and store them (or log a warning)."""
+        context = (backbone_digest, version("torch"), platform.machine(), inputs.dtype.str, inputs.shape)
+        digest = hashlib.sha256(f"secagg features v1: {context}\n".encode())
+        digest.update(np.ascontiguousarray(inputs).data)
+        key = digest.digest()
         path = self.folder / f"{key.hex()}.features"
         try:
-            self._prepare_folder()
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            status = self.folder.stat()
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise PermissionError(f"{self.folder} belongs to others too, or they may write to it")
             kept = _read(path, key, (len(inputs), dimension))
         except OSError as error:
             log.warning("features are not kept: %s", error)
@@ -62,17 +66,9 @@ class FeatureCache:
             log.warning("features are not kept: %s", error)
         return features
 
-    def _prepare_folder(self) -> None:
-        """Make the folder. Raises OSError where it cannot be made or others could plant features in it."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        status = self.folder.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(f"{self.folder} belongs to others too, or they may write to it")
-
 
 def user_cache() -> FeatureCache | None:
-    """The cache of this user: `secagg/features` in XDG_CACHE_HOME (~/.cache), or the folder SECAGG_CACHE; off: None."""
+    """Return the user's cache (SECAGG_CACHE, or `secagg/features` in XDG_CACHE_HOME or ~/.cache); None if it is off."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "off":
         return None
@@ -82,15 +78,15 @@ def user_cache() -> FeatureCache | None:
     return FeatureCache((home if home.is_absolute() else Path("~/.cache").expanduser()) / "secagg" / "features")
 
 
-def _key(backbone_digest: str, inputs: NDArray[Any]) -> bytes:
-    context = (backbone_digest, version("torch"), platform.machine(), inputs.dtype.str, inputs.shape)
-    digest = hashlib.sha256(f"secagg features v1: {context}\n".encode())
-    digest.update(np.ascontiguousarray(inputs).data)
-    return digest.digest()
+def recall(
+    cache: FeatureCache | None, digest: str, inputs: NDArray[Any], dimension: int, compute: Callable[[], Features]
+) -> Features:
+    """Return the features (n, d) of inputs (n, …) from the cache, if there is one and n > 0; otherwise compute them."""
+    return compute() if cache is None or not len(inputs) else cache.recall(digest, inputs, dimension, compute)
 
 
 def _read(path: Path, key: bytes, shape: tuple[int, int]) -> Features | None:
-    """The features of a file, or None where it is absent or damaged."""
+    """Return the features stored in a file, or None if it is absent or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -103,7 +99,7 @@ def _read(path: Path, key: bytes, shape: tuple[int, int]) -> Features | None:
 
 
 def _write(path: Path, key: bytes, features: Features) -> None:
-    """Write under another name first, so that nobody reads half a file."""
+    """Write a file under another name first and rename it, so that nobody reads half of it."""
     body = features.astype("<f8").tobytes()
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:  # mode 0600
         try:

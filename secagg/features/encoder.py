@@ -1,4 +1,4 @@
-"""Frozen encoders of `transformers`, by folder: pictures, texts or both in, one pooled vector out.
+"""Frozen encoders of `transformers` in a folder: from a picture, a text or both to one pooled vector.
 
 A folder holds the model's config.json and *.safetensors, its tokenizer where it reads text, and
 preprocessor_config.json where it sees pictures. None of these is code, and code that a config names is not run. What
@@ -7,14 +7,13 @@ is computed inside can be changed at *places*, which is how adapters sit in it (
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
 import math
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -26,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.triplets import TEXT_BYTES, divide, side_of
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.features.backbone import Features, Progress, digest_of, row_by_row
-from secagg.features.cache import FeatureCache
+from secagg.features.cache import FeatureCache, recall
 from secagg.features.program import first_line, refusing_failures
 from secagg.system.extras import extra
-from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, sha256_of
 
 if TYPE_CHECKING:
     import torch
@@ -47,65 +46,86 @@ ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     PICTURES: ("preprocessor_config.json", "processor_config.json"),
 }  # fmt: skip
-"""Which files decide what a part does; others in the folder are not read (`EncoderFiles.alone`)."""
-INDEX, WEIGHT_MAP = "*.safetensors.index.json", "weight_map"
+"""The files that each part of a model consists of; others in the folder are not read (`ModelFolder.alone`)."""
+INDEX = "*.safetensors.index.json"
 ATTENTIONS = ("eager", "sdpa")
-"""What attention may be computed by: other names lead to kernels, some of them on the hub, which are code."""
+"""Implementations of attention that config.json may ask for; other names load kernels, which can be code."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-"""Of the tokenizer's files those without one of which it knows no word."""
-CHUNK = 1 << 20
+"""Files of which a tokenizer needs at least one, as without them it knows no words."""
 Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model's folder, nothing of it parsed yet; `PARTS` says which files decide what each part does."""
+    """A model's folder whose files are not parsed yet; `PARTS` lists the files of each of the model's parts."""
 
     PARTS: ClassVar[Mapping[str, tuple[str, ...]]]
+    REMEDY: ClassVar[str] = "save it with save_pretrained"
     folder: Path
 
     @cached_property
     def parts(self) -> Mapping[str, str]:
-        """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
+        """SHA-256 (hex) of each part, over the sorted names and the digests of its files."""
         return {part: digest_files(self.paths(part)) for part in self.PARTS}
 
     @property
     def listed_digests(self) -> str:
-        """The parts' digests in one line, which the digest of the folder is over."""
+        """The parts' digests in one line, from which the folder's digest is computed."""
         return ", ".join(f"{part} {own}" for part, own in self.parts.items())
 
     @property
     def short_digests(self) -> str:
-        """The beginnings of the parts' digests, for a refusal."""
+        """The first 16 digits of the parts' digests, for messages."""
         return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
 
     def place(self, part: str) -> Path:
-        """The folder that the files of a part lie in."""
+        """Return the folder that holds the files of a part."""
         return self.folder
 
     def paths(self, part: str) -> list[Path]:
-        """The files of a part, in the order of their names."""
+        """Return the paths of a part's files, sorted."""
         return sorted({path for pattern in self.PARTS[part] for path in self.place(part).glob(pattern)})
 
     def refuse_changed(self, part: str) -> None:
-        """Raise BadInput where a part's files are others by now than those whose digest was compared."""
+        """Raise BadInput where a part's files have changed since their digest was compared."""
         if digest_files(self.paths(part)) != self.parts[part]:
             problem = f"{self.place(part)} has changed since its digest was compared"
             raise BadInput(problem, remedy="put its files back, and begin again")
 
+    @contextmanager
+    def alone(self, *wanted: str) -> Iterator[Path]:
+        """Yield a temporary folder that holds only links to the files of the named parts (of all if none is named).
 
-@contextmanager
-def linked(paths: Iterable[Path]) -> Iterator[Path]:
-    """While it lasts, a folder with links to these files, and to no other."""
-    with tempfile.TemporaryDirectory(prefix="secagg-") as made:
-        for path in paths:
-            (Path(made) / path.name).symlink_to(path.resolve())
-        yield Path(made)
+        Libraries look for files by names of their own: an adapter's, a tokenizer's for a version, one that an index
+        names. Raises BadInput for an index that names a file elsewhere, and at the end for files that are others by
+        then than those whose digest was compared, minutes ago.
+        """
+        parts = [part for part in self.parts if part in (wanted or self.PARTS)]  # known before anything is read
+        paths = [path for part in parts for path in self.paths(part)]
+        known = [path.name for path in paths]
+        for path in (each for each in paths if each.match(INDEX)):
+            index = self.read_json(path)
+            shards = index.get("weight_map") if isinstance(index, dict) else None
+            if not isinstance(shards, dict) or not all(each in known for each in shards.values()):
+                raise BadInput(f"{path} names files that are not beside it", remedy=self.REMEDY)
+        with tempfile.TemporaryDirectory(prefix="secagg-") as made:
+            for path in paths:
+                (Path(made) / path.name).symlink_to(path.resolve())
+            yield Path(made)
+        for part in parts:
+            self.refuse_changed(part)
+
+    def read_json(self, path: Path) -> Any:
+        """Return the content of a JSON file, None if it does not exist. Raises BadInput for a file that is not JSON."""
+        try:
+            return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
 
 
 @dataclass(frozen=True)
 class EncoderFiles(ModelFolder):
-    """A folder of `save_pretrained`."""
+    """An encoder's folder, as `save_pretrained` writes it."""
 
     PARTS = ENCODER_PARTS
 
@@ -116,7 +136,7 @@ class EncoderFiles(ModelFolder):
 
     @classmethod
     def of(cls, spec: str) -> EncoderFiles:
-        """The folder of `transformers:FOLDER`, or of a model's name on the hub, which is fetched.
+        """Find the folder of `transformers:FOLDER`, or fetch the model of that name from the hub.
 
         Raises BadInput for a name that cannot be fetched, or a folder without config.json and *.safetensors.
         """
@@ -128,33 +148,17 @@ class EncoderFiles(ModelFolder):
         return files
 
     @contextmanager
-    def alone(self) -> Iterator[Path]:
-        """While it lasts, a folder with links to the files that the digest is over, and to no other.
-
-        Libraries look for files by names of their own: an adapter's, a tokenizer's for a version, one that an index
-        names. Raises BadInput for what leads out of the folder, or to code, and at the end for files that are others by
-        then than those whose digest was compared.
-        """
-        compared = self.parts  # known before anything is read
-        paths = [path for part in compared for path in self.paths(part)]
-        self._refuse_hidden({path.name for path in paths})
-        with linked(paths) as folder:
+    def alone(self, *wanted: str) -> Iterator[Path]:
+        """Yield a temporary folder of links, as the base class does. Raises BadInput if config.json leads to code."""
+        with super().alone(*wanted) as folder:
+            named = _implementations(self.read_json(self.folder / "config.json"))
+            if odd := [each for each in named if each not in ATTENTIONS]:
+                problem = f"{self.folder} asks for the implementation {odd[0]!r}, which can be code"
+                raise BadInput(problem, remedy=f"leave it out of config.json, or write {' or '.join(ATTENTIONS)}")
             yield folder
-        for part in compared:
-            self.refuse_changed(part)
-
-    def _refuse_hidden(self, known: set[str]) -> None:
-        for path in self.folder.glob(INDEX):
-            index = self._json(path.name)
-            shards = index.get(WEIGHT_MAP) if isinstance(index, dict) else None
-            if not isinstance(shards, dict) or not all(each in known for each in shards.values()):
-                raise BadInput(f"{path} names files that are not beside it", remedy="save it with save_pretrained")
-        if odd := [each for each in _implementations(self._json("config.json")) if each not in ATTENTIONS]:
-            problem = f"{self.folder} asks for the implementation {odd[0]!r}, which can be code"
-            raise BadInput(problem, remedy=f"leave it out of config.json, or write {' or '.join(ATTENTIONS)}")
 
     def load_tokenizer(self) -> Any:
-        """The tokenizer. Raises BadInput for a folder without one that pads."""
+        """Load the tokenizer. Raises BadInput where the folder has none, or it has no padding token."""
         import transformers
 
         words = [path for pattern in VOCABULARIES for path in self.folder.glob(pattern)]
@@ -163,19 +167,19 @@ class EncoderFiles(ModelFolder):
             raise BadInput(problem, remedy="save it into the folder with save_pretrained")
         problem = f"transformers cannot load the tokenizer in {self.folder}"
         with refusing_failures(problem, "save it into the folder with save_pretrained"), self.alone() as folder:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            load: Any = transformers.AutoTokenizer.from_pretrained
+            tokenizer = load(folder, local_files_only=True, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
             raise BadInput(f"the tokenizer in {self.folder} has no padding token", remedy="give it one")
         return tokenizer
 
     def picture_rule(self, config: Any) -> Rule:
-        """Side, mean and deviation of the pictures. Raises BadInput for a folder that does not say how to see them."""
-        rule = next(filter(None, map(self._json, self.PARTS[PICTURES])), None)
+        """Return side, mean and deviation of the pictures. Raises BadInput where the folder does not declare them."""
+        rule = next(filter(None, (self.read_json(self.folder / name) for name in self.PARTS[PICTURES])), None)
         self.refuse_changed(PICTURES)
         rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
-        mean, deviation = (_numbers(rule, name) for name in ("image_mean", "image_std"))
+        found: list[Any] = [rule.get(name) if isinstance(rule, dict) else None for name in ("image_mean", "image_std")]
+        mean, deviation = (tuple(map(float, each)) if _are_finite(each) else () for each in found)
         if not mean or not deviation:
             problem = f"{self.folder} holds no preprocessor_config.json with image_mean and image_std"
             raise BadInput(problem, remedy="save the processor into the folder with save_pretrained")
@@ -184,16 +188,9 @@ class EncoderFiles(ModelFolder):
             raise BadInput(f"the model in {self.folder} does not say how large its square pictures are")
         return side, mean, deviation
 
-    def _json(self, name: str) -> Any:
-        path = self.folder / name
-        try:
-            return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
-        except (OSError, ValueError) as error:
-            raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
-
 
 def _implementations(value: Any) -> Iterator[str]:
-    """Yield the implementations that a configuration names, at any depth."""
+    """Yield the names of implementations that a configuration asks for, at any depth."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, each in inner:
         if "_implementation" in str(name):
@@ -202,33 +199,24 @@ def _implementations(value: Any) -> Iterator[str]:
             yield from _implementations(each)
 
 
-def _numbers(rule: Any, name: str) -> tuple[float, ...]:
-    """A list of finite numbers in a rule; empty where it is none."""
-    found = rule.get(name) if isinstance(rule, dict) else None
-    if not isinstance(found, list) or not all(isinstance(each, int | float) for each in found):
-        return ()
-    return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
+def _are_finite(value: Any) -> bool:
+    """Return whether a value is a list of finite numbers."""
+    return isinstance(value, list) and all(isinstance(each, int | float) and math.isfinite(each) for each in value)
 
 
 def digest_files(paths: Iterable[Path]) -> str:
-    """SHA-256 (hex) over files' names and digests. Raises BadInput."""
-    return digest_of("\n".join(f"{path.name} {_digest_file(path)}" for path in paths))
-
-
-def _digest_file(path: Path) -> str:
-    """SHA-256 (hex) of a file, read in pieces. Raises BadInput."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise BadInput(f"cannot read {path} ({why(error)})") from error
-    return digest.hexdigest()
+    """Return the SHA-256 (hex) over files' names and digests. Raises BadInput."""
+    lines = []
+    for path in paths:
+        try:
+            lines.append(f"{path.name} {sha256_of(path)}")
+        except OSError as error:
+            raise BadInput(f"cannot read {path} ({describe_error(error)})") from error
+    return digest_of("\n".join(lines))
 
 
 def _fetch(name: str) -> Path:
-    """A model of the hub as a folder, without files that are code. Raises BadInput."""
+    """Download a model of the hub, except files that are code, and return its folder. Raises BadInput."""
     with extra("hf", f"{PREFIX}{name}"):
         from huggingface_hub import snapshot_download
     wanted = [pattern for patterns in ENCODER_PARTS.values() for pattern in patterns]
@@ -244,70 +232,37 @@ BOTTLENECK, LORA = "bottleneck", "lora"
 value projection (Hu et al. 2021)."""
 KINDS = (BOTTLENECK, LORA)
 FEED_FORWARD = re.compile(r"\w+MLP|\w+(?<!Self)Output")
-"""Types of modules that end a layer's feed-forward block: ViltOutput, BertOutput, ViTMLP, CLIPMLP."""
+"""Class names of the modules that end a layer's feed-forward block: ViltOutput, BertOutput, ViTMLP, CLIPMLP."""
 PROJECTIONS = ("query", "value", "q_proj", "v_proj")
 PLACES = re.compile(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,4}(\+[1-9][0-9]{0,3}x[1-9][0-9]{0,4}){0,15}")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A module of an encoder by its name, and the width of what comes out of it."""
+    """A module of an encoder that an adapter attaches to: its name, and the width of its output."""
 
     name: str
     width: int
 
 
-def find_places(module: torch.nn.Module, kind: str) -> tuple[Place, ...]:
-    """The places of a kind, in the model's order. Raises BadInput for a model that has none."""
-    found = tuple(_feed_forward(module) if kind == BOTTLENECK else _projections(module))
-    if not found:
-        what = "feed-forward blocks" if kind == BOTTLENECK else "query and value projections"
-        problem = f"{type(module).__name__} has no {what} of a known type"
-        raise BadInput(problem, remedy="give an encoder such as ViLT, CLIP, ViT or BERT")
-    return found
-
-
 def tell_places(places: tuple[Place, ...]) -> str:
-    """Such as 12x768, or 12x512+12x768: how many places one after the other, and how wide."""
+    """Return the number and width of places as text, such as 12x512+12x768 for 12 of width 512, then 12 of 768."""
     runs = [(width, len(list(run))) for width, run in groupby(place.width for place in places)]
     return "+".join(f"{count}x{width}" for width, count in runs)
 
 
 def read_places(text: str) -> tuple[int, ...]:
-    """The widths of the places that `tell_places` tells of. Raises BadInput."""
+    """Return each place's width from a text such as 12x512+12x768. Raises BadInput for a text of another form."""
     if not PLACES.fullmatch(text):
         raise BadInput(f"places are {text!r}", remedy="give how many and how wide, such as 12x768 or 12x512+12x768")
     pairs = [tuple(map(int, run.split("x"))) for run in text.split("+")]
     return tuple(width for count, width in pairs for _ in range(count))
 
 
-def _feed_forward(module: torch.nn.Module) -> list[Place]:
-    from torch import nn
-
-    found = []
-    for name, part in module.named_modules():
-        linear = [each for each in part.children() if isinstance(each, nn.Linear)]
-        if FEED_FORWARD.fullmatch(type(part).__name__) and linear:
-            found.append(Place(name, linear[-1].out_features))
-    return found
-
-
-def _projections(module: torch.nn.Module) -> list[Place]:
-    from torch import nn
-
-    return [
-        Place(name, part.out_features)
-        for name, part in module.named_modules()
-        if isinstance(part, nn.Linear)
-        and name.rpartition(".")[2] in PROJECTIONS
-        and part.in_features == part.out_features
-    ]
-
-
 MOST_TOKENS = 64
-"""Tokens of a text; what is longer is cut off."""
+"""Most tokens of a text; further ones are cut off."""
 Change = Callable[["Tensor", "Tensor"], "Tensor"]
-"""Takes what goes into a place (n, …, inputs) and what comes out (n, …, outputs), and returns what shall."""
+"""A function from a module's input (n, …, inputs) and output (n, …, outputs) to the output that replaces it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +282,7 @@ class Encoder:
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     deviation: tuple[float, ...] = (1.0, 1.0, 1.0)
     record_length: int = 0
-    """Numbers of a record as it is stored."""
+    """Number of values of a record as it is stored."""
     cache: FeatureCache | None = None
     progress: Progress | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
@@ -339,7 +294,7 @@ class Encoder:
 
     @cached_property
     def dimension(self) -> int:
-        """Length of the pooled output."""
+        """Length d of the pooled output."""
         import torch
 
         with torch.inference_mode():
@@ -347,15 +302,15 @@ class Encoder:
 
     @property
     def prepared(self) -> int:
-        """Numbers of a record as the encoder takes it: pixels, tokens, and which tokens are of the text."""
+        """Number of values of a record as the encoder takes it: pixels, tokens and attention mask."""
         return 3 * self.side**2 + 2 * self.tokens
 
     def bound(self, _input_bound: float | None, /) -> float | None:
-        """1: features are made so long."""
+        """Return 1, the length of every feature vector."""
         return 1.0
 
     def prepare(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Stored records (n, …) as the encoder takes them (n, prepared): normalised pixels, tokens, mask.
+        """Convert stored records (n, …) to the encoder's input (n, prepared): normalised pixels, tokens, mask.
 
         Raises BadInput for records that are not a picture of its size and a text.
         """
@@ -373,7 +328,7 @@ class Encoder:
         return np.concatenate(parts, axis=1)
 
     def _tokens(self, texts: list[str]) -> NDArray[np.float32]:
-        """Token numbers (below 2²⁴, which float32 holds exactly) and mask, side by side."""
+        """Return token numbers (below 2²⁴, exact in float32) and attention mask, side by side."""
         if not texts:
             return np.zeros((0, 2 * self.tokens), dtype=np.float32)
         told = self.tokenizer(texts, padding="max_length", truncation=True, max_length=self.tokens)
@@ -381,12 +336,10 @@ class Encoder:
         return np.concatenate(both, axis=1)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
-        """Stored records (n, …) to features (n, d) of length 1. Raises BadInput."""
+        """Map stored records (n, …) to features (n, d) of length 1. Raises BadInput."""
         prepared = self.prepare(inputs)
-        if self.cache is None or len(inputs) == 0:
-            return self._run_all(prepared)
         key = f"{self.digest} {version('transformers')}"  # other ones may cut words, or compute, otherwise
-        return self.cache.recall(key, inputs, self.dimension, lambda: self._run_all(prepared))
+        return recall(self.cache, key, inputs, self.dimension, lambda: self._run_all(prepared))
 
     def _run_all(self, prepared: NDArray[np.float32]) -> Features:
         import torch
@@ -399,10 +352,11 @@ class Encoder:
             return row_by_row(prepared, self.dimension, features_of, self.progress)
 
     def pooled(self, x: Tensor) -> Tensor:
-        """The pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
+        """Return the pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
 
-        Always the same for the same rows: what an architecture draws (ViLT shuffles patches, whose order means nothing)
-        comes from a fixed seed.
+        That is both embeddings of a dual encoder, else the pooler's output, else the first token. Always the same for
+        the same rows: what an architecture draws (ViLT shuffles patches, whose order means nothing) comes from a fixed
+        seed.
         """
         import torch
 
@@ -417,28 +371,48 @@ class Encoder:
             given["pixel_mask"] = torch.ones((len(x), self.side, self.side), dtype=torch.long)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return _pooled_of(self.module(**given))
+            output: Any = self.module(**given)
+        pair: list[Any] = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
+        if all(part is not None for part in pair):
+            return torch.cat(pair, dim=1)
+        pooled: Tensor | None = getattr(output, "pooler_output", None)
+        first: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled
+        return first
 
     def places(self, kind: str) -> tuple[Place, ...]:
-        """Where adapters of a kind sit, in the model's order. Raises BadInput for a model without any."""
-        return find_places(self.module, kind)
+        """Return the places where this kind of adapter attaches, in the model's order. Raises BadInput without any."""
+        from torch import nn
+
+        found = []
+        for name, part in self.module.named_modules():
+            if kind == BOTTLENECK:
+                inner = [each for each in part.children() if isinstance(each, nn.Linear)]
+                linear = inner[-1:] if FEED_FORWARD.fullmatch(type(part).__name__) else []
+            else:
+                is_square = isinstance(part, nn.Linear) and part.in_features == part.out_features
+                linear = [part] if is_square and name.rpartition(".")[2] in PROJECTIONS else []
+            found += [Place(name, each.out_features) for each in linear]
+        if not found:
+            what = "feed-forward blocks" if kind == BOTTLENECK else "query and value projections"
+            problem = f"{type(self.module).__name__} has no {what} of a known type"
+            raise BadInput(problem, remedy="give an encoder such as ViLT, CLIP, ViT or BERT")
+        return tuple(found)
 
     @contextmanager
     def changed(self, changes: Mapping[str, Change]) -> Iterator[None]:
-        """While it lasts, what comes out of the modules of these names is what their changes make of it."""
+        """Replace the outputs of the named modules by what their `changes` return, while the context lasts."""
         modules = dict(self.module.named_modules())
-        hooks = [modules[name].register_forward_hook(_hook(change)) for name, change in changes.items()]
-        try:
+        with ExitStack() as hooks:
+            for name, change in changes.items():
+                hook = modules[name].register_forward_hook(lambda _, given, out, change=change: change(given[0], out))
+                hooks.callback(hook.remove)
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def open_encoder(
     files: EncoderFiles, input_shape: tuple[int, ...], cache: FeatureCache | None, progress: Progress | None = None
 ) -> Encoder:
-    """Load a folder's model, frozen, for records of this shape; its digest was compared before.
+    """Load a folder's model, frozen, for records of this shape; the caller must have compared its digest.
 
     Raises BadInput where a part is missing, or pictures have another size than the model's.
     """
@@ -448,9 +422,8 @@ def open_encoder(
     tokenizer = files.load_tokenizer() if "input_ids" in parameters else None
     name = f"transformers:{files.folder.name}"
     if len(input_shape) != 1:
-        raise BadInput(
-            f"{name} takes records of a picture and a text, got {input_shape}", remedy="give a .triplets source"
-        )
+        problem = f"{name} takes records of a picture and a text, got {input_shape}"
+        raise BadInput(problem, remedy="give a .triplets source")
     stored = side_of(input_shape[0])
     if side and stored != side:
         problem = f"{name} takes pictures of {side} × {side} pixels, the records' are {stored} × {stored}"
@@ -468,9 +441,9 @@ def open_encoder(
 
 
 def _try_longest(encoder: Encoder) -> None:
-    """Raise BadInput for a model that fails at the last word of its tokenizer, or at as many as a text may have.
+    """Raise BadInput for a model that fails on its tokenizer's last token, or on a text of the greatest length.
 
-    A record with it would keep its member out, which tells of it.
+    A record with such a token or text would keep its member out, which would reveal it.
     """
     import torch
 
@@ -485,7 +458,7 @@ def _try_longest(encoder: Encoder) -> None:
 
 @contextmanager
 def loading(library: str, level: int, problem: str, remedy: str) -> Iterator[None]:
-    """While a library loads a model, log nothing of it below `level`; raise BadInput for whatever it raises."""
+    """Turn every exception of a library in this context into BadInput, and hide its log below `level`."""
     logger = logging.getLogger(library)
     before = logger.level
     logger.setLevel(level)
@@ -497,7 +470,7 @@ def loading(library: str, level: int, problem: str, remedy: str) -> Iterator[Non
 
 
 def _load_model(files: EncoderFiles) -> torch.nn.Module:
-    """The model in evaluation, without gradients of its own. Raises BadInput for a folder that holds none."""
+    """Load the model in evaluation mode, without gradients of its weights. Raises BadInput if the folder holds none."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -514,19 +487,3 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
         raise BadInput(problem, remedy="save the whole encoder with save_pretrained")
     module.eval().float().requires_grad_(False)
     return module  # type: ignore[no-any-return]  # transformers has no types
-
-
-def _pooled_of(output: Any) -> Tensor:
-    """Pool an output: both embeddings of a dual encoder, else the pooler's output, else the first token."""
-    import torch
-
-    pair = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
-    if not any(part is None for part in pair):
-        return torch.cat([part for part in pair if part is not None], dim=1)
-    pooled: Tensor | None = getattr(output, "pooler_output", None)
-    first: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled
-    return first
-
-
-def _hook(change: Change) -> Callable[[Any, tuple[Any, ...], Tensor], Tensor]:
-    return lambda _module, given, output: change(given[0], output)

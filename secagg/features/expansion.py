@@ -1,4 +1,4 @@
-"""ReLU random features: a fixed public projection, computed exactly and therefore batch independent.
+"""ReLU random features: a fixed public projection, computed exactly, so that no record depends on its batch.
 
 h = max(0, x P) (Rahimi & Recht 2007; used before a closed-form head by McDonnell et al. 2023). Floating-point
 products depend on how BLAS cuts the batch; here both factors are integers, so every order gives the same bits.
@@ -17,9 +17,9 @@ from secagg.features.backbone import Features, digest_of
 
 SEED = "secagg random features v1"
 MANTISSA_BITS = 21
-"""A record is rounded to this many bits below its largest entry, so |x_int| ≤ 2²¹."""
+"""Bits of an entry's mantissa: a record is rounded to so many below its largest entry, so |x_int| ≤ 2²¹."""
 ENTRY_BITS = 8
-"""Projection entries have standard deviation 209 ≈ 0.8 · 2⁸; scaling back divides by 2⁸."""
+"""Binary scale of the projection: its entries have standard deviation 209 ≈ 0.8 · 2⁸, undone by division by 2⁸."""
 MAX_ENTRY = 1020
 BLOCK_ENTRIES = 1 << 24
 MAX_SIZE = 1 << 16
@@ -27,7 +27,7 @@ MAX_SIZE = 1 << 16
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expand (n, d) features to (n, size), 1 ≤ size ≤ 65,536.
+    """An expansion of features (n, d) to random features (n, size), 1 ≤ size ≤ 65,536.
 
     Per record, with e the binary exponent of its largest |entry| (2^(e-1) ≤ max < 2^e):
     x_int = rint(f · 2^(21-e)), h = max(0, x_int P) · 2^(e-29). P (d, size) has integer entries, each the
@@ -45,7 +45,7 @@ class Expansion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the seed, the rule's constants and the size; d is the backbone's."""
+        """SHA-256 of the seed, the rule's constants and the size; d is fixed by the backbone's digest."""
         return digest_of(f"{SEED}: size {self.size}, {MANTISSA_BITS} bits, 8 bytes - {MAX_ENTRY}, 2^-{ENTRY_BITS}")
 
     def expand(self, features: Features) -> Features:
@@ -64,7 +64,7 @@ class Expansion:
         return expanded
 
     def bound(self, input_dimension: int, input_bound: float) -> float:
-        """Public L2 bound of an expanded record whose input (d,) has L2 norm ≤ `input_bound`.
+        """Return the public L2 bound of an expanded record whose input (d,) has L2 norm ≤ `input_bound`.
 
         Rounding to 21 bits adds at most 2^(e-22) ≤ max · 2^-21 per entry, √d · 2^-21 of the norm; ReLU
         shortens; P stretches by at most its largest singular value.
@@ -80,7 +80,7 @@ class Expansion:
 
 @lru_cache(maxsize=2)
 def projection_of(dimension: int, size: int) -> Features:
-    """Return P (dimension, size) as read-only float64 integers."""
+    """Return the projection matrix P (dimension, size), integers as read-only float64."""
     largest = dimension * 2**MANTISSA_BITS * MAX_ENTRY
     if largest >= 2**53:
         raise CapacityExceeded("the exact random projection", largest, 2**53 - 1, remedy="use fewer input features")

@@ -1,4 +1,4 @@
-"""Export a network of torchvision, timm, open_clip or transformers as a `.pt2` program that prepares its images itself.
+"""Export a network of torchvision, timm, open_clip or transformers as a `.pt2` program for raw images.
 
 These libraries come with extras and are needed for exporting only: afterwards the `.pt2` file stands alone.
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secagg.errors import BadInput
-from secagg.features.program import Program, ProgramFile, first_line, refusing_failures
+from secagg.features.program import FrozenNetwork, ProgramFile, first_line, refusing_failures
 
 if TYPE_CHECKING:
     import torch
 
 EXTRAS = {"torchvision": "vision", "timm": "vision", "open_clip": "vision", "transformers": "hf"}
-"""Which extra brings which library."""
+"""The extra of this package that installs each library."""
 IMAGENET_SIZE = 224
 
 
@@ -85,41 +85,26 @@ def _open_clip(name: str) -> Network:
     if not architecture:
         raise BadInput(f"open_clip:{name} names no weights", remedy="open_clip:ViT-B-32/openai, for example")
     visual = open_clip.create_model(architecture, pretrained=weights).visual
-    size = visual.image_size
-    return Network(
-        visual,
-        tuple(visual.image_mean),
-        tuple(visual.image_std),
-        size[0] if isinstance(size, tuple) else size,
-        has_head=False,
-    )
+    size = visual.image_size[0] if isinstance(visual.image_size, tuple) else visual.image_size
+    return Network(visual, tuple(visual.image_mean), tuple(visual.image_std), size, has_head=False)
 
 
 def _transformers(name: str) -> Network:
+    import torch
     import transformers
 
     model = transformers.AutoModel.from_pretrained(name).float()
     prepared, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
     vision = getattr(model.config, "vision_config", model.config)
     size = getattr(vision, "image_size", IMAGENET_SIZE)
-    return Network(
-        _vectors_of(model), tuple(prepared["image_mean"]), tuple(prepared["image_std"]), size, has_head=False
-    )
-
-
-def _vectors_of(model: Any) -> torch.nn.Module:
-    """A transformers model as images → vectors: CLIP's image embedding, else the pooled output or the first token."""
-    import torch
 
     class Vectors(torch.nn.Module):
-        """Takes the one tensor out of the model's output."""
-
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, images: torch.Tensor) -> Any:
-            """(1, 3, h, w) → (1, d), or (1, d, h, w) from a convolutional network."""
+            """Return CLIP's image embedding, or the pooled output or first token: (1, d), or (1, d, h, w) of a CNN."""
             embed = getattr(self.model, "get_image_features", self.model)
             output = embed(pixel_values=images)
             if isinstance(output, torch.Tensor):
@@ -127,21 +112,16 @@ def _vectors_of(model: Any) -> torch.nn.Module:
             pooled = getattr(output, "pooler_output", None)
             return output.last_hidden_state[:, 0] if pooled is None else pooled
 
-    return Vectors()
+    return Network(Vectors(), tuple(prepared["image_mean"]), tuple(prepared["image_std"]), size, has_head=False)
 
 
-_LOADERS: dict[str, Callable[[str], Network]] = {
-    "torchvision": _torchvision,
-    "timm": _timm,
-    "open_clip": _open_clip,
-    "transformers": _transformers,
-}
+_LOADERS = {"torchvision": _torchvision, "timm": _timm, "open_clip": _open_clip, "transformers": _transformers}
 
 
 def export_network(
     network: Network, path: Path, *, image_size: int | None = None, resize: int | None = None, layer: str | None = None
-) -> Program:
-    """Write a network as a program for images of `image_size` × `image_size` in [0, 1] and return it, opened.
+) -> FrozenNetwork:
+    """Export a network for images of `image_size` × `image_size` in [0, 1] to `path`, and return the program, opened.
 
     Inside the program: bilinear resizing to `resize` × `resize` where given, (x − mean) / deviation, the network up
     to the output of `layer` (default: the input of its last linear layer, or its output where it has no head), and
@@ -172,21 +152,19 @@ def export_network(
 
 
 def _prepare(network: Network, resize: int | None, layer: str | None) -> torch.nn.Module:
-    """The network with everything before and after it that belongs into the program."""
+    """Return the network as a module from raw images to features, with its preparation and feature layer included."""
     import torch
 
     features = _features_of(network, layer)
     mean, deviation = (torch.tensor(each).view(1, 3, 1, 1) for each in (network.mean, network.deviation))
 
     class Prepared(torch.nn.Module):
-        """Images (1, 3, h, w) in [0, 1] → features (1, d)."""
-
         def __init__(self) -> None:
             super().__init__()
             self.network = network.module.eval()
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            """Resize, normalise, extract, average."""
+            """Map images (1, 3, h, w) in [0, 1] to features (1, d)."""
             if resize is not None:
                 images = torch.nn.functional.interpolate(
                     images, size=(resize, resize), mode="bilinear", antialias=True, align_corners=False
@@ -195,19 +173,15 @@ def _prepare(network: Network, resize: int | None, layer: str | None) -> torch.n
             if vectors.ndim == 4:
                 vectors = vectors.mean(dim=(2, 3))
             if vectors.ndim != 2:
-                raise BadInput(
-                    f"the layer puts out {tuple(vectors.shape)}, which is no vector", remedy="name another with --layer"
-                )
+                problem = f"the layer puts out {tuple(vectors.shape)}, which is no vector"
+                raise BadInput(problem, remedy="name another with --layer")
             return vectors
 
     return Prepared().requires_grad_(requires_grad=False)
 
 
 def _features_of(network: Network, layer: str | None) -> Callable[[torch.Tensor], Any]:
-    """The forward pass up to the features, of which it gives a copy: layers that follow may write into their input.
-
-    Raises BadInput when there is no such layer.
-    """
+    """Return the forward pass up to a copy of the features (later layers may overwrite them). Raises BadInput."""
     import torch
 
     module = network.module
@@ -240,7 +214,7 @@ def _features_of(network: Network, layer: str | None) -> Callable[[torch.Tensor]
 
 
 def _strip(exported: torch.export.ExportedProgram) -> None:
-    """Drop what comes after the features, its weights, and the stack traces, which name files of this machine."""
+    """Remove what follows the features, its weights, and the stack traces, which name files of this machine."""
     import torch
 
     graph, signature = exported.graph, exported.graph_signature

@@ -1,4 +1,4 @@
-"""A backbone with its random expansion where there is one, and the public length R that no feature exceeds."""
+"""A feature map: a backbone, its random expansion if there is one, and the public bound R on a feature's length."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from secagg.features.latents import Latents
 
 
 @dataclass(frozen=True)
-class FeatureMap:
-    """Everything between a record's input and its feature vector; itself a `Backbone`."""
+class FeatureMap(Backbone):
+    """A map from records' inputs to feature vectors: a backbone, then an expansion if there is one."""
 
     backbone: Backbone
     expansion: Expansion | None = None
 
     @property
     def name(self) -> str:
-        """The backbone's name, with the size of the expansion."""
         return self.backbone.name if self.expansion is None else f"{self.backbone.name} → {self.expansion.size}"
 
     @property
@@ -37,22 +36,19 @@ class FeatureMap:
 
     @property
     def dimension(self) -> int:
-        """Length d of a feature vector."""
         return self.backbone.dimension if self.expansion is None else self.expansion.size
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The backbone's."""
         return self.backbone.notes
 
     def extract(self, inputs: NDArray[Any]) -> Features:
-        """Map inputs (n, …) to features (n, d) float64; row i depends on record i alone."""
         features = self.backbone.extract(inputs)
         return features if self.expansion is None else self.expansion.expand(features)
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that adapters sit in. Raises BadInput for another backbone, or one that is expanded."""
+        """The backbone, an encoder that can hold adapters. Raises BadInput if it is not an encoder, or is expanded."""
         if not isinstance(self.backbone, Encoder) or self.expansion is not None:
             problem = f"the backbone {self.name} has no places for adapters"
             raise BadInput(problem, remedy="give --backbone transformers:FOLDER, without an expansion")
@@ -60,14 +56,13 @@ class FeatureMap:
 
     @property
     def latents(self) -> Latents:
-        """The autoencoder of a diffusion model. Raises BadInput for another backbone, or one that is expanded."""
+        """The backbone, a diffusion model's autoencoder. Raises BadInput if it is not one, or is expanded."""
         if not isinstance(self.backbone, Latents) or self.expansion is not None:
             problem = f"the backbone {self.name} gives no latents of a diffusion model"
             raise BadInput(problem, remedy="give --backbone diffusers:FOLDER, without an expansion")
         return self.backbone
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Public L2 bound of a feature vector; None when the backbone has none."""
         bound = self.backbone.bound(input_bound)
         if bound is None or self.expansion is None:
             return bound
@@ -75,11 +70,11 @@ class FeatureMap:
 
 
 LONGEST = 2.0**100
-"""Of a radius and, inverted, the shortest: a head's float32 weights are as small as features are large."""
+"""Greatest radius, and inverse of the least: a head's float32 weights are as small as features are large."""
 
 
 def radius_of(features: Features, centre: float = 0.0) -> float:
-    """Return the largest ‖f − c‖₂ over records (n, d), rounded up to 8 significant bits.
+    """Return the radius of features (n, d), the largest ‖f − c‖₂ (c: the centre), rounded up to 8 significant bits.
 
     For simulation: it looks at every record. Rounding hides how the maximum's last bits were summed, so
     the order of the records does not matter. Raises BadInput when no record has a finite positive norm, and for one
@@ -97,7 +92,7 @@ def radius_of(features: Features, centre: float = 0.0) -> float:
 
 
 def lengths_of(features: Features, centre: float = 0.0) -> Features:
-    """Return ‖f − c‖₂ (n,) over records (n, d); NaN or infinite where an entry is, or the length is beyond float64.
+    """Return the lengths ‖f − c‖₂ (n,) of features (n, d) from the centre c; NaN or infinite if not computable.
 
     Rows are scaled by a power of two, which is exact, so that no square overflows.
     """

@@ -1,4 +1,4 @@
-"""Read a member's data as integers on a plan's grid, behind the seam `secagg.plan_facts.records`."""
+"""Read a member's data as integers on a plan's grid; `secagg.plan_facts.records` calls these functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from secagg.data import Records
 from secagg.data.profile import Profile, profile_of
 from secagg.data.records import BAD, DOMAIN
 from secagg.data.sources import line_breaks_of
-from secagg.encoding import Integers
 from secagg.encoding.grid import quantise
 from secagg.errors import BadInput
 from secagg.features.backbone import Progress
@@ -27,9 +26,19 @@ from secagg.plan_facts.records import LocalRecords, PlannedFeatures
 def quantised_records(
     plan: Plan, features: NDArray[np.float64], records: Records, feature_map: FeatureMap | None = None
 ) -> LocalRecords:
-    """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
+    """Quantise features on the plan's grid, with labels and domains. Raises BadInput for a missing domain column.
+
+    Raises BadRecord, unless the plan has noise, for a record that it cannot take, or of a domain that is none of its.
+    """
     integers = quantise(features, plan.grid, records.origin)
-    domains, known = _domains_of(plan, records)
+    domains, known = np.zeros(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
+    if names := domains_of(plan.method_parameters):
+        if DOMAIN not in records.columns:
+            raise BadInput(f"the plan tells {len(names)} domains apart, but the data have no column {DOMAIN!r}")
+        places = records.columns[DOMAIN][:, None] == np.array(names)[None, :]
+        domains, known = np.argmax(places, axis=1).astype(np.int64), places.any(axis=1)
+        if not plan.has_noise and not known.all():
+            raise records.origin.refusal(int(np.argmin(known)), "its domain is none of the plan's", "mend the column")
     reads = method_of(plan).traits.reads_inputs
     made_of = (records.inputs, feature_map) if reads else (None, None)
     if not plan.grid.is_normalised:
@@ -41,34 +50,15 @@ def quantised_records(
     return LocalRecords(integers, np.where(counted, records.labels, BAD), domains, *made_of)
 
 
-def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:
-    """Each record's place among the plan's domains, and whether it has one; 0 where the plan tells none apart.
-
-    Raises BadInput for data without the column, and BadRecord, unless the plan has noise, for an unknown domain.
-    """
-    names = domains_of(plan.method_parameters)
-    if not names:
-        return np.zeros(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
-    if DOMAIN not in records.columns:
-        raise BadInput(f"the plan tells {len(names)} domains apart, but the data have no column {DOMAIN!r}")
-    places = records.columns[DOMAIN][:, None] == np.array(names)[None, :]
-    known = places.any(axis=1)
-    if not plan.has_noise and not known.all():
-        raise records.origin.refusal(int(np.argmin(known)), "its domain is none of the plan's", "mend the column")
-    return np.argmax(places, axis=1).astype(np.int64), known
-
-
 def read_records(
     plan: Plan, source: Source, backbone_path: str | None = None, progress: Progress | None = None
 ) -> LocalRecords:
-    """Read, extract and quantise (see `secagg.plan_facts.records.read_records`)."""
+    """Read data, extract features and quantise them (see `secagg.plan_facts.records.read_records`)."""
     pipeline = Pipeline.of_plan(plan)
     records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
     if len(records) > plan.max_records:
-        raise BadInput(
-            f"{name_of(source)} holds {len(records)} records, the plan allows {plan.max_records} per client",
-            remedy="have a plan made with a larger max_records",
-        )
+        problem = f"{name_of(source)} holds {len(records)} records, the plan allows {plan.max_records} per client"
+        raise BadInput(problem, remedy="have a plan made with a larger max_records")
     feature_map = pipeline.feature_map(backbone_path, progress)
     features = _features_of(feature_map, records, tolerant=plan.has_noise)
     if features.shape[1] != plan.dimension:
@@ -81,7 +71,7 @@ def read_records(
 
 
 def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -> NDArray[np.float64]:
-    """Extract features (n, d); a record on which the backbone fails is refused, or NaN throughout with `tolerant`.
+    """Extract features (n, d). Where the backbone fails on a record, refuse it, or with `tolerant` make it all NaN.
 
     Where it fails on some records, both halves are tried apart: no record's features depend on its batch. What it says
     of an empty batch is of shape and type alone, and is raised in any case.
@@ -100,10 +90,7 @@ def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -
 
 
 def look_at_own(plan: Plan, source: str) -> Profile:
-    """Compare a member's records with the plan's schema, for the member's own eyes and in no message.
-
-    Raises what `read_records` raises.
-    """
+    """Describe a member's records under the plan's schema, to the member alone. Raises as `read_records` does."""
     pipeline = Pipeline.of_plan(plan)
     records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
     return profile_of(records, plan.classes, pipeline.schema, line_breaks_of(source, pipeline.schema))
@@ -112,7 +99,7 @@ def look_at_own(plan: Plan, source: str) -> Profile:
 def plan_features(
     backbone: str, input_shape: tuple[int, ...], expand: int, input_bound: float | None
 ) -> PlannedFeatures:
-    """State a backbone for a plan (see `secagg.plan_facts.records.plan_features`)."""
+    """Describe a backbone for a plan (see `secagg.plan_facts.records.plan_features`)."""
     features = FeatureMap(open_backbone(backbone, input_shape), Expansion(expand) if expand else None)
     bound = features.bound(input_bound)
     return PlannedFeatures(planned_name(backbone), features.backbone.digest, features.dimension, bound)

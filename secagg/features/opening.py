@@ -1,4 +1,4 @@
-"""Open a backbone by its spec, after its digest was compared with the plan's."""
+"""Open a backbone named by a text, after its digest was compared with the plan's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels, Progress, digest_of_parts
+from secagg.features.backbone import Backbone, Concatenation, Pixels, PlainInputs, Progress, digest_of_parts
 from secagg.features.cache import user_cache
 from secagg.features.encoder import PREFIX, EncoderFiles, open_encoder
 from secagg.features.expansion import Expansion
@@ -24,7 +24,7 @@ SUFFIX = ".pt2"
 
 @dataclass(frozen=True)
 class _Closed:
-    """A backbone that has a digest but was not parsed yet; `parts`: the digests of its parts, for a refusal."""
+    """A backbone whose digest is known, but which is not parsed yet; `parts` are its parts' digests, for refusals."""
 
     digest: str
     open: Callable[[Progress | None, Engine | None], Backbone]
@@ -39,9 +39,7 @@ def open_backbone(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Backbone:
-    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, or a FOLDER.
-
-    A folder is one of `transformers:FOLDER` or `diffusers:FOLDER`; several backbones are joined by `+`.
+    """Open the backbone that `spec` names in one of the `FORMS` (`identity`: `features`), or several joined by `+`.
 
     `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
     program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
@@ -55,33 +53,31 @@ def open_backbone(
         problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{details}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
     programs = [needs_files(part) for part in spec.split("+")]
-    parts = tuple(
-        part.open(progress and _share(progress, sum(programs[:index]), sum(programs)), engine)
-        for index, part in enumerate(closed)
-    )
+
+    def share(before: int) -> Progress | None:
+        return progress and (lambda done, total: progress(before * total + done, sum(programs) * total))
+
+    parts = tuple(part.open(share(sum(programs[:index])), engine) for index, part in enumerate(closed))
     return parts[0] if len(parts) == 1 else Concatenation(parts)
 
 
 def backbone_digest(spec: str, input_shape: tuple[int, ...] | None = None) -> str:
-    """The digest by which plan and policy know a backbone; no program is parsed, so no trust is needed.
-
-    Programs need no `input_shape`, the other forms do. Raises BadInput.
-    """
+    """Return the digest by which plans identify a backbone, without parsing any program. Raises BadInput."""
     return digest_of_parts([_find(part, input_shape).digest for part in spec.split("+")])
 
 
 def programs_in(spec: str) -> tuple[str, ...]:
-    """The files among the parts of a spec: each is code, and runs when the backbone is opened."""
+    """Return the program files that a spec names: each is code, which runs when the backbone is opened."""
     return tuple(part for part in spec.split("+") if part.endswith(SUFFIX))
 
 
 def needs_files(spec: str) -> bool:
-    """Whether a spec names a program, or a model in a folder or on the hub: opening it reads, runs or fetches it."""
+    """Return whether opening this backbone would read, run or fetch a program or a model."""
     return any(part.endswith(SUFFIX) or part.startswith(FOLDERS) for part in spec.split("+"))
 
 
 def planned_name(spec: str) -> str:
-    """Return a backbone's name in a plan: the names of its files without the planner's folders, joined by +."""
+    """Return a backbone's name in a plan: the names of its files without their folders, joined by +."""
     return "+".join(_planned(part) for part in spec.split("+"))
 
 
@@ -112,32 +108,25 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
             lambda progress, _: open_latents(diffusion, _is_known(shape, spec), user_cache(), progress),
             diffusion.short_digests,
         )
-    backbone = _without_program(spec, shape)
-    return _Closed(backbone.digest, lambda *_how: backbone)
-
-
-def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:
     form, _, parameter = spec.partition(":")
+    backbone: Backbone
     if spec in ("features", "identity"):
         shape = _is_known(shape, spec)
         if len(shape) != 1:
             raise BadInput(f"{spec} takes vectors, but a record has shape {shape}", remedy="use pixels for images")
-        return Identity(shape[0])
-    if spec == "pixels":
-        return Pixels(_is_known(shape, spec))
-    if form == "random-features":
+        backbone = PlainInputs(shape)
+    elif spec == "pixels":
+        backbone = Pixels(_is_known(shape, spec))
+    elif form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")
-        return FeatureMap(Pixels(_is_known(shape, spec)), Expansion(int(parameter)))
-    raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
+        backbone = FeatureMap(Pixels(_is_known(shape, spec)), Expansion(int(parameter)))
+    else:
+        raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
+    return _Closed(backbone.digest, lambda *_how: backbone)
 
 
 def _is_known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:
     if shape is None:
         raise BadInput(f"the digest of {spec} depends on the shape of a record", remedy="give it, 28x28 say")
     return shape
-
-
-def _share(progress: Progress, before: int, programs: int) -> Progress:
-    """Progress of one program as a share of the progress of all."""
-    return lambda done, total: progress(before * total + done, programs * total)

@@ -1,4 +1,4 @@
-"""From a data source to features, as a plan (or a head made under it) fixes it.
+"""From a data source to features, as a plan (or a head made under it) prescribes.
 
 Nothing here is up to the member but the path of the data and of the backbone's file.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secagg.agreement.schema import Schema
 from secagg.data import Dataset, Records, open_dataset
 from secagg.data.arrays import dataset_of
-from secagg.data.records import Tolerance
+from secagg.data.records import Faults, Tolerance
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of, open_unlabelled, read_tables, tables_at
 from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
@@ -27,17 +27,17 @@ from secagg.plan_facts.records import FeatureRecipe
 from secagg.system.printable import is_printable
 
 Source = str | Dataset | tuple[Any, Any]
-"""A member's data: what `open_dataset` opens, a data set, or feature vectors (n, d) and their labels (n,)."""
+"""A member's data: a source for `open_dataset`, a data set, or feature vectors (n, d) with labels (n,)."""
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a member's data in refusals."""
+    """Return the name by which error messages call a member's data."""
     return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
 
 
 @dataclass(frozen=True)
 class Pipeline(FeatureRecipe):
-    """Opens data and extracts features as a recipe says.
+    """The pipeline of a `FeatureRecipe`: it opens data, and extracts features and head inputs.
 
     `runs_files`: whether a program or a model that `backbone` names is opened. No head's own word is enough.
     """
@@ -46,18 +46,21 @@ class Pipeline(FeatureRecipe):
 
     @property
     def positive(self) -> str:
-        """The class that the schema declares as positive; "" where it declares none."""
+        """The schema's positive class; "" where it declares none."""
         return self.schema.positive if self.schema is not None else ""
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
-        """The pipeline that a head belongs to. Raises BadInput when the file does not say."""
+        """Read the pipeline of a head from its metadata. Raises BadInput where that is incomplete."""
         try:
             schema, grid = metadata["schema"], json.loads(metadata["grid"])
+            names = json.loads(metadata["classes"])
+            if not isinstance(names, list) or not all(isinstance(each, str) and is_printable(each) for each in names):
+                raise ValueError("class names are text that can be shown")
             return cls(
                 metadata["data_kind"],
                 Schema.from_json(schema) if schema else None,
-                _names(json.loads(metadata["classes"])),
+                tuple(names),
                 tuple(json.loads(metadata["input_shape"])),
                 metadata["backbone"],
                 metadata["backbone_digest"],
@@ -66,82 +69,57 @@ class Pipeline(FeatureRecipe):
                 runs_files=False,
             )
         except (KeyError, ValueError, TypeError, RecursionError):
-            raise BadInput(
-                "the head's file does not say which features it takes", remedy="use one that secagg wrote"
-            ) from None
+            problem = "the head's file does not say which features it takes"
+            raise BadInput(problem, remedy="use one that secagg wrote") from None
 
     def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
-        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does.
+        """Open records to predict, whose labels may be missing (`UNLABELLED`). Raises BadInput as `records` does.
 
         `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
         """
         self._refuse_other_kind(source)
         if tolerant and self.schema is None:
             raise BadInput(f"{source} is no table, and has no rows to skip", remedy="leave out --skip-bad-rows")
-        found = open_unlabelled(
-            source, schema=self.schema, image_size=self.input_shape, classes=self.classes, tolerant=tolerant
-        )
-        return self._checked(source, found, tolerant=tolerant)
+        how: dict[str, Any] = {"schema": self.schema, "image_size": self.input_shape, "classes": self.classes}
+        return self._checked(source, open_unlabelled(source, tolerant=tolerant, **how), tolerant=tolerant)
 
     def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
-        """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
+        """Open a member's data. Raises BadInput when their kind, shape or labels differ from the plan's.
 
         `tolerant`: a record at fault is not refused but marked with the label −1, and `most`: how many records the plan
         allows (see `open_dataset` for both).
         """
-        if not isinstance(source, str):
-            return self._held(source, tolerant=tolerant)
-        self._refuse_other_kind(source)
-        schema, of_recipe = self.schema, (self.data_kind, self.input_shape, self.classes)  # a head's file chooses each
-        if (
-            schema is not None
-            and of_recipe == ("table", (schema.dimension,), schema.classes)
-            and kind_of(source) == A_TABLE
-        ):
-            return read_tables(tables_at(Path(source)), schema, Tolerance(most) if tolerant else None)
-        dataset = open_dataset(
-            source,
-            schema=self.schema,
-            split=False,
-            tolerant=tolerant,
-            most=most,
-            image_size=self.input_shape,
-            classes=self.classes,
-        )
-        return self._checked(source, dataset, tolerant=tolerant)
-
-    def _held(self, source: Dataset | tuple[Any, Any], *, tolerant: bool) -> Records:
-        """The records of a data set or of arrays in memory, all of which take part. Raises as `records` does."""
         if isinstance(source, tuple):
             source = dataset_of(*source, classes=self.classes, tolerant=tolerant)
-        if source.test is not None:
-            problem = f"{source.name} holds {len(source.test)} records back for tests"
-            raise BadInput(problem, remedy="open it with split=False: all of a member's records take part")
-        records = self._checked(source.name, source, tolerant=tolerant)
-        if (bad := records.labels < 0).any() and not tolerant:
-            raise records.origin.refusal(int(np.argmax(bad)), "it has no class of the plan", "mend or remove it")
-        return records.discard(bad)
+        if isinstance(source, Dataset):
+            if source.test is not None:
+                problem = f"{source.name} holds {len(source.test)} records back for tests"
+                raise BadInput(problem, remedy="open it with split=False: all of a member's records take part")
+            records = self._checked(source.name, source, tolerant=tolerant)
+            faults = Faults(records.origin, tolerant=tolerant)
+            faults.add(records.labels < 0, "it has no class of the plan", "mend or remove it")
+            return records.discard(faults.bad)
+        self._refuse_other_kind(source)
+        schema, of_recipe = self.schema, (self.data_kind, self.input_shape, self.classes)  # a head's file chooses each
+        is_table = schema is not None and of_recipe == ("table", (schema.dimension,), schema.classes)
+        if schema is not None and is_table and kind_of(source) == A_TABLE:
+            return read_tables(tables_at(Path(source)), schema, Tolerance(most) if tolerant else None)
+        how: dict[str, Any] = {"schema": schema, "image_size": self.input_shape, "classes": self.classes}
+        dataset = open_dataset(source, split=False, tolerant=tolerant, most=most, **how)
+        return self._checked(source, dataset, tolerant=tolerant)
 
     def _checked(self, source: str, dataset: Dataset, *, tolerant: bool) -> Records:
-        """The records, once kind, shape and classes are the plan's."""
         records = dataset.train
         if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
-            raise BadInput(
-                f"{source} holds {dataset.kind} of shape {records.inputs.shape[1:]}",
-                remedy=f"the plan asks for {self.data_kind} of shape {self.input_shape}",
-            )
+            remedy = f"the plan asks for {self.data_kind} of shape {self.input_shape}"
+            raise BadInput(f"{source} holds {dataset.kind} of shape {records.inputs.shape[1:]}", remedy=remedy)
         records = dataset.under(self.classes).train
-        unknown = np.flatnonzero(records.labels >= len(self.classes))
-        if tolerant:
-            return records.discard(records.labels >= len(self.classes))
-        if len(unknown):
-            index = int(unknown[0])
-            problem = f"the label is none of the plan's {len(self.classes)} classes"
-            raise records.origin.refusal(index, problem, "labels count from 0")
-        return records
+        faults, count = Faults(records.origin, tolerant=tolerant), len(self.classes)
+        faults.add(records.labels >= count, f"the label is none of the plan's {count} classes", "labels count from 0")
+        return records.discard(faults.bad)
 
     def _refuse_other_kind(self, source: str) -> None:
-        """Raise BadInput for tables or images in folders where the plan takes neither, and the other way round."""
+        """Raise BadInput for tables or image folders where the plan takes neither, and for other data where it does."""
         given = kind_of(source)
         other_images = given == IMAGE_FOLDER and self.data_kind != "images"
         if given is None or ((given == A_TABLE) == (self.schema is not None) and not other_images):
@@ -152,7 +130,7 @@ class Pipeline(FeatureRecipe):
         raise BadInput(f"{source} is {given}", remedy=f"the plan asks for {asked}")
 
     def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
-        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput.
+        """Open the frozen feature map; a backbone file's digest is compared before it is parsed. Raises BadInput.
 
         So it does where nobody gave the program or the model's folder that a head names: on a head's word nothing is
         read, run or fetched.
@@ -167,18 +145,11 @@ class Pipeline(FeatureRecipe):
     def features(
         self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """Feature vectors (n, d) of inputs (n, …); row i depends on record i alone."""
+        """Return the feature vectors (n, d) of inputs (n, …); row i depends on record i alone."""
         return self.feature_map(backbone_path, progress).extract(inputs)
 
     def head_inputs(
         self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """Return the inputs (n, d) of a head made under the plan: features, normalised where the plan says so."""
+        """Return the inputs (n, d) of a head made under the plan: features, normalised if the plan says so."""
         return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
-
-
-def _names(content: Any) -> tuple[str, ...]:
-    """Class names as people will read them. Raises ValueError for others."""
-    if not isinstance(content, list) or not all(isinstance(each, str) and is_printable(each) for each in content):
-        raise ValueError("class names are text that can be shown")
-    return tuple(content)

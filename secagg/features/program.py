@@ -1,4 +1,4 @@
-"""Exported PyTorch programs (`.pt2`), pinned by the SHA-256 of the file.
+"""Backbones as exported PyTorch programs (`.pt2`), identified by the SHA-256 of the file.
 
 A program file is code: its digest is compared with the expected one before torch parses a byte.
 Records run one at a time on one thread, so a feature vector cannot depend on its batch.
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.features.backbone import Features, Progress, row_by_row
-from secagg.features.cache import FeatureCache
+from secagg.features.cache import FeatureCache, recall
 from secagg.system.engines import Engine
 from secagg.system.engines.interface import Arrays
 from secagg.system.reading import read_limited, refuse_larger
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("secagg.features")
 AT_ONCE = 128
-"""Records that a process extracts before it is given others."""
+"""Most records of one task of a process that extracts features."""
 TRAINING = ("train", "training")
-"""What operators call the switch between training and evaluation."""
+"""Names of the argument of operators that switches between training and evaluation."""
 EVALUATION = "call .eval() on the network before torch.export.export"
 REMEDY = "make it with `secagg backbone export` or torch.export.save"
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class FrozenNetwork:
     """A frozen network as one exported program: float32 (1, …) in, (1, d) out.
 
     Images enter as float32 in [0, 1], channels first; grey ones are repeated when the program takes three
@@ -62,27 +62,18 @@ class Program:
     content: bytes = field(default=b"", repr=False)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
-        """Map inputs (n, …) to features (n, d) float64. Raises BadInput when the program refuses them."""
-        if self.cache is None or len(inputs) == 0:
-            return self._run_all(inputs)
-        return self.cache.recall(self.digest, inputs, self.dimension, lambda: self._run_all(inputs))
+        """Map inputs (n, …) to features (n, d) float64. Raises BadInput if the program fails on them."""
+        return recall(self.cache, self.digest, inputs, self.dimension, lambda: self._run_all(inputs))
 
     def _run_all(self, inputs: NDArray[Any]) -> Features:
-        if self.engine is not None and len(inputs) > AT_ONCE:
-            return self._run_apart(self.engine, inputs)
-
-        def features_of(record: NDArray[Any]) -> Features:
-            return _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
-
-        return row_by_row(inputs, self.dimension, features_of, self.progress)
-
-    def _run_apart(self, engine: Engine, inputs: NDArray[Any]) -> Features:
-        """Extract in processes: a record's features do not depend on the process."""
+        """Extract features, those of many records in the engine's processes; they are the same in any process."""
+        if self.engine is None or len(inputs) <= AT_ONCE:
+            return row_by_row(inputs, self.dimension, self._extract_one, self.progress)
         features, done = np.empty((len(inputs), self.dimension)), 0
-        with engine.open() as shelf:
+        with self.engine.open() as shelf:
             shelf.put("program", np.frombuffer(self.content, dtype=np.uint8))
             shelf.put("inputs", inputs)
-            context = ProgramPart(self.name, self.digest, inputs.shape[1:])
+            context = self.name, self.digest, inputs.shape[1:]
             for start, rows in shelf.run(_extract_rows, context, range(0, len(inputs), AT_ONCE)):
                 features[start : start + AT_ONCE] = rows
                 done += len(rows)
@@ -90,14 +81,22 @@ class Program:
                     self.progress(done, len(inputs))
         return features
 
+    def _extract_one(self, record: NDArray[Any]) -> Features:
+        """Extract the features of one record, given to the program as float32, images in [0, 1] with channels first."""
+        values = record.astype(np.float32) / np.float32(255 if record.dtype == np.uint8 else 1)
+        if len(self.input_shape) == 3:
+            channels_first = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
+            values = np.array(np.broadcast_to(channels_first, self.input_shape), order="C")
+        return _run(self.module, values, self.name).reshape(-1)
+
     def bound(self, _input_bound: float | None, /) -> float | None:
-        """None: nothing public bounds what a network puts out."""
+        """Return None, as no public bound is known for a network's output."""
         return None
 
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """The bytes of a `.pt2`, not parsed yet; `what` refusals call it."""
+    """The unparsed bytes of a `.pt2` file; `what` is its name in refusals."""
 
     path: Path
     content: bytes = field(repr=False)
@@ -105,11 +104,11 @@ class ProgramFile:
 
     @classmethod
     def read(cls, path: Path, what: str = "backbone") -> ProgramFile:
-        """Read the file, once: what is pinned is what is parsed. Raises BadInput."""
+        """Read the file once, so that the bytes parsed are those whose digest is compared. Raises BadInput."""
         try:
             return cls(path, read_limited(path), what)
         except OSError as error:
-            raise BadInput(f"cannot read the {what} {path} ({why(error)})") from error
+            raise BadInput(f"cannot read the {what} {path} ({describe_error(error)})") from error
 
     @property
     def digest(self) -> str:
@@ -117,14 +116,21 @@ class ProgramFile:
         return hashlib.sha256(self.content).hexdigest()
 
     def parse(self) -> tuple[torch.export.ExportedProgram, torch.nn.Module, tuple[int | None, ...]]:
-        """Run torch's parser: the program, the same as a module, and the shape (batch, …) that it takes, None for any.
+        """Parse the file with torch; return program, module, and the input shape (batch, …) with None for any size.
 
-        The caller trusts the digest. Raises BadInput for what is no exported program of one input.
+        The caller trusts the digest. Raises BadInput for what is no exported program of one input, or says that it
+        takes more bytes than `data_limit` once expanded.
         """
         import torch
 
         called = f"the {self.what} {self.path}"
-        _refuse_expanding(called, self.content)
+        try:
+            with zipfile.ZipFile(io.BytesIO(self.content)) as archive:
+                expanded = sum(entry.file_size for entry in archive.infolist())
+        except Exception as error:
+            problem = f"{called} is no exported program: it is no archive, or a damaged one"
+            raise BadInput(problem, remedy=REMEDY) from error
+        refuse_larger(called, expanded)
         with torch_unheard() as logged:
             try:
                 program = torch.export.load(io.BytesIO(self.content))
@@ -144,58 +150,46 @@ class ProgramFile:
         cache: FeatureCache | None,
         progress: Progress | None = None,
         engine: Engine | None = None,
-    ) -> Program:
-        """Parse it for inputs of shape (…) per record; the caller trusts the digest.
+    ) -> FrozenNetwork:
+        """Parse the program for records of shape (…), and return it; the caller must have compared its digest.
 
         Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
         vector per record, or is one in training mode: a record's features would not be its own, or not always the same.
         """
         path = self.path
         program, module, takes = self.parse()
-        _refuse_training(path, program)
+        for operator, arguments in operations(program):  # in training some draw at random, or look at other records
+            for name, value in arguments.items():
+                if (name in TRAINING and value is True) or (name == "dropout_p" and value):
+                    problem = f"the backbone {path} was exported in training mode ({operator} has {name}={value})"
+                    raise BadInput(problem, remedy=EVALUATION)
         shape = _matching_shape(path, input_shape, takes[1:])
         probe = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
         with one_thread():
             once, again = (_run(module, probe, path.name) for _ in range(2))
         if once.tobytes() != again.tobytes():
             raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
-        notes = () if once.ndim == 2 else (_flatten(path.name, once.shape[1:]),)
+        places = "×".join(map(str, once.shape[1:]))
+        note = f"the backbone {path.name} puts out a map of {places}, taken as {once.size} features; a mean over places"
+        notes = () if once.ndim == 2 else (f"{note} has fewer",)
         how = (progress, cache, notes, engine, self.content)
-        return Program(path.name, self.digest, once.size, module, shape, *how)
+        return FrozenNetwork(path.name, self.digest, once.size, module, shape, *how)
 
 
-@dataclass(frozen=True)
-class ProgramPart:
-    """A program whose bytes a process finds on the shelf: its name, its digest and a record's shape."""
-
-    name: str
-    digest: str
-    input_shape: tuple[int, ...]
+_opened: dict[str, FrozenNetwork] = {}
+"""Programs that this process has parsed, by digest."""
 
 
-_opened: dict[str, Program] = {}
-"""What this process has parsed, by digest."""
-
-
-def _extract_rows(part: ProgramPart, arrays: Arrays, start: int) -> Features:
-    """The features of AT_ONCE records from `start`, or as many as there are."""
-    if part.digest not in _opened:
-        file = ProgramFile(Path(part.name), arrays["program"].tobytes())
-        _opened[part.digest] = file.open(part.input_shape, None)
-    return _opened[part.digest].extract(arrays["inputs"][start : start + AT_ONCE])
-
-
-def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
-    """Raise BadInput where a layer works as in training: it draws at random, or looks at more than frozen numbers."""
-    for operator, arguments in operations(program):
-        for name, value in arguments.items():
-            if (name in TRAINING and value is True) or (name == "dropout_p" and value):
-                problem = f"the backbone {path} was exported in training mode ({operator} has {name}={value})"
-                raise BadInput(problem, remedy=EVALUATION)
+def _extract_rows(program: tuple[str, str, tuple[int, ...]], arrays: Arrays, start: int) -> Features:
+    """Return the features of up to AT_ONCE records from `start`; `program` is name, digest and a record's shape."""
+    name, digest, input_shape = program
+    if digest not in _opened:
+        _opened[digest] = ProgramFile(Path(name), arrays["program"].tobytes()).open(input_shape, None)
+    return _opened[digest].extract(arrays["inputs"][start : start + AT_ONCE])
 
 
 def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield the operators that a program calls, in its branches too, with arguments by name where torch knows it."""
+    """Yield each operator that a program calls, branches included, with its arguments by name (if torch knows them)."""
     import torch
 
     for module in program.graph_module.modules():
@@ -205,25 +199,9 @@ def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Map
                 yield node.target, found.kwargs if found is not None else {}
 
 
-def _flatten(name: str, shape: tuple[int, ...]) -> str:
-    map_, features = "×".join(map(str, shape)), math.prod(shape)
-    return f"the backbone {name} puts out a map of {map_}, taken as {features} features; a mean over places has fewer"
-
-
-def _refuse_expanding(called: str, content: bytes) -> None:
-    """Raise BadInput for a program that says it takes more bytes than `data_limit` once expanded, or is none."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            expanded = sum(entry.file_size for entry in archive.infolist())
-    except Exception as error:
-        problem = f"{called} is no exported program: it is no archive, or a damaged one"
-        raise BadInput(problem, remedy=REMEDY) from error
-    refuse_larger(called, expanded)
-
-
 @contextmanager
 def torch_unheard() -> Iterator[list[BaseException]]:
-    """Keep torch from writing tracebacks and warnings by itself, unless debugging is logged; yield what it would."""
+    """Silence torch's own tracebacks and warnings, unless debug logging is on; yield a list of the exceptions."""
     if log.isEnabledFor(logging.DEBUG):
         yield []
         return
@@ -247,7 +225,7 @@ def torch_unheard() -> Iterator[list[BaseException]]:
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
-    """Return the only input's shape, None for a dynamic size; None when there is not exactly one tensor."""
+    """Return the input's shape with None for a dynamic size; None unless there is exactly one tensor."""
     names = program.graph_signature.user_inputs
     nodes = [node for node in program.graph.nodes if node.name in names and node.op == "placeholder"]
     if len(nodes) != 1 or len(names) != 1 or not hasattr(nodes[0].meta["val"], "shape"):
@@ -257,7 +235,7 @@ def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] |
 
 
 def _matching_shape(path: Path, shape: tuple[int, ...], takes: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Return the shape of one record as the program takes it. Raises BadInput when none fits."""
+    """Return the shape of one record as the program takes it. Raises BadInput when no shape fits."""
     offers = [shape]
     if len(takes) == 3 and len(shape) == 2:
         offers = [(1, *shape), (3, *shape)]
@@ -271,15 +249,6 @@ def _matching_shape(path: Path, shape: tuple[int, ...], takes: tuple[int | None,
     raise BadInput(f"the backbone {path} takes records of shape {wanted}, the data set has {shape}", remedy=remedy)
 
 
-def _prepare(record: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """One record as float32, images in [0, 1] with channels first."""
-    values = record.astype(np.float32) / np.float32(255) if record.dtype == np.uint8 else record.astype(np.float32)
-    if len(shape) != 3:
-        return values
-    channels_first = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
-    return np.array(np.broadcast_to(channels_first, shape), order="C")
-
-
 def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
     """Run the program on one record and return its output (1, …). Raises BadInput."""
     import torch
@@ -290,9 +259,8 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
         vector = np.asarray(output.detach().numpy(), dtype=np.float64)
     except Exception as error:
         remedy = "export it for a batch of 1 or a dynamic batch dimension"
-        raise BadInput(
-            f"the backbone {name} refuses a batch of one record: {first_line(error)}", remedy=remedy
-        ) from error
+        problem = f"the backbone {name} refuses a batch of one record: {first_line(error)}"
+        raise BadInput(problem, remedy=remedy) from error
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
     return vector
@@ -300,7 +268,7 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
 
 @contextmanager
 def refusing_failures(problem: str, remedy: str = "") -> Iterator[None]:
-    """Raise BadInput of this problem for whatever a library raises while it works; BadInput itself passes."""
+    """Turn every exception of a library into BadInput with this problem and remedy; BadInput itself passes."""
     try:
         yield
     except BadInput:
@@ -310,6 +278,6 @@ def refusing_failures(problem: str, remedy: str = "") -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an exception says, or its name."""
+    """Return the first line of an exception's message, or its class's name if it is empty."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

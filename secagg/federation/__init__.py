@@ -1,4 +1,4 @@
-"""A plan's whole sequence of sessions, one for each round, at the server and at every other party."""
+"""The sequence of a plan's sessions, one for each round, at the server and at every other party."""
 
 from secagg.federation.client import FederationClient
 from secagg.federation.endpoints import Client, Result, Server, credentials_for

@@ -1,4 +1,4 @@
-"""A client of a plan: one session after another, each with its folder and transcript."""
+"""A client of a plan, which runs one session after another, each with its own folder and transcript."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ from secagg.wire import decode, tag_of
 
 @dataclass(frozen=True)
 class FederationClient:
-    """One member's part in a plan. Start again after a crash: what was sent is not computed again.
+    """One client's part in a plan; it can be started again after a crash.
 
+    A vector already sent is not computed again.
     A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
     event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
@@ -76,7 +77,7 @@ class FederationClient:
     async def run(
         self, server: Connection, others: Mapping[int, Connection] | None = None
     ) -> list[tuple[RoundSetup, Outcome]]:
-        """Carry every session to its outcome; return them in order. Raises what a session raises.
+        """Run the plan's sessions in order; return each with its outcome. Raises what a session raises.
 
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
         of them opens another. `others` are the connections to aggregators. With cohorts the last one is the end of the
@@ -111,11 +112,11 @@ class FederationClient:
 
     @property
     def release(self) -> Release:
-        """The cost of the whole plan: one row of the ledger, entered before the first upload."""
+        """The cost of the whole plan, which is one row of the ledger, entered before the first upload."""
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """The policy's budget for the data set: spent before, this plan, left."""
+        """Return the account of the policy's budget for the data set: spent before, this plan's cost, left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
@@ -126,16 +127,12 @@ class FederationClient:
         server: Connection,
         others: Mapping[int, Connection],
     ) -> RoundSetup:
-        """The session in which this client goes on, left behind in one after those `before`.
-
-        Raises SessionAborted, with why it was left behind, for none.
-        """
-        away = others.values()
+        """Return the session in which this client rejoins after those `before`. Raises SessionAborted if none."""
         try:
             if left.is_draw:
                 return await learn_draw(left, server, self.progress)
             first = self.setup.seeded(left.seed, left.draw)
-            return await rejoin(left, first, self.me.member, self.state, server, away, self.progress)
+            return await rejoin(left, first, self.me.member, self.state, server, others.values(), self.progress)
         except LeftBehind:
             raise self._with_cost(why, [*before, left]) from None
         except SessionAborted as error:
@@ -144,7 +141,10 @@ class FederationClient:
     def _with_cost(
         self, error: SessionAborted, seen: Sequence[RoundSetup], *, is_settled: bool = False
     ) -> SessionAborted:
-        """The plan's end with its cost, which is never refunded where vectors may have left, and what to do next."""
+        """Return the abort with the plan's cost to this client's budget, and what to do next.
+
+        The cost is never refunded for a sum for which a vector may have been sent.
+        """
         left = sum(self.ledger.has_uploaded(each.context.round_digest) for each in seen)
         rounds, remedy = self.setup.rounds, seen[-1].remedy
         rows = [entry.release for entry in self.ledger.entries() if entry.release.plan == self.setup.plan.digest]
@@ -165,7 +165,7 @@ class FederationClient:
         return SessionAborted(f"{error.reason}; {cost}; {opened}", remedy=remedy)
 
     def _settle(self, seen: Sequence[RoundSetup]) -> bool:
-        """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
+        """Reduce the charge of a plan that is over for good to the sums for which a vector may have been sent.
 
         `seen` ends with the session that ended it, after those that led there: only who was told of all can count.
         Return whether the ledger says so now.
@@ -182,44 +182,16 @@ class FederationClient:
     async def _part(
         self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> tuple[Outcome | None, Draw | None]:
-        """Play a part in a session, or take the result that others have signed; return the draw too, if it is one.
-
-        Raises LeftBehind where it is not drawn.
-        """
+        """Run one session, or read the signed result at the end; return outcome and draw. Raises LeftBehind."""
         if self.me.member not in setup.context.identities:
             raise LeftBehind(f"this client is not drawn for round {setup.number}")
-        if not setup.is_end:
-            return await self._session(setup, private, server, others)
-        head = read_opening(self.state, setup.opening)
-        with closing(self._journal(setup)):
-            outcome = outcome_at_end(setup, head)
-            write_synced(session_folder(self.state, setup) / HEAD_FILE, head)
-            return outcome, None
-
-    def _journal(self, setup: RoundSetup) -> Journal:
-        """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
-        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
-        note_plan(self.state, setup.plan)
-        journal = Journal(folder / FILE_NAME)
-        try:
-            if journal.was_empty and self.ledger.has_uploaded(round_digest):
-                raise BadInput(
-                    f"a vector for this session may have left already, but its folder {folder} is gone",
-                    remedy="taking part again would release the data once more: bring the folder back, or stay out",
-                )
-            if journal.was_empty:
-                journal.append("salt", self.me.randomness.bytes(32))
-            begin_transcript(journal, setup)
-        except BaseException:
-            journal.close()
-            raise
-        return journal
-
-    async def _session(
-        self, setup: RoundSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
-    ) -> tuple[Outcome | None, Draw | None]:
-        """One session, `private` being what the one before left to this member."""
         folder = session_folder(self.state, setup)
+        if setup.is_end:
+            head = read_opening(self.state, setup.opening)
+            with closing(self._journal(setup)):
+                outcome = outcome_at_end(setup, head)
+                write_synced(folder / HEAD_FILE, head)
+                return outcome, None
         with closing(self._journal(setup)) as journal:
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
@@ -232,13 +204,28 @@ class FederationClient:
                 await self.greet()
             return await session.run(server, others), session.draw
 
+    def _journal(self, setup: RoundSetup) -> Journal:
+        """Open a session's transcript. Raises BadInput if an earlier one is lost and the upload may have begun."""
+        folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
+        note_plan(self.state, setup.plan)
+        journal = Journal(folder / FILE_NAME)
+        try:
+            if journal.was_empty and self.ledger.has_uploaded(round_digest):
+                problem = f"a vector for this session may have left already, but its folder {folder} is gone"
+                remedy = "taking part again would release the data once more: bring the folder back, or stay out"
+                raise BadInput(problem, remedy=remedy)
+            if journal.was_empty:
+                journal.append("salt", self.me.randomness.bytes(32))
+            begin_transcript(journal, setup)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
 
 @dataclass
 class _RoundContributor:
-    """A client's vector for one round, computed once, and what must be on its disk before the vector leaves.
-
-    `private` is what the round before left to it.
-    """
+    """Computes a client's vector for one round, once; `private` is the private state of the round before."""
 
     client: FederationClient
     setup: RoundSetup
@@ -251,7 +238,7 @@ class _RoundContributor:
         return vector
 
     def before_upload(self) -> None:
-        """Write down what the round leaves to this member, charge the ledger, and note both."""
+        """Store the private state for the next round, charge the ledger, and record both."""
         client, round_digest = self.client, self.setup.context.round_digest
         _, state = self._prepared
         keep_state(self.folder, state, round_digest, client.me.randomness)
@@ -267,9 +254,9 @@ class _RoundContributor:
 
 KNOCK_SECONDS = 0.5
 HEARD_SECONDS = 2.0
-"""Within which an aggregator that is there hears a knock: after a plan's last round none is."""
+"""Seconds after which a request to rejoin gives up on an aggregator; after the last round none is there."""
 KNOCKING = 100
-"""Clients that may all knock so often; more of them wait longer, so that the server hears no more of them a second."""
+"""The most clients that may each ask every KNOCK_SECONDS to rejoin; with more, each asks less often."""
 
 
 async def rejoin(
@@ -281,7 +268,7 @@ async def rejoin(
     others: Iterable[Connection],
     progress: Callable[[str], None],
 ) -> RoundSetup:
-    """The session of a later round in which a client goes on that the session `left` goes on without.
+    """Find the later round in which a client may rejoin after it was left out of the session `left`.
 
     The one that it had returned in before a crash, else the one that t others have signed: `first` is the plan's first,
     `others` the aggregators, which wait for who knocks, too. In a plan with cohorts that is the next one that it is
@@ -322,9 +309,9 @@ async def rejoin(
 
 
 async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
-    """The first round, for a client that came too late for the draw: the draw proves itself.
+    """Ask the server for the draw, as a client that came too late for it; return the first round.
 
-    Raises SessionAborted where nobody shows a valid one for as long as it may take.
+    Raises SessionAborted if no valid draw comes.
     """
     clock, problem = asyncio.get_running_loop().time, ""
     deadline = clock() + longest_round(drawing.plan)

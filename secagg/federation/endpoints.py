@@ -1,4 +1,4 @@
-"""Server and client of a federation for use in an asyncio program; the command line runs the same two.
+"""The server and the client of a plan as classes for an asyncio program; the commands use the same two classes.
 
 >>> async with Server("plan.json", state="state", tls="tls", listen="0.0.0.0:7443") as server:  # doctest: +SKIP
 ...     result = await server.run()
@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -46,7 +45,7 @@ Said = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a plan: the members in its last sum by name, digests, and the paths of head and transcript.
+    """The result of a plan: the names of the clients in the last sum, digests, and paths of head and transcript.
 
     `head` is None where the plan gives it to the server alone.
     """
@@ -59,37 +58,28 @@ class Result:
 
     @classmethod
     def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
-        """Read it off a session's outcome, `folder` being the session's. Writes the model card beside the head."""
+        """Write the model card beside the head; return the result in a session's outcome and `folder`."""
         head = folder / HEAD_FILE
         if head.exists():
             write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)
-        return cls(
-            tuple(setup.roster.name(member) for member in outcome.members),
-            outcome.aggregate_sha256.hex(),
-            outcome.head_sha256.hex(),
-            head if head.exists() else None,
-            folder / FILE_NAME,
-        )
+        members = tuple(setup.roster.name(member) for member in outcome.members)
+        digests = outcome.aggregate_sha256.hex(), outcome.head_sha256.hex()
+        return cls(members, *digests, head if head.exists() else None, folder / FILE_NAME)
 
 
 def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
-    """Read a member's keys, and say which certificates end soon.
-
-    Raises BadInput for one that has another role in the roster.
-    """
+    """Read a member's keys, and report certificates that expire soon. Raises BadInput unless its role is `role`."""
     credentials = read_credentials(tls)
     for end in filter(lambda each: each.is_near, credentials.ends()):
         said(end.warning())
     if (found := credentials.roster.role(credentials.index)) != role:
-        raise BadInput(
-            f"{credentials.name} is no {role} in the roster, but {found}",
-            remedy="give --tls the folder of a party of that role, or start this one by its own command",
-        )
+        remedy = "give --tls the folder of a party of that role, or start this one by its own command"
+        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}", remedy=remedy)
     return credentials
 
 
 class Server:
-    """The server of one plan: listens while the `async with` block runs, and `run` carries the plan to its end.
+    """The server of one plan: it listens inside `async with`, and `run` carries the plan out.
 
     `plan`, `state`, `tls` and `plugins` (files) are what `secagg server` takes; `listen` is HOST:PORT, port 0 a free
     one (`address` then says which). `said` is told what a log should say, of members' `approvals` in a folder too.
@@ -107,7 +97,8 @@ class Server:
         plugins: Sequence[Path | str] = (),
         said: Said = lambda text: None,
     ) -> None:
-        admit_files(plugins)
+        for file in plugins:
+            admit(Path(file))
         self._credentials = credentials_for("server", Path(tls), said)
         setup = RoundSetup.of(read_plan(Path(plan)), self._credentials.roster)
         if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.helpers) < 2:
@@ -126,7 +117,7 @@ class Server:
         self.address = ""
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start listening."""
         try:
             self._endpoint, self.address = await serve(self._credentials, self.federation, self._listen)
             write_synced(self.federation.stages[0].folder / "address", self.address.encode())
@@ -136,23 +127,21 @@ class Server:
         self._said(f"listening on {self.address}")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop listening; what is kept lies in the state folder."""
+    async def __aexit__(self, *_: object) -> None:
+        """Stop listening; all that must last is in the state folder."""
         if self._endpoint is not None:
             await self._endpoint.stop(grace=1.0)
         self.federation.close()
 
     async def run(self) -> Result:
-        """Carry the plan to its end. Raises SessionAborted where too few members are left."""
+        """Run the plan to its end. Raises SessionAborted if too few members are left."""
         last = await self.last_stage()
         if last.session.outcome is None:
             raise BadInput("the last session has no outcome", remedy="start the server again")
         return Result.of(last.setup, last.session.outcome, last.folder)
 
     async def last_stage(self) -> Stage:
-        """The same, and the last session as it stands then."""
+        """Run the plan to its end, as `run` does; return the `Stage` of the last session."""
         was_over = self.federation.is_over
         try:
             last = await self.federation.run()
@@ -166,7 +155,7 @@ class Server:
 
 
 class Client:
-    """One member of a plan. Making it reads keys, policy and data, and checks all three before anything is sent.
+    """One client of a plan. The constructor reads and checks keys, policy and data before anything is sent.
 
     `plan`, `policy`, `state`, `tls`, `backbone`, `model` and `plugins` (files) are what `secagg client` takes. `data`
     is what it takes, too, or a data set in memory, or (features (n, d), labels (n,)) with labels that count from 0 or
@@ -195,7 +184,8 @@ class Client:
         said: Said = lambda text: None,
         reading: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
     ) -> None:
-        admit_files(plugins)
+        for file in plugins:  # a plan's method is found in them by the digest that the plan names; nothing of them runs
+            admit(Path(file))
         self.credentials = credentials_for("client", Path(tls), said)
         agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
         admit_listed(model, agreed, self.policy)
@@ -213,15 +203,14 @@ class Client:
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
         self._link = Link(self.credentials, server, patience(self.setup.plan))
         known = ledger.has_uploaded(self.setup.context.round_digest)
-        meet = partial(
-            _meet, self._link, partial(greet, self.credentials, server, wait), None if known else agreed.digest
-        )
+        greets = partial(greet, self.credentials, server, wait)
+        meet = partial(_meet, self._link, greets, None if known else agreed.digest)
         self.federation = FederationClient(
             self.setup, me, self.policy, ledger, self.state, self.records, meet, said, stays
         )
 
     async def run(self) -> Result | None:
-        """Take part to the end. None where the client has uploaded and does not stay: run it again for the outcome."""
+        """Take part until the plan ends; return None if the client has uploaded and does not stay (run again later)."""
         sessions = await self.sessions()
         if not sessions or following_setup(*sessions[-1]) is not None:
             return None
@@ -229,7 +218,7 @@ class Client:
         return Result.of(setup, outcome, session_folder(self.state, setup))
 
     async def sessions(self) -> list[tuple[RoundSetup, Outcome]]:
-        """The same, and every session that this client was in, with its outcome."""
+        """Take part until the plan ends, as `run` does; return every session of this client with its outcome."""
         seconds = patience(self.setup.plan)
         async with AsyncExitStack() as links:
             link = await links.enter_async_context(self._link)
@@ -240,21 +229,14 @@ class Client:
             return await self.federation.run(link, others)
 
 
-def admit_files(plugins: Sequence[Path | str]) -> None:
-    """Let a plan's method be found in these files, by the digest that the plan names. Runs nothing of them."""
-    for file in plugins:
-        admit(Path(file))
-
-
 def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:
-    """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
+    """Return each aggregator's address by index. Raises BadInput unless `given` has exactly the plan's aggregators."""
     asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}
     if set(given) != set(names):
         wanted = " ".join(f"--aggregator {name}=HOST:PORT" for name in sorted(names))
-        raise BadInput(
-            f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}", remedy=f"give {wanted or 'none'}"
-        )
+        problem = f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}"
+        raise BadInput(problem, remedy=f"give {wanted or 'none'}")
     for name, address in given.items():
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
             raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
@@ -262,7 +244,10 @@ def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:
 
 
 async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) -> None:
-    """See that the server is there, and runs the plan; None where a vector may have left, so that nothing ends this."""
+    """Wait for the server, and check that it runs the `plan` (a digest); None skips the check.
+
+    It is skipped once a vector may have left, so that a wrong answer does not end the plan.
+    """
     await asyncio.to_thread(greets)
     if plan is not None:
         await link.check_plan(plan)

@@ -1,10 +1,9 @@
-"""A helper of a plan (an aggregator or the key holder): one session after another, each with folder and transcript."""
+"""A helper of a plan (an aggregator or the key holder), which runs one session after another."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +22,12 @@ from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
-    """Return at once: the caller has made sure that the server is there."""
+    """Do nothing, in place of `greet`, for a caller that knows that the server is up."""
 
 
 @dataclass
 class FederationHelper:
-    """Run one helper's part in a plan; for an aggregator, also its endpoint. Start again after a crash.
+    """One helper's part in a plan, with the endpoint of an aggregator; it can be started again after a crash.
 
     `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
@@ -47,28 +46,26 @@ class FederationHelper:
         self.setup.protection.check_machine()
 
     async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
-        """Carry every session to its outcome; return them in order. Raises what a session raises."""
+        """Run the plan's sessions in order; return each with its outcome. Raises what a session raises."""
         await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
-                outcome, draw = await self._session(setup, server, self._rounds.dropped_out)
+                outcome, draw = await self._session(setup, server)
             except SessionAborted as error:
                 raise SessionAborted(error.reason, remedy=setup.remedy) from None
             self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, self._rounds.done)
         return self._rounds.done
 
-    async def _session(
-        self, setup: RoundSetup, server: Connection, dropped_out: AbstractSet[int]
-    ) -> tuple[Outcome, Draw | None]:
-        """One session's outcome, and what was drawn in it, if that is what it is."""
+    async def _session(self, setup: RoundSetup, server: Connection) -> tuple[Outcome, Draw | None]:
+        """Run one session; return its outcome, and the draw if the session is the draw of the cohorts."""
         folder = session_folder(self.state, setup)
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             session = MemberSession(setup, self.me, folder, journal, self.progress)
             if self.me.member in setup.protocol.receivers(setup.context):
-                uploads = AggregatorWork(setup, self.me, folder, journal, dropped_out)
+                uploads = AggregatorWork(setup, self.me, folder, journal, self._rounds.dropped_out)
                 self._uploads[setup.context.round_digest] = uploads
                 session = MemberSession(setup, self.me, folder, journal, self.progress, work=uploads.work)
             if session.outcome is None:
@@ -79,22 +76,22 @@ class FederationHelper:
             return outcome, session.draw
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Hand a client's share to the session that its frame names."""
+        """Pass a client's share to the session that its frame names."""
         round_digest = peek(frame).round_digest
         if round_digest not in self._uploads:
             raise NotNow("this aggregator does not take uploads of this session yet")
         return await self._uploads[round_digest].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """An aggregator takes uploads alone. Raises ProtocolViolation."""
+        """Refuse every frame: an aggregator receives uploads only. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """An aggregator has nothing to read. Raises ProtocolViolation."""
+        """Refuse every request for a file: an aggregator has none to give. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
+        """Note a client's request to rejoin, and return None; refuse every other request (ProtocolViolation)."""
         if step == tag_of(Return) and may_return(self.setup.facts) and member in self.setup.context.clients:
             self._rounds.request_rejoin(member)
             return None

@@ -1,4 +1,4 @@
-"""A ledger that was lost: what the transcripts beside it say that it must hold, and how it is written again.
+"""Recovery of a lost ledger from the session transcripts beside it, which name the rows that it must hold.
 
 A client's transcript holds the plan, the policy that named its data set, and the head of the ledger after the plan's
 row. The row follows from plan and policy alone, and a head covers its row and all before it: rows that give every head
@@ -34,7 +34,7 @@ _ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
 
 @dataclass(frozen=True)
 class Charge:
-    """One row of a ledger, as the transcript in a session's folder names it: `head` is the ledger's after it."""
+    """One row of a ledger, as a session's transcript names it; `head` is the head of the ledger after that row."""
 
     folder: Path
     data_name: str
@@ -42,7 +42,7 @@ class Charge:
     head: bytes
 
     def setup(self) -> RoundSetup | None:
-        """Return the session; None where this program does not read its plan any more."""
+        """Return the session of the transcript; None if this program cannot read its plan."""
         try:
             return setup_of(read_transcript(self.folder / TRANSCRIPT, torn_tail_allowed=True))[0]
         except SecaggError:
@@ -50,30 +50,26 @@ class Charge:
 
 
 def release_of(facts: PlanFacts, data_name: str) -> Release:
-    """The cost of a whole plan for a data set: one row of the ledger."""
+    """Return the cost of a whole plan for a data set, which is one row of the ledger."""
     plan = facts.plan
-    return Release(
-        data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta, plan_cost(facts)
-    )
+    promise = plan.unit, plan.adjacency, plan.epsilon, plan.delta
+    return Release(data_name, plan.session, plan.digest, *promise, plan_cost(facts))
 
 
 def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
-    """The cost of the plan's first `sums` sums, which settles its row; None where they have no cost of their own."""
+    """Return the cost of the plan's first `sums` sums, to which its charge is lowered; None if it is unknown."""
     settled_cost = plan_cost_until(facts, sums)
     return settled_cost and replace(release_of(facts, data_name), epsilon=settled_cost[0], spent=settled_cost[1])
 
 
 def open_ledger(state: Path) -> Ledger:
-    """Open or create the ledger of a client's folder.
-
-    Raises BadInput where a transcript beside it names a row that it lacks, as when the file is gone.
-    """
+    """Open or create a client's ledger. Raises BadInput if a transcript beside it names a row that the ledger lacks."""
     _refuse_lost(state)
     return Ledger(state)
 
 
 def releases_in(state: Path) -> list[Release]:
-    """Releases that a client's folder records, without creating files in it; raises as `open_ledger` does."""
+    """Return the releases in a client's ledger, creating no files. Raises what `open_ledger` raises."""
     _refuse_lost(state)
     existing = _existing(state)
     return [entry.release for entry in existing.entries()] if existing is not None else []
@@ -83,14 +79,13 @@ def _refuse_lost(state: Path) -> None:
     path = state / FILE_NAME
     if lost := _lost(state):
         problem = f"the ledger {path} lacks" if path.exists() else f"there is no ledger {path}, but there are"
-        raise BadInput(
-            f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)",
-            remedy=f"bring it back from a backup, or write it again: secagg ledger recover --state {state}",
-        )
+        problem = f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)"
+        remedy = f"bring it back from a backup, or write it again: secagg ledger recover --state {state}"
+        raise BadInput(problem, remedy=remedy)
 
 
 def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
-    """Enter what the ledger lacks; return the new rows, and whether they are proven to be the lost ones.
+    """Add the rows that the ledger lacks; return them, and whether they are proven to be the lost ones.
 
     Where they are not, every data set that transcripts or ledger name is charged with an exact sum. Raises BadInput
     where nothing is lost, or nothing is there to tell.
@@ -121,7 +116,10 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
 
 
 def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:
-    """An exact sum about every data set, for each of its lost plans; a plan's digest stands for its session too."""
+    """Return a release with infinite ε for each lost plan and data set, in place of costs that are unknown.
+
+    A plan's digest stands for its session too; data sets in the ledger that no lost plan names are charged as well.
+    """
     charged = {(data_set(each.data_name), each.plan): each.data_name for each in lost}
     named = {key for key, _ in charged}
     others = {data_set(each.release.data_name): each.release.data_name for each in entries}
@@ -132,7 +130,7 @@ def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Releas
 def _proven(
     entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]], settled: Sequence[Release]
 ) -> list[Release] | None:
-    """The releases in the one order in which they continue the chain through their heads; None where there is none.
+    """Return the lost releases in the only order that gives every head that transcripts name; None if there is none.
 
     Between two of them one plan at the most may have been settled.
     """
@@ -153,7 +151,7 @@ def _proven(
 
 
 def _lost(state: Path) -> list[Charge]:
-    """The rows that transcripts name and the ledger, if there is one, does not have.
+    """Return the rows that transcripts name and the ledger lacks; all of them if the ledger is missing.
 
     A session that the ledger has among its uploads is not looked into: its row was written before. The rows are read
     last, as a row is written before a transcript names it: another client of this folder may be at work.
@@ -173,7 +171,7 @@ def _existing(state: Path) -> Ledger | None:
 
 
 def _charges(transcript: Path) -> Iterator[Charge]:
-    """Charges that a transcript names. Raises BadInput for a transcript that cannot be read for them."""
+    """Yield the rows that a transcript names. Raises BadInput for an unreadable transcript."""
     plan = name = None
     try:
         for record in read_transcript(transcript, torn_tail_allowed=True):
@@ -184,7 +182,5 @@ def _charges(transcript: Path) -> Iterator[Charge]:
             elif record.kind == "ledger" and plan is not None and name is not None:
                 yield Charge(transcript.parent, name, plan, record.content)
     except (TranscriptInvalid, ValueError, KeyError, TypeError) as error:
-        raise BadInput(
-            f"{transcript} does not tell what it was charged with ({error})",
-            remedy="bring it back from a backup; to move its folder away is to forget what it released",
-        ) from None
+        remedy = "bring it back from a backup; to move its folder away is to forget what it released"
+        raise BadInput(f"{transcript} does not tell what it was charged with ({error})", remedy=remedy) from None

@@ -1,4 +1,4 @@
-"""The server of a plan: one session after another, each with its folder and transcript, behind one endpoint."""
+"""The server of a plan, which runs one session after another behind one endpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from secagg.wire import encode, tag_of
 
 @dataclass(frozen=True)
 class Stage:
-    """One session of the plan: what it is derived from, where it lies, and who runs it."""
+    """One session of the plan at the server: its setup, its folder, and the object that runs it."""
 
     setup: RoundSetup
     folder: Path
@@ -33,7 +33,7 @@ class Stage:
 
 
 class FederationServer:
-    """The endpoint's coordinator. Start again after a crash: every transcript is relived, and the last goes on.
+    """The server's part in a plan; it answers the endpoint's calls, and can be started again after a crash.
 
     A round's session begins before the outcome that opens it leaves, so that no client can come too early.
     """
@@ -56,18 +56,18 @@ class FederationServer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The sessions so far, in order."""
+        """The sessions so far, in the order of their rounds."""
         return tuple(self._stages.values())
 
     @property
     def is_over(self) -> bool:
-        """Whether the last round has its outcome."""
+        """Whether the last round has an outcome."""
         last = self.stages[-1]
         return last.setup.is_last and last.session.outcome is not None
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
-        """Seconds that each step took, over all rounds, since this process began."""
+        """Seconds that each step took, summed over all rounds since this process began, by the step's name."""
         total: dict[str, float] = {}
         for stage in self.stages:
             for step, seconds in stage.session.steps_seconds.items():
@@ -75,7 +75,7 @@ class FederationServer:
         return total
 
     async def run(self) -> Stage:
-        """Carry every session to its outcome; return the last. Raises SessionAborted or BadInput as a session does.
+        """Run every session to its outcome; return the last one. Raises SessionAborted or BadInput.
 
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
@@ -98,7 +98,7 @@ class FederationServer:
         return self.stages[-1]
 
     async def _hand_out(self) -> None:
-        """With cohorts: wait until clients that were not in the last round have read the result, as long as may be."""
+        """Wait until the clients outside the last cohort, if any, have read the result, or `join_seconds` are over."""
         last = self.stages[-1].setup
         away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
         with contextlib.suppress(TimeoutError):
@@ -108,17 +108,17 @@ class FederationServer:
                     await self._handed.wait()
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Hand a frame to the session that it names."""
+        """Pass a frame to the session that it names."""
         self._note_call(member)
         return await self._find(peek(frame).round_digest).submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Hand a vector to the session that its frame names."""
+        """Pass a vector to the session that its frame names."""
         self._note_call(member)
         return await self._find(peek(frame).round_digest).upload(member, frame, parts)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
+        """Return the frame of `step` for `member`, a `Return` or the draw included; None if there is none in time."""
         self._note_call(member)
         if step == tag_of(Return):
             return self._show_return(member, round_digest)
@@ -129,7 +129,7 @@ class FederationServer:
         return frame
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
+        """Return the path of a file that a session has named by digest. Raises what `ServerSession.read` raises."""
         last = self.stages[-1]
         end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
         if end is not None and round_digest == end.round_digest and digest == end.broadcast.digest:
@@ -142,7 +142,7 @@ class FederationServer:
         self._open_files.close()
 
     async def farewell(self) -> None:
-        """After an abort: stay until every party has fetched it, as long as members go on asking."""
+        """Wait after an abort until every party has fetched it, for as long as members repeat their calls."""
         last = self.stages[-1]
         await last.session.farewell(patience(last.setup.plan))
 
@@ -157,7 +157,7 @@ class FederationServer:
         return self._stages[round_digest].session
 
     def _show_return(self, member: int, round_digest: bytes) -> bytes | None:
-        """Encoded `Return` for a client that was away, to join the open round; the round waits for it from now on."""
+        """Return the encoded `Return` with which a client may rejoin, or None; from now on the round waits for it."""
         first = self.stages[0].setup
         if round_digest != first.context.round_digest:
             raise OtherPlan(first.plan.digest, round_digest)
@@ -176,7 +176,7 @@ class FederationServer:
         return None if shown is None else encode(shown)
 
     def _show_draw(self, member: int, round_digest: bytes) -> bytes | None:
-        """Encoded draw for a client that came too late for it; None until there is one."""
+        """Return the encoded draw to a client that came too late for it; None before the draw."""
         stage = self.stages[0]
         if round_digest != stage.setup.context.round_digest:
             raise OtherPlan(stage.setup.plan.digest, round_digest)
@@ -185,12 +185,17 @@ class FederationServer:
         return None if stage.session.draw is None else encode(stage.session.draw)
 
     def _go_on(self) -> None:
-        """Open the session that is due, and those that follow from what its transcript already holds.
+        """Open the session that is due, and every later one that the transcripts already lead to.
 
         Who was not in the sum before it is told of a round only when it asks, and where it may (`may_return`).
         """
         for setup in self._rounds:
-            stage = self._begin(setup)
+            folder = session_folder(self._state, setup)
+            note_plan(self._state, setup.plan)
+            journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
+            session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
+            drop_openings(self._state, self._rounds.done)
+            stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
             if (outcome := stage.session.outcome) is not None:
                 self._note_end(stage, outcome)
 
@@ -199,15 +204,6 @@ class FederationServer:
         self._go_on()
 
     def _note_end(self, stage: Stage, outcome: Outcome) -> None:
-        """Let the next round be due, as the bytes that were written open it (`Rounds.ended`)."""
+        """Mark a session as ended, so that the next round is due, begun by the bytes on the disk (`Rounds.ended`)."""
         broadcast = read_opening(self._state, opening_after(stage.setup, outcome))
         self._rounds.ended(outcome, broadcast, stage.session.draw)
-
-    def _begin(self, setup: RoundSetup) -> Stage:
-        folder = session_folder(self._state, setup)
-        note_plan(self._state, setup.plan)
-        journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-        session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
-        drop_openings(self._state, self._rounds.done)
-        stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
-        return stage

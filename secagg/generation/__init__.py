@@ -1,4 +1,4 @@
-"""Latent diffusion at work: concept vectors, and pictures made of the means of slots."""
+"""Picture generation by latent diffusion: trained concept vectors, and pictures made from slots' mean latents."""
 
 from secagg.generation.concepts import ConceptTraining, train_concepts
 from secagg.generation.pictures import (

@@ -1,4 +1,4 @@
-"""Concept vectors, which condition a frozen diffusion network in place of words, trained on records' latents.
+"""Concept vectors, trained on records' latents, that condition a frozen diffusion network instead of a text.
 
 Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
 each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
@@ -32,7 +32,7 @@ LARGEST = 1000.0
 
 @dataclass(frozen=True)
 class ConceptTraining:
-    """`epochs` over all records in shuffled batches of `batch`, by Adam at `rate`, without weight decay."""
+    """Settings of concept vectors' training: `epochs`, shuffled batches of `batch`, Adam at `rate`, no weight decay."""
 
     epochs: Annotated[int, Range(1, math.inf)]
     rate: Annotated[float, Range(0, LARGEST, above=True)]
@@ -49,7 +49,7 @@ def train_concepts(
     settings: ConceptTraining,
     randomness: RandomSource,
 ) -> tuple[Floats, Floats]:
-    """Return both kinds of vectors, of classes (C, e) and domains (D, e), after training from `start`.
+    """Train concept vectors from `start`, and return those of the classes (C, e) and of the domains (D, e).
 
     `records`: latents (n, d), classes and domains (n,). The order, the times t and the noise come from `randomness`.
     No records leave the start as it is. Raises BadInput for vectors that the network does not take.
@@ -77,7 +77,7 @@ def train_concepts(
 
 
 def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) -> Tensor:
-    """Mean ‖ε − ε_θ(z_t, t, told)‖² over entries, t uniform and ε normal, for latents z (n, c, h, w)."""
+    """Return the mean ‖ε − ε_θ(z_t, t, told)‖² of latents z (n, c, h, w): t uniform, ε normal, `told` the condition."""
     import torch
 
     times = torch.randint(scheduler.config.num_train_timesteps, (len(z),), generator=random)
@@ -87,14 +87,14 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
 
 
 def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """Return the network's condition (n, 2, e) of a class's and a domain's vectors (n, e) each."""
+    """Return what the diffusion network is conditioned on (n, 2, e): each record's domain and class vectors."""
     import torch
 
     return torch.stack([of_domain, of_class], dim=1)
 
 
 def require_width(latents: Latents, width: int) -> None:
-    """Raise BadInput unless the network takes conditions of this width, and nothing beside them."""
+    """Raise BadInput unless the network is conditioned by vectors of this width, and by nothing else."""
     config, name = latents.unet.config, latents.name
     if config.cross_attention_dim != width:
         problem = f"{name} takes concept vectors of {config.cross_attention_dim} numbers, the plan has {width}"

@@ -1,4 +1,4 @@
-"""Pictures by latent diffusion from opened means of slots: interpolated, noised, denoised, decoded.
+"""Pictures by latent diffusion from slots' opened mean latents, which are interpolated, noised, denoised and decoded.
 
 **Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε. Stable Diffusion's schedule, and this project's
 tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that √ᾱ_T = 0.068 of the latent is left (Lin et al. 2024,
@@ -41,12 +41,12 @@ PARTNERS = 2
 GAP = 2
 WHITE = 255
 UNSAFE = set("/\\:\0")
-"""In no name of a folder, on any system."""
+"""Characters that no folder's name may hold, on any system."""
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """`count` pictures of each class in each domain, by `steps` of DDIM from the part `strength` of the schedule.
+    """Settings of `generate`: `count` pictures per class and domain, in `steps` of DDIM, from `strength` of the noise.
 
     γ of each interpolation is uniform in [0, 1]. `guidance` 1 is none: ε_∅ + guidance·(ε − ε_∅) (Ho & Salimans 2021),
     ∅ being zeros. `style_noise`: σ of normal noise on each picture's domain vector (the paper's σ_η; its code draws it
@@ -69,7 +69,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Generated `pixels` (n, h, w, 3) uint8 with their classes and domains (n,); derived data, of no one record."""
+    """Generated pictures `pixels` (n, h, w, 3) uint8 with classes and domains (n,); none is a member's record."""
 
     pixels: NDArray[np.uint8] = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)
@@ -79,7 +79,7 @@ class Pictures:
 def generate(
     latents: Latents, means: SlotMeans, settings: GenerationSettings, progress: Progress | None = None
 ) -> Pictures:
-    """Return pictures for every class and domain that has a mean. The same seed gives the same on one machine.
+    """Generate pictures for every class and domain that has a mean; the same seed gives the same on one machine.
 
     Raises BadInput for means of another autoencoder's latents, or concept vectors that its network does not take.
     """
@@ -97,7 +97,12 @@ def generate(
     with one_thread(), torch.inference_mode():
         for rows in np.array_split(np.arange(len(z)), math.ceil(len(z) / BATCH)):
             begun = torch.tensor(z[rows], dtype=torch.float32).reshape(-1, *latents.shape)
-            told = _condition(latents, means, labels[rows], domains[rows], settings, random)
+            told = torch.zeros(len(rows), 2, latents.unet.config.cross_attention_dim)
+            if means.concepts is not None:
+                vectors = zip(means.concepts, (labels[rows], domains[rows]), strict=True)
+                of_class, of_domain = (torch.tensor(each[places]) for each, places in vectors)
+                noise = torch.randn(of_domain.shape, generator=random)
+                told = tell(of_class, of_domain + settings.style_noise * noise)
             pixels = to_pixels(latents.vae, denoise(latents, begun, told, settings, random))
             made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
             if progress is not None:
@@ -108,7 +113,7 @@ def generate(
 def interpolate(
     means: SlotMeans, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return latents γ·z + (1 − γ)·z', (n, d), with classes and domains (n,): `count` for each class and domain.
+    """Return `count` latents γ·z + (1 − γ)·z' (n, d) for each class and domain, with these classes and domains (n,).
 
     z and z' are means of two slots, drawn by how many records they stand for; of one slot where there is one alone.
     """
@@ -128,7 +133,7 @@ def interpolate(
 
 
 def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSettings, random: Any) -> Tensor:
-    """Latents (n, c, h, w) after DDIM (Song et al. 2021, η = 0) from interpolated means of that shape."""
+    """Denoise interpolated means (n, c, h, w) by DDIM (Song et al. 2021, η = 0) into latents of the same shape."""
     import torch
 
     scheduler, unet = latents.files.load_scheduler(), latents.unet
@@ -147,28 +152,8 @@ def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSetti
     return z
 
 
-def _condition(
-    latents: Latents,
-    means: SlotMeans,
-    labels: NDArray[np.int64],
-    domains: NDArray[np.int64],
-    settings: GenerationSettings,
-    random: Any,
-) -> Tensor:
-    """Return the network's condition for each picture; zeros without concept vectors."""
-    import torch
-
-    if means.concepts is None:
-        return torch.zeros(len(labels), 2, latents.unet.config.cross_attention_dim)
-    of_class, of_domain = (
-        torch.tensor(vectors[rows]) for vectors, rows in zip(means.concepts, (labels, domains), strict=True)
-    )
-    noise = torch.randn(of_domain.shape, generator=random)
-    return tell(of_class, of_domain + settings.style_noise * noise)
-
-
 def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> None:
-    """Write PNG files CLASS/NUMBER.png into a new folder. Raises BadInput, writing nothing, as `require_names` does."""
+    """Write PNG files CLASS/NUMBER.png into a new folder. Raises as `require_names` does, before it writes anything."""
     require_names(classes)
     for number, (pixels, label) in enumerate(zip(pictures.pixels, pictures.labels, strict=True)):
         place = folder / classes[label]
@@ -177,14 +162,14 @@ def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> 
 
 
 def require_names(classes: Sequence[str]) -> None:
-    """Raise BadInput for a class whose folder would lie elsewhere: its name comes from the plan's author."""
+    """Raise BadInput for a class name, which the plan's author chose, that would lead outside the folder."""
     for name in classes:
         if name in {".", ".."} or set(name) & UNSAFE:
             raise BadInput(f"the class {name!r} cannot be the name of a folder", remedy="rename it in the plan")
 
 
 def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:
-    """Write pictures (n, h, w, 3) uint8, a row for each group, as one PNG."""
+    """Write pictures (n, h, w, 3) uint8 as one PNG file, a row for each group."""
     side_h, side_w = rows[0].shape[1:3]
     width, height = max(map(len, rows)), len(rows)
     sheet = np.full((height * (side_h + GAP), width * (side_w + GAP), 3), WHITE, dtype=np.uint8)
@@ -196,17 +181,17 @@ def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:
 
 
 GRID = Grid(1.0, 1 << 16, normalisation=Normalisation.CENTRED_UNIT)
-"""Pictures are brought to mean 0 and length 1, as plans of `fedavg` have them."""
+"""Grid of the classifier's training, which scales pictures to mean 0 and length 1, as plans of `fedavg` do."""
 TRAINING = TrainingSettings(epochs=50, rate=0.01, batch=64, momentum=0.9)
-"""Epochs, rate, batch and momentum of the paper's classifier."""
+"""Epochs, rate, batch and momentum of the classifier in FedBiP's paper (Chen et al. 2024)."""
 
 
 def train_classifier(
     pictures: Pictures, input_shape: tuple[int, ...], classes: int, randomness: RandomSource
 ) -> TrainedModel:
-    """Return the program `cnn` trained on generated pictures as pictures of `input_shape`. Raises BadInput.
+    """Train the program `cnn` on generated pictures, scaled as pictures of `input_shape`. Raises BadInput.
 
-    All of its layers: the released code builds the optimiser before it replaces the last, which stays at random.
+    All layers are trained: the released code builds the optimiser before it replaces the last, which stays at random.
     """
     rows = as_inputs(pictures.pixels, input_shape)
     program = program_named("cnn", rows.shape[1], classes)
@@ -219,7 +204,7 @@ def train_classifier(
 
 
 def as_inputs(pixels: NDArray[np.uint8], input_shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Pictures (n, h, w, 3) uint8 as rows in [0, 1] of records of `input_shape`: grey where these have no colours."""
+    """Return pictures (n, h, w, 3) uint8 as rows in [0, 1] of records of `input_shape`, grey if that has no colours."""
     scaled = pixels.astype(np.float64) / 255.0
     if input_shape[2:] in ((), (1,)):
         scaled = scaled.mean(axis=3)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from secagg.encoding import Grid
 from secagg.errors import BadInput
 from secagg.heads.descent import WIDTH, Extra, Recipe, fresh_layers, train
-from secagg.heads.linear import SHORTEST, HeadAdapter, LinearHead, WeightKind, scores
+from secagg.heads.linear import SHORTEST, HeadAdapter, LinearHead, WeightKind
 from secagg.wire import Range, require_in_range
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Loss = Literal["align", "distil"]
 SEED = 1
-"""Of the choice of shots: public, and the same for every data set."""
+"""Seed of the choice of shots: public, and the same for every data set."""
 FIRST = np.float32(1e-3)
-"""Of torch's first weights in a fresh adapter's last layer; exact zeros would stay, as ReLU has no slope there."""
+"""The factor of torch's first weights in a fresh adapter's last layer; zeros would stay, as ReLU has no slope there."""
 RECIPES = {
     "align": Recipe("sgd", rate=0.01, epochs=200, batch=128, momentum=0.5, decay=5e-4),
     "distil": Recipe("adamw", rate=1e-3, epochs=10, batch=8, clip=1.0),
@@ -35,7 +35,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Adaptation:
-    """A `loss`, the `weight` ≥ 0 of what holds it, and the `shots` of each class to train on; 0: all records.
+    """A `loss`, the `weight` ≥ 0 of its second term, and the `shots` of each class to train on; 0: all records.
 
     "align": cross-entropy + λ·mean over a batch's records and the d dimensions of (f(x) − μ_y)², with f(x) and the
     global class mean μ_y on the unit sphere. This is FedPAC's MSE: λ here is λ/d before Eq. 12's ‖f(x) − μ_y‖²; and
@@ -55,7 +55,7 @@ class Adaptation:
         require_in_range(self)
 
     def __str__(self) -> str:
-        """The text that `read` reads."""
+        """Return the text that `read` reads."""
         return f"{self.loss}:{self.weight:g}" + (f":{self.shots}" if self.shots else "")
 
     @classmethod
@@ -88,12 +88,12 @@ def adapt(
     used = records_used(labels, head.present, adaptation.shots)
     rows, labels = rows[used], labels[used]
     start = local_start(head, rows)
-    extra = _held(start, adaptation, scores(head, rows), labels, means) if adaptation.weight else None
+    extra = _held(start, adaptation, head.scores(rows), labels, means) if adaptation.weight else None
     return train(start, rows, labels, np.ones(len(labels)), RECIPES[adaptation.loss], extra=extra)
 
 
 def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
-    """Return the head at which adaptation to records (n, d) begins.
+    """Return the head from which adaptation to records (n, d) begins.
 
     One with an adapter is that itself. A linear layer, which takes features of any length, gets a residual adapter
     that changes nearly nothing but puts out length 1, and its weights are multiplied by the records' mean length: it
@@ -110,7 +110,7 @@ def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
 
 
 def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np.float64]:
-    """Return μ (C, d) of a head made on this grid: those that it carries, or its weights where these are means.
+    """Return the class means μ (C, d) of a head made on this grid: those it carries, or its weights if these are means.
 
     Raises BadInput when it has none.
     """
@@ -124,7 +124,7 @@ def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:
-    """Mark (n,) the records of present classes, at most `shots` of each if not 0, chosen by position alone.
+    """Return the mask (n,) of present classes' records, at most `shots` of each if not 0, chosen by position alone.
 
     Raises BadInput when there is none.
     """
@@ -155,37 +155,30 @@ def _held(
     labels: NDArray[np.int64],
     means: NDArray[np.float64] | None,
 ) -> Extra:
-    """The loss beside cross-entropy, from the received head's scores (n, C) or the class means."""
+    """Return the loss beside cross-entropy, from the received head's scores (n, C) or the class means.
+
+    β times the divergence of the local predictions from those by the received scores; or λ times the mean square
+    between what the adapter puts out and the directions of each record's class mean.
+    """
+    import torch
+
+    weight = adaptation.weight
     if adaptation.loss == "distil":
-        return _distil(adaptation.weight, received)
+        told = torch.log_softmax(torch.from_numpy(received.astype(np.float32)), dim=1)
+
+        def divergence(own: torch.Tensor, mapped: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+            local = torch.log_softmax(found, dim=1)
+            return weight * torch.nn.functional.kl_div(local, told[own], reduction="batchmean", log_target=True)
+
+        return divergence
     if not isinstance(start.before, HeadAdapter) or start.before.kind != "residual":
         raise BadInput("a stacked adapter puts out no features to align with class means", remedy="use distil")
     if means is None or means.shape != (len(start.bias), start.inputs):
         raise BadInput("aligning takes the mean of every class", remedy="use a head that holds them")
-    return _align(adaptation.weight, means[labels])
+    lengths = np.linalg.norm(means[labels], axis=1, keepdims=True)
+    wanted = torch.from_numpy((means[labels] / np.maximum(lengths, SHORTEST)).astype(np.float32))
 
-
-def _align(weight: float, means: NDArray[np.float64]) -> Extra:
-    """λ times the mean square between what the adapter puts out and the directions of each record's class mean."""
-    import torch
-
-    lengths = np.linalg.norm(means, axis=1, keepdims=True)
-    wanted = torch.from_numpy((means / np.maximum(lengths, SHORTEST)).astype(np.float32))
-
-    def loss(own: torch.Tensor, mapped: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    def apart(own: torch.Tensor, mapped: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
         return weight * torch.nn.functional.mse_loss(mapped, wanted[own])
 
-    return loss
-
-
-def _distil(weight: float, received: NDArray[np.float64]) -> Extra:
-    """β times the divergence of the local predictions from those by the received head's scores (n, C)."""
-    import torch
-
-    wanted = torch.log_softmax(torch.from_numpy(received.astype(np.float32)), dim=1)
-
-    def loss(own: torch.Tensor, mapped: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-        local = torch.log_softmax(found, dim=1)
-        return weight * torch.nn.functional.kl_div(local, wanted[own], reduction="batchmean", log_target=True)
-
-    return loss
+    return apart

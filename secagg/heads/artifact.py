@@ -1,4 +1,4 @@
-"""Released results, such as a linear head: the protocol of them all, and accuracy on held-out records."""
+"""The protocol of released results, for example linear heads, and their accuracy on held-out records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from secagg.errors import BadInput
 
 CONFIDENCE = 0.95
 CLOSE = 1e-3
-"""How far two machines' artifacts may be apart, relative to each tensor's largest entry."""
+"""The difference allowed between two machines' artifacts, relative to each tensor's largest entry."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Evaluation:
 
     @classmethod
     def counted(cls, correct: int, total: int) -> Evaluation:
-        """So many right ones of `total` ≥ 1."""
+        """Return the evaluation of `correct` right predictions of `total` ≥ 1."""
         return cls(correct, total, correct / total, clopper_pearson(correct, total))
 
 
 def clopper_pearson(successes: float, trials: float) -> tuple[float, float]:
-    """Exact 95 % interval of a binomial proportion (Clopper & Pearson 1934), by beta quantiles.
+    """Return the exact 95 % interval of a binomial proportion (Clopper & Pearson 1934), by beta quantiles.
 
     Of weighted trials, as many as they are worth, an approximation (Korn & Graubard 1998).
     """
@@ -55,26 +55,26 @@ class Artifact(Protocol):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of its tensors, as the artifact's own docstring says."""
+        """SHA-256 (hex) of the tensors, as the artifact's own docstring defines it."""
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """Its tensors by name, as files hold them."""
+        """The tensors by name, as files hold them."""
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The texts of its files beside the tensors; none of a head."""
+        """The texts of the artifact's files beside the tensors; a head has none."""
 
     @property
     def predicts(self) -> bool:
-        """Whether it tells classes apart by itself, so that `predict` and `evaluate` have something to say."""
+        """Whether the artifact tells classes apart by itself, as `predict` and `evaluate` need."""
         return True
 
     def require_fit(self, classes: int, dimension: int) -> None:
-        """Raise BadInput unless it tells so many classes apart by so many features."""
+        """Raise BadInput unless the artifact is for so many classes and features."""
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other is of this kind and shape, and differs by no more than rounding does: `CLOSE`."""
+        """Return whether the other is of this kind and shape, and differs by no more than rounding does (`CLOSE`)."""
         own, its = self.tensors, other.tensors
         return {name: each.shape for name, each in own.items()} == {
             name: each.shape for name, each in its.items()
@@ -84,16 +84,16 @@ class Artifact(Protocol):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
-        """Return the same for `classes` classes, its own being those at `rows`; it never predicts the others."""
+        """Return the artifact for `classes` classes, its own being those at `rows`; it never predicts the others."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the class (n,) of features (n, d), that of the largest score. Raises BadInput for another d."""
+        """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""
         predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
         return predicted
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the classes' scores (n, C) of features (n, d), whose softmax it takes for probabilities."""
+        """Return the classes' scores (n, C) of features (n, d), whose softmax stands for probabilities."""
 
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
-        """Return its accuracy on features (n, d) with labels (n,), n ≥ 1. Raises BadInput for none, or another d."""
+        """Return the accuracy on features (n, d) with labels (n,), n ≥ 1. Raises BadInput for none, or another d."""
         return Evaluation.of(self.predict(features), labels)

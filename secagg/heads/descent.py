@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch")
 SEED = 1
-"""Of first weights and the order of rows: public, and the same for every data set."""
+"""Seed of first weights and of the order of rows: public, and the same for every data set."""
 Extra = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
-"""From a batch's row numbers (m,), its rows behind the adapter (m, e) and their scores (m, C) to a loss of its own."""
+"""A further loss from a batch's row numbers (m,), its rows behind the adapter (m, e) and their scores (m, C)."""
 RECENT = 20
-"""Batch losses whose spread says whether training has settled."""
+"""The number of last batch losses whose spread decides if training has settled."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`epochs` ≥ 1 over all rows in batches of `batch` ≥ 1 (the last may be smaller), newly shuffled each time.
+    """A training of `epochs` ≥ 1 over all rows in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
 
     SGD has `momentum` and weight decay; AdamW has torch's other defaults. Gradients longer than `clip` are shortened
     to it. The rate rises over `warm_up` epochs, from its part 1/`warm_up`; then it stays, or with `cosine` falls to 0.
@@ -54,7 +54,7 @@ class Recipe:
             raise BadInput(f"{self.warm_up} epochs of warm-up", remedy=f"give 0 to {self.epochs}, all epochs")
 
     def rate_at(self, epoch: int) -> float:
-        """The rate in an epoch, counted from 0."""
+        """Return the rate in an epoch, counted from 0."""
         if epoch < self.warm_up:
             return self.rate * (epoch + 1) / self.warm_up
         if not self.cosine:
@@ -66,17 +66,17 @@ class Optimiser(Protocol):
     """A rule for steps along gradients, as torch's optimisers are."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the step before, but for what momentum keeps of them."""
+        """Forget the gradients of the step before, except what momentum keeps of them."""
 
     def step(self) -> object:
-        """Move the parameters by the gradients."""
+        """Move the parameters along the gradients."""
 
 
 class Loss(Protocol):
-    """A number to make smaller, as torch's scalars are."""
+    """A number to be made smaller, as torch's scalars are."""
 
     def backward(self) -> object:
-        """Add its gradients to those of the parameters."""
+        """Add the loss's gradients to those of the parameters."""
 
 
 def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:
@@ -93,7 +93,7 @@ def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Ba
 
 
 def has_settled(losses: Sequence[float], settled: float) -> bool:
-    """Whether the standard deviation of the last 20 of the batch losses is below `settled`."""
+    """Return whether the standard deviation of the last 20 of the batch losses is below `settled`."""
     return len(losses) >= RECENT and float(np.std(losses[-RECENT:])) < settled
 
 
@@ -173,7 +173,7 @@ def train(
 
 
 class _Network:
-    """A head as tensors: what `HeadAdapter.apply` and the linear layer do, in float32 and with gradients."""
+    """A head as tensors: it does what `HeadAdapter.apply` and the linear layer do, in float32 and with gradients."""
 
     def __init__(self, start: LinearHead, frozen: bool) -> None:
         import torch
@@ -191,7 +191,6 @@ class _Network:
             tensor.requires_grad_()
 
     def adapted(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows (n, inputs) behind the adapter."""
         import torch
 
         normalise = torch.nn.functional.normalize
@@ -202,13 +201,12 @@ class _Network:
         return normalise(rows + found) if self.residual else found
 
     def scores(self, mapped: torch.Tensor) -> torch.Tensor:
-        """Scores (n, C) of what the adapter gave."""
         import torch
 
         return torch.nn.functional.linear(mapped, self.weight, self.bias)
 
     def head(self) -> LinearHead:
-        """The head as it is now, the absent classes as they were."""
+        """Return the head with the present weights; absent classes are as they were."""
         before = self.start.before
         if isinstance(before, HeadAdapter):
             layers = tuple((weight.detach().numpy(), bias.detach().numpy()) for weight, bias in self.layers)
@@ -247,12 +245,12 @@ def _check(
 
 
 WIDTH = 128
-"""Of the adapter's middle."""
+"""Width of the adapter's middle layer."""
 LOGIT_SCALE = 100.0
-"""What CLIP multiplies cosines by (the limit of its learnt exp(logit_scale)), whose text head the paper freezes."""
+"""The factor of CLIP's cosines (the limit of its learnt exp(logit_scale)), whose text head the paper freezes."""
 BATCH = 10
 MOST_BATCHES = 100
-"""An epoch has no more: above 1,000 prototypes batches grow."""
+"""The most batches of an epoch: above 1,000 prototypes batches grow."""
 
 
 def adapted_head(
@@ -262,7 +260,7 @@ def adapted_head(
     classes: int,
     epochs: int = 200,
 ) -> LinearHead:
-    """Return the head for prototypes (k, d) with `labels` (k,) and the numbers of records that they stand for (k,).
+    """Return the head for prototypes (k, d) with `labels` (k,), each standing for `counts` (k,) records.
 
     Scores are 100 times the cosine of x + adapter(x) with the classes' means; the adapter, d-128-d without biases, is
     trained as the paper's code does it: AdamW with rate 10⁻³, 10 epochs of warm-up, a cosine to `epochs`, gradients

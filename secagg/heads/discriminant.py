@@ -18,13 +18,13 @@ from secagg.privacy import OpenedNoise
 
 Covariance = Literal["within", "total"]
 RIDGE = 1e-3
-"""Default γ of an exact covariance: the ridge is γ·tr(Σ)/d. Under noise it follows from that: `NOISY_RIDGE`."""
+"""Default γ of an exact covariance, to which γ·tr(Σ)/d is added; under noise the ridge is `NOISY_RIDGE`."""
 
 
 def discriminant(
     aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, *, covariance: Covariance = "within", ridge: float = RIDGE
 ) -> LinearHead:
-    """Return the head of the Gaussian classifier with one shared covariance, for features (not grid units).
+    """Return the head of the Gaussian classifier with one shared covariance, in units of features (not of the grid).
 
     `aggregate` holds `counts` N (C,), `class_sums` A (C, d), `second_moment` B (upper triangle), in grid units.
     μ_j = A_j/N_j, m = Σ A_j/N, and the covariance is
@@ -53,7 +53,12 @@ def discriminant(
         sigma = (moment - np.outer(total, total) / counts.sum()) / (counts.sum() - 1)
     means = sums / counts[:, None]
     centre = sums.sum(axis=0) / counts.sum()
-    weight = _solve(sigma, (means - centre).T, ridge).T
+    sigma[np.diag_indices(len(sigma))] += ridge * np.trace(sigma) / len(sigma)
+    try:
+        weight = cho_solve(cho_factor(sigma, check_finite=False), (means - centre).T, check_finite=False).T
+    except LinAlgError as error:
+        remedy = "raise --ridge, or use more records than features"
+        raise BadInput("the covariance is not positive definite", remedy=remedy) from error
     bias = np.log(counts / counts.sum()) - 0.5 * np.einsum("jd,jd->j", means + centre, weight)
     return in_feature_units(weight, bias, present, grid)
 
@@ -68,7 +73,7 @@ def within_scatter(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) ->
 def nearest_mean(
     aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Mapping[str, OpenedNoise] | None
 ) -> LinearHead:
-    """Return the head of the nearest of the class means μ_j: w_j = μ_j, b_j = −½‖μ_j‖².
+    """Return the head that predicts the nearest class mean μ_j: w_j = μ_j, b_j = −½‖μ_j‖².
 
     Under noise counts are taken as at least 1, so that no mean is longer than its sum.
     Raises BadInput when no class has records.
@@ -88,20 +93,8 @@ def nearest_mean(
     )
 
 
-def _solve(sigma: Matrix, right: Matrix, ridge: float) -> Matrix:
-    """Solve (Σ + γ·tr(Σ)/d·I) x = right by Cholesky."""
-    dimension = len(sigma)
-    sigma[np.diag_indices(dimension)] += ridge * np.trace(sigma) / dimension
-    try:
-        solution: Matrix = cho_solve(cho_factor(sigma, check_finite=False), right, check_finite=False)
-    except LinAlgError as error:
-        remedy = "raise --ridge, or use more records than features"
-        raise BadInput("the covariance is not positive definite", remedy=remedy) from error
-    return solution
-
-
 def in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
-    """Return the head for features of one for q, of weights and biases of the classes `present` (C,); others are out.
+    """Return the head in feature units, from weights and biases in grid units of the classes `present` (C,).
 
     It undoes the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes.
     """
@@ -120,7 +113,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReleaseNoise:
-    """Standard deviation of the noise in the opened sum, in integers as they were summed.
+    """Standard deviations of the noise in an opened sum, in integers as they were summed.
 
     `second_moment` holds on B's diagonal; off the diagonal it is that over √2. The opened counts are
     `count_multiplier` times the records, and `counts` is the noise on them as opened.
@@ -138,8 +131,8 @@ class ReleaseNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
-    """Estimates from one release of records of length 1.
+class DiscriminantRelease:
+    """Estimates of counts, class sums and second moment from one release of records of length 1.
 
     `counts` (C,) all ≥ 1; `class_sums` A (C, d); `second_moment` B (d, d) symmetric, with the noise as it was
     opened: `sums_sigma` per entry of A, `moment_sigma` per entry of B off its diagonal.
@@ -158,12 +151,12 @@ class Release:
 
     @property
     def mean(self) -> Vector:
-        """The mean record (d,), not longer than 1, which no mean of records of length 1 is."""
+        """The mean record (d,), shortened to length 1 where noise made it longer than a mean of such records can be."""
         return _cut(self.class_sums.sum(axis=0) / self.total)
 
     @property
     def shrunk_mean(self) -> Vector:
-        """The mean shrunk towards zero by what of it is noise (James & Stein 1961, positive part), not longer than 1.
+        """The mean shrunk towards zero by its part of noise (James & Stein 1961, positive part), not longer than 1.
 
         ΣA_j has the noise C·d·σ_A² in all: where it is no longer than that, the mean is taken for zero, whereas of
         few records `mean` is noise of length 1.
@@ -178,30 +171,26 @@ def _cut(mean: Vector) -> Vector:
     return cut
 
 
-def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Release:
-    """Turn the opened blocks `counts`, `class_sums` and `second_moment` (grid units) into a `Release`."""
+def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> DiscriminantRelease:
+    """Turn the opened blocks `counts`, `class_sums` and `second_moment` (grid units) into a `DiscriminantRelease`."""
     unit = grid.unit(aggregate["class_sums"].shape[1])
     sums = aggregate["class_sums"].astype(np.float64) / unit
     moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / unit**2
     sums_sigma, moment_sigma = noise.class_sums / unit, noise.second_moment / unit**2
     counts_sigma = noise.counts / noise.count_multiplier
     raw = aggregate["counts"].astype(np.float64) / noise.count_multiplier
-    total = _total(raw, counts_sigma, float(np.trace(moment)), len(moment) * moment_sigma**2)
+    # ΣN and tr(B), two unbiased views of n as every record has length 1, by their precision.
+    precisions = np.array([1 / (len(raw) * counts_sigma**2), 1 / (len(moment) * moment_sigma**2)])
+    views = np.array([raw.sum(), float(np.trace(moment))])
+    total = max(float(views @ precisions / precisions.sum()), float(len(raw)))
     squared = np.einsum("jd,jd->j", sums, sums) - sums.shape[1] * sums_sigma**2
     least = np.sqrt(np.maximum(squared, 1.0))
     counts = np.maximum(_shrink(raw, counts_sigma, total), least)
-    return Release(counts, sums, moment, sums_sigma, moment_sigma / math.sqrt(2))
-
-
-def _total(raw: Vector, sigma: float, trace: float, trace_variance: float) -> float:
-    """Weigh ΣN and tr(B), two unbiased views of n as every record has length 1, by their precision."""
-    precisions = np.array([1 / (len(raw) * sigma**2), 1 / trace_variance])
-    total = float(np.array([raw.sum(), trace]) @ precisions / precisions.sum())
-    return max(total, float(len(raw)))
+    return DiscriminantRelease(counts, sums, moment, sums_sigma, moment_sigma / math.sqrt(2))
 
 
 def _shrink(raw: Vector, sigma: float, total: float) -> Vector:
-    """Shrink the counts towards n/C (James & Stein 1961 with Lindley's mean, positive part; C ≥ 4).
+    """Return the counts shrunk towards n/C (James & Stein 1961 with Lindley's mean, positive part; C ≥ 4).
 
     A class far below its neighbours keeps its distance; counts within the noise of each other become equal.
     """
@@ -214,11 +203,11 @@ def _shrink(raw: Vector, sigma: float, total: float) -> Vector:
 
 
 NOISY_RIDGE = 0.6
-"""Added to a noisy scatter's denoised spectrum, in units of σ√d (`edge`): half the spectral norm of its noise."""
+"""The ridge added to a noisy scatter's denoised spectrum, in units of σ√d (`edge`): half the noise's spectral norm."""
 
 
 def denoise(matrix: Matrix, sigma: float) -> tuple[NDArray[np.float64], Matrix]:
-    """Return (ξ, V): estimated eigenvalues ≥ 0, ascending (d,), and the noisy eigenvectors V (d, d), in columns.
+    """Return (ξ, V): estimated eigenvalues ξ ≥ 0, ascending (d,), and the noisy eigenvectors V (d, d), in columns.
 
     `matrix` (d, d) is S + E, S positive semi-definite and E symmetric with standard deviation `sigma` > 0 off
     the diagonal (√2·sigma on it), in the unit of the matrix. V diag(ξ) Vᵀ is the rotation-invariant estimator
@@ -237,12 +226,12 @@ def denoise(matrix: Matrix, sigma: float) -> tuple[NDArray[np.float64], Matrix]:
 
 
 def edge(dimension: int, sigma: float) -> float:
-    """Half the spectral norm of the noise, σ√d (Wigner: its eigenvalues fill [−2σ√d, 2σ√d])."""
+    """Return half the spectral norm of the noise, σ√d (Wigner: its eigenvalues fill [−2σ√d, 2σ√d])."""
     return float(sigma * np.sqrt(dimension))
 
 
 def noise_aware_discriminant(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> LinearHead:
-    """Return the head for records of length 1, that is for (f − c)/‖f − c‖ and not for f.
+    """Return the head for records of length 1, that is for (f − c)/‖f − c‖ in place of features f.
 
     `aggregate` holds the opened `counts` N (C,), `class_sums` A (C, d) and `second_moment` B (upper triangle),
     of records that were made to have the length R = `grid.levels` steps; `noise` is the noise on them. Only
@@ -258,7 +247,7 @@ def noise_aware_discriminant(aggregate: Mapping[str, NDArray[np.int64]], grid: G
     return LinearHead(weight.astype(np.float32), bias.astype(np.float32))
 
 
-def gaussian_classifier(release: Release) -> tuple[Matrix, NDArray[np.float64]]:
+def gaussian_classifier(release: DiscriminantRelease) -> tuple[Matrix, NDArray[np.float64]]:
     """Return the weights (C, d) and biases (C,) for records of length 1."""
     counts, sums = release.counts, release.class_sums
     means, centre = sums / counts[:, None], sums.sum(axis=0) / release.total
@@ -269,8 +258,8 @@ def gaussian_classifier(release: Release) -> tuple[Matrix, NDArray[np.float64]]:
     return weight, bias
 
 
-def unbiased_scatter(release: Release) -> Matrix:
-    """Return the scatter within classes, n times their common covariance, unbiased by the noise of A."""
+def unbiased_scatter(release: DiscriminantRelease) -> Matrix:
+    """Return the scatter within classes, n times their common covariance, without the bias from the noise of A."""
     within = within_scatter(release.second_moment, release.class_sums, release.counts)
     within[np.diag_indices(len(within))] += release.sums_sigma**2 * (1 / release.counts).sum()
     return within

@@ -1,25 +1,29 @@
-"""Read and write heads and other artifacts as safetensors files, with texts that say where they belong."""
+"""Read and write heads and other artifacts as safetensors files, with texts about their origin; for PyTorch."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.heads.artifact import Artifact
 from secagg.heads.linear import KINDS, MEANS, RECENTRING, HeadAdapter, LinearHead, Recentring
 from secagg.system.reading import parse_json, read_limited
+
+if TYPE_CHECKING:
+    import torch
 
 Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: the artifact's tensors, what it says of itself, and a mapping of texts to texts.
+    """Return a file's bytes: the artifact's tensors, its own texts, and the texts in `metadata`.
 
     The same bytes for the same artifact and texts: the library writes texts in another order each time.
     """
@@ -35,15 +39,15 @@ def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
 
 
 def save_safetensors(artifact: Artifact, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write `to_safetensors(artifact, metadata)`. Raises BadInput."""
+    """Write the bytes of `to_safetensors` to a file. Raises BadInput."""
     try:
         path.write_bytes(to_safetensors(artifact, metadata))
     except OSError as error:
-        raise BadInput(f"cannot write the head {path} ({why(error)})") from error
+        raise BadInput(f"cannot write the head {path} ({describe_error(error)})") from error
 
 
 def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
-    """Read what `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
+    """Read the head that `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
     return load_as(path, parse_safetensors)
 
 
@@ -58,7 +62,7 @@ def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
 
 
 def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
-    """The head and its metadata from a file's bytes. Raises BadInput as `load_safetensors` does."""
+    """Return the head and its metadata from a file's bytes. Raises BadInput as `load_safetensors` does."""
     tensors, metadata = parse_tensors(content)
     if not {"weight", "bias"} <= set(tensors):
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
@@ -68,7 +72,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
 
 
 def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Every tensor by name, and the metadata, from a file's bytes. Raises BadInput for no safetensors file."""
+    """Return every tensor by name, and the metadata, from a file's bytes. Raises BadInput for no safetensors file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -81,7 +85,7 @@ def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, st
 
 
 def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None:
-    """Return what stands before the linear layer, of its tensors. Raises BadInput for any other set of them."""
+    """Return the part before the linear layer from its tensors. Raises BadInput for any other set of tensors."""
     if not tensors:
         return None
     if set(tensors) == set(RECENTRING):
@@ -91,3 +95,33 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None
     if set(tensors) != {name for pair in pairs for name in pair}:
         raise BadInput(f"beside `weight` and `bias` it holds the tensors {sorted(tensors)}")
     return HeadAdapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))
+
+
+def to_linear(head: LinearHead) -> torch.nn.Linear:
+    """Return the head's linear layer as a `torch.nn.Linear` of the same float32 weights, without the part before it."""
+    import torch
+
+    classes, dimension = head.weight.shape
+    linear = torch.nn.Linear(dimension, classes)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(head.weight))
+        linear.bias.copy_(torch.from_numpy(head.bias))
+    return linear
+
+
+def save_state_dict(artifact: Artifact, path: Path) -> None:
+    """Write a state dictionary, readable by its owner: of `to_linear(head)`, or of a model's tensors by name.
+
+    `torch.load(path, weights_only=True)` reads it. Raises BadInput where nothing can be written.
+    """
+    import torch
+
+    if isinstance(artifact, LinearHead):
+        content = to_linear(artifact).state_dict()
+    else:
+        content = {name: torch.from_numpy(tensor.copy()) for name, tensor in artifact.tensors.items()}
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # torch would let everybody read it
+        torch.save(content, path)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"cannot write the head {path} ({describe_error(error)})") from error

@@ -1,4 +1,4 @@
-"""A classifier head: a linear layer behind what prepares its inputs, its digest and its predictions."""
+"""A classifier head: a linear layer behind a map of its inputs, with its digest and its predictions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Weight (out, in) and bias (out,)."""
 KINDS: tuple[Kind, ...] = ("stacked", "residual")
 SHORTEST = 1e-12
-"""Lengths below this count as it, as in torch's `normalize`."""
+"""The least divisor: shorter lengths count as this, as in torch's `normalize`."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadAdapter:
-    """`layers` of finite float32, the first of which takes a record's d numbers.
+    """An adapter before a linear layer: `layers` of finite float32, the first of which takes a record's d numbers.
 
     "stacked": layer after layer x ← normalise(ReLU(W x + b)) (FedTC, Table 5).
     "residual": y ← ReLU(W y + b) layer after layer, from y = x, then normalise(x + y), d numbers again (MPFT).
@@ -50,17 +50,17 @@ class HeadAdapter:
 
     @property
     def inputs(self) -> int:
-        """Numbers of one record before it."""
+        """The number of entries of a record before the adapter."""
         return int(self.layers[0][0].shape[-1])
 
     @property
     def outputs(self) -> int:
-        """Numbers of one record behind it."""
+        """The number of entries of a record behind the adapter."""
         return len(self.layers[-1][1])
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """Weight and bias of each layer, in order."""
+        """The weight and bias of each layer, in order."""
         return tuple(array for layer in self.layers for array in layer)
 
     def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -80,18 +80,18 @@ def _normalise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 WeightKind = Literal["means", "directions", "other"]
-"""A head's weights: its class means less the grid's centre, these times a constant, or something other."""
+"""The meaning of a head's weights: class means less the grid's centre, these times a constant, or something other."""
 ABSENT_BIAS = np.float32(-1e30)
 """Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
 RECENTRING = ("recentring_matrix", "recentring_centre")
 MEANS = "means"
-"""Names of tensors in files."""
+"""Names of tensors in files: of a recentring, and of class means."""
 ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class Recentring:
-    """Takes a record g (d,) to √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
+    """A map of records g (d,) to √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
 
     matrix: NDArray[np.float32]
     centre: NDArray[np.float32]
@@ -105,21 +105,21 @@ class Recentring:
 
     @property
     def inputs(self) -> int:
-        """Numbers of one record before it."""
+        """The number of entries of a record before the map."""
         return len(self.centre)
 
     @property
     def outputs(self) -> int:
-        """As many behind it."""
+        """The number of entries behind the map, the same as before it."""
         return len(self.centre)
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """Matrix and centre."""
+        """The matrix and the centre."""
         return (self.matrix, self.centre)
 
     def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Map records (n, d); one that meets the centre stays there."""
+        """Map records (n, d); a record equal to the centre stays there."""
         moved = features @ self.matrix.astype(np.float64) - self.centre
         lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved))[:, None]
         dimension = len(self.centre)
@@ -129,7 +129,7 @@ class Recentring:
 
 @dataclass(frozen=True, eq=False)
 class LinearHead(Artifact):
-    """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
+    """A linear classifier of features: `weight` (C, d), `bias` (C,), finite float32; score = weight · feature + bias.
 
     A class that had no records has zero weights and the bias −10³⁰. A head with something `before` takes features that
     went through that. `means` (C, inputs), of the classes' records and zero for an absent class, predict nothing: they
@@ -157,28 +157,26 @@ class LinearHead(Artifact):
 
     @property
     def inputs(self) -> int:
-        """Numbers of one record that it takes."""
+        """The number of entries of a record that the head takes."""
         return self.before.inputs if self.before is not None else int(self.weight.shape[1])
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """WeightKind, biases, what stands before them, then the means."""
+        """The weights, the biases, the arrays before them, then the class means."""
         before = self.before.arrays if self.before is not None else ()
         return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
 
     @property
     def digest(self) -> str:
-        """`head_digest`."""
         return head_digest(self)
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """None: a file without any holds a head."""
         return {}
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """`weight`, `bias`, what stands before them (layers by the adapter's kind: "stacked.0.weight"), `means`."""
+        """The tensors by name: `weight`, `bias`, those before them (for example "stacked.0.weight"), `means`."""
         names = ["weight", "bias"]
         if isinstance(self.before, Recentring):
             names += RECENTRING
@@ -189,13 +187,10 @@ class LinearHead(Artifact):
         return dict(zip(names, self.arrays, strict=True))
 
     def require_fit(self, classes: int, dimension: int) -> None:
-        """Raise BadInput unless it tells so many classes apart by so many features."""
         if (len(self.bias), self.inputs) != (classes, dimension):
             raise BadInput(f"the head is for {len(self.bias)} classes and {self.inputs} features")
 
     def among(self, rows: NDArray[np.int64], classes: int) -> LinearHead:
-        """The same for `classes` classes, its own being those at `rows`; the others are absent."""
-
         def widen(own: NDArray[np.float32], absent: np.float32) -> NDArray[np.float32]:
             wide = np.full((classes, *own.shape[1:]), absent, dtype=np.float32)
             wide[rows] = own
@@ -205,21 +200,19 @@ class LinearHead(Artifact):
         return LinearHead(widen(self.weight, np.float32(0)), widen(self.bias, ABSENT_BIAS), self.before, means)
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The function of this name."""
-        return predict(self, features)
+        return predict(self, features)  # in blocks: not all scores at once
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The function of this name."""
-        return scores(self, features)
+        return np.concatenate(list(_blocks(self, features)))
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which classes had records, (C,)."""
+        """Mask (C,) of the classes that had records."""
         return self.bias > ABSENT_BIAS
 
 
 def head_digest(head: LinearHead) -> str:
-    """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
+    """Return SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
 
     Those of an adapter's layers follow, then class means if it carries any; a recentring is no part of it.
     """
@@ -236,13 +229,8 @@ def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64
     return np.concatenate([np.argmax(block, axis=1) for block in _blocks(head, features)]).astype(np.int64)
 
 
-def scores(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the classes' scores (n, C) for features (n, d). Raises BadInput for another d."""
-    return np.concatenate(list(_blocks(head, features)))
-
-
 def _blocks(head: LinearHead, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Scores of some rows after the others; at least one block, which may be empty."""
+    """Yield the scores of some rows after the others; at least one block, which may be empty."""
     if features.ndim != 2 or features.shape[1] != head.inputs:
         problem = f"the head takes {head.inputs} features, got records of shape {features.shape[1:]}"
         raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")

@@ -20,8 +20,8 @@ from secagg.encoding import Grid
 from secagg.encoding.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening
 from secagg.errors import BadInput
 from secagg.heads.discriminant import (
+    DiscriminantRelease,
     Matrix,
-    Release,
     ReleaseNoise,
     Vector,
     denoise,
@@ -34,22 +34,22 @@ from secagg.heads.linear import LinearHead, Recentring
 FIRST_SHARE = 0.2
 """The first sum's share of μ²; the rounds divide the rest evenly."""
 FIRST_SHARES: Mapping[str, float] = {"counts": 0.1, "class_sums": 0.25, "second_moment": 0.65}
-"""Of that share. The rounds need of the second moment only its large eigenvalues, of the class sums only the mean."""
+"""The blocks' shares of it. Rounds need only the second moment's large eigenvalues, and of class sums only the mean."""
 CLIP = 0.5
-"""Longest residual ‖p − e‖₂: records count alike until their label has about two thirds of the probability."""
+"""Longest residual ‖p − e‖₂: records weigh alike until their label has about two thirds of the probability."""
 WHITENING_RIDGE = 0.3
-"""Added to the noisy second moment's denoised spectrum before whitening, in units of σ√d, as a head's `NOISY_RIDGE`."""
+"""The ridge of the noisy second moment's denoised spectrum before whitening, in units of σ√d, as `NOISY_RIDGE`."""
 EXPONENT = 0.45
-"""Of whitening: a little less than the ½ that makes all directions alike, for the large ones are less noise."""
+"""The exponent of whitening: a bit less than ½, which makes all directions alike, as the large ones are less noise."""
 EXACT_RIDGE = 0.5
-"""The same for exact sums."""
+"""The ridge before whitening for exact sums."""
 ONE_GRID_STEP = ReleaseNoise(1.0, 1.0, 1.0)
-"""Stands for the noise of exact sums, which the rules that divide by σ cannot tell from none."""
+"""A stand-in for the noise of exact sums, for rules that divide by σ."""
 MAX_WEIGHT = 2.0**20
 
 
 @dataclass(frozen=True)
-class Pace:
+class _Pace:
     """The length of a round's step: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
 
     β keeps that share of the move before; a gradient then acts 1/(1 − β) times, for which the steps are shorter.
@@ -59,13 +59,13 @@ class Pace:
     momentum: float = 0.0
 
 
-EXACT_PACE = Pace(6.0)
-NOISY_PACE = Pace(20.0, momentum=0.5)
+EXACT_PACE = _Pace(6.0)
+NOISY_PACE = _Pace(20.0, momentum=0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """Where the rounds happen: `whitening` maps records (n, d) to (n, D), D = d + 1, and `start` (C, D) are weights.
+    """The geometry of the rounds: `whitening` maps records (n, d) to (n, D), D = d + 1; `start` (C, D) are weights.
 
     `scale` is the mapped records' second moment in each direction that they fill, in records: n/d_eff.
     """
@@ -76,9 +76,9 @@ class Refinement:
 
 
 def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Refinement:
-    """Derive the geometry from a noisy first sum; the weights start at zero, from where whitened steps arrive.
+    """Return the whitening of the refinement rounds, from a noisy first sum; the weights start at zero.
 
-    With m the shrunk mean (`Release.shrunk_mean`), ξ, V the denoised spectrum of B − n m mᵀ and ρ = 0.3σ√d:
+    With m the shrunk mean (`DiscriminantRelease.shrunk_mean`), ξ, V the denoised spectrum of B − n m mᵀ and ρ = 0.3σ√d:
     M = V diag(n/(ξ + ρ))^0.45 Vᵀ, x/R_x = (√(d/D) (q/R − m)M/‖(q/R − m)M‖, 1/√D). What lies below the ridge stays as
     small as it is, so that mapped records fill d_eff = Σ e_i/max e directions, e = ξ/(ξ + ρ)^0.9, and not all D.
     """
@@ -93,7 +93,7 @@ def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Release
 
 
 def begin_exact(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> Refinement:
-    """Derive geometry and starting weights from an exact first sum: all directions are filled, the mean is the mean.
+    """Return whitening and starting weights of the refinement rounds, from a first sum without noise.
 
     M = V diag((ξ + ρ)/n)^(−1/2) Vᵀ/√d maps q/R − m to vectors of mean square length ≤ 1. The start are the scores
     w·q/R + b of the one-shot head (`gaussian_classifier`), which of mapped records are those of
@@ -111,7 +111,7 @@ def begin_exact(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> Refin
     return Refinement(whitening, start, release.total / (dimension + 1))
 
 
-def _spectrum(release: Release, mean: Vector) -> tuple[Vector, Matrix]:
+def _spectrum(release: DiscriminantRelease, mean: Vector) -> tuple[Vector, Matrix]:
     """Return the denoised eigenvalues (d,) of B − n m mᵀ, and the eigenvectors (d, d)."""
     moment = release.second_moment - release.total * np.outer(mean, mean)
     return denoise(moment, release.moment_sigma)
@@ -133,7 +133,7 @@ def step(
     sigma: float,
     refinement: Refinement,
     rounds: int,
-    pace: Pace,
+    pace: _Pace,
 ) -> Matrix:
     """Return the next weights (C, D) from one opened sum of `softmax_gradient` (C, D) at the present `weights`.
 
@@ -153,13 +153,13 @@ def step(
 
 
 def integer_weights(weights: Matrix) -> NDArray[np.int64]:
-    """Return weights (C, D) in units of 2⁻¹⁶, as they are broadcast; beyond ±2²⁰ they are cut."""
+    """Return weights (C, D) in units of 2⁻¹⁶, as they are broadcast; they are cut at ±2²⁰."""
     integers: NDArray[np.int64] = np.rint(np.clip(weights, -MAX_WEIGHT, MAX_WEIGHT) * 2**WEIGHT_BITS).astype(np.int64)
     return integers
 
 
 def refined_head(weights: Matrix, refinement: Refinement, grid: Grid) -> LinearHead:
-    """Return the head for records of length 1, recentred and whitened like the integers of the rounds."""
+    """Return the head for records of length 1, which it recentres and whitens as the rounds did the integers."""
     whitening = refinement.whitening
     unit = grid.unit(len(whitening.centre))
     largest = float(np.abs(whitening.matrix).max(initial=1))

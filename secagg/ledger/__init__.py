@@ -1,4 +1,4 @@
-"""The ledger of what each release cost, and the account that it makes of a data set's budget."""
+"""The ledger, a client's record of what its data were charged, and the account of a data set's budget."""
 
 from secagg.ledger.ledger import FILE_NAME, START, Entry, Ledger, head_after
 

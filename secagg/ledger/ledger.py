@@ -1,4 +1,4 @@
-"""The ledger: a client's own record of what it has released about which data set, and what that adds up to.
+"""The ledger: a client's own database of the charges for each data set, append-only and hash-chained.
 
 Append-only and hash-chained. A row is one federation, charged in full and on the disk before its first upload leaves,
 so that a crash can only overstate what was released; a second row of the same one says what it came to where it ended
@@ -38,11 +38,11 @@ from secagg.system.files import open_private
 FILE_NAME = "ledger.sqlite"
 SCHEMA_VERSION = 6
 APPLICATION_ID = int.from_bytes(b"sagg", "big")
-"""SQLite's mark of the program whose file it is."""
+"""The application id that marks an SQLite file as a ledger."""
 
 
 def _append_only(table: str, columns: str) -> tuple[str, ...]:
-    """Statements that make a table of which the database itself refuses to change or delete a row."""
+    """Return SQL statements that create a table with triggers that refuse to change or delete a row."""
     refusals = (
         f"CREATE TRIGGER {table}_{change} BEFORE {change} ON {table} "
         "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
@@ -78,16 +78,16 @@ COSTS: Mapping[str, Callable[[bytes], Cost]] = {
     GAUSSIAN: lambda content: GaussianCost(*struct.unpack("<2d", content)),
     TRAINING: lambda content: _training(*struct.unpack("<2dQ2d", content)),
 }
-"""Read a cost of each kind: μ² and gap of Gaussian sums; rate, multiplier and number of steps of training, μ² of
-further releases and gap.
+"""The decoder of a cost's stored bytes, by the kind of the cost.
 
-Another mechanism is another kind, with its own parameters as content; the schema stays.
+Gaussian sums have μ² and gap; training has rate, multiplier, number of steps, μ² of further releases and gap. Another
+mechanism is another kind, with its own parameters as content; the schema stays.
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: its number, counted from 1 over the whole ledger, and the head of the chain after it, 32 bytes.
+    """One row of a ledger: its number, from 1 over the whole ledger, its release, and the chain's head (32 bytes).
 
     `at` is when it was written (UTC, to the second), by this machine's clock and for people alone: no head covers it.
     None for rows that were recovered.
@@ -100,12 +100,12 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """The commitment in the client's transcript: the head, which fixes the number, this row and all before it."""
+        """The chain's head after this row, which covers all rows up to it; the client's transcript records it."""
         return self.head
 
 
 class Ledger:
-    """The releases of all data sets of one client.
+    """The ledger of one client: the releases of all its data sets.
 
     Data names are paths: what was spent on `heart` counts for `heart/v2` and the other way round, under every spelling
     (`secagg.agreement.policy.data_set`). Every method verifies its whole chain first. A full rollback is not detectable
@@ -130,18 +130,16 @@ class Ledger:
                 for statement in _SCHEMA:
                     connection.execute(statement)
             elif version != SCHEMA_VERSION:
-                raise BadInput(
-                    f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
-                    remedy="use the program that wrote it; moving the file away forgets what was released",
-                )
+                problem = f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}"
+                remedy = "use the program that wrote it; moving the file away forgets what was released"
+                raise BadInput(problem, remedy=remedy)
             elif (found := _pragma(connection, "application_id")) != APPLICATION_ID:
-                raise BadInput(
-                    f"{self._path} is not a ledger of this program (application_id {found}, not {APPLICATION_ID})",
-                    remedy="use the program that wrote it; moving the file away forgets what was released",
-                )
+                problem = f"{self._path} is not a ledger of this program (application_id {found}, not {APPLICATION_ID})"
+                remedy = "use the program that wrote it; moving the file away forgets what was released"
+                raise BadInput(problem, remedy=remedy)
 
     def _create(self) -> None:
-        """Make the file, for its owner alone; sqlite gives its own files the same mode."""
+        """Create the database file for its owner alone; SQLite gives its side files the same mode."""
         try:
             # Never open one that is there: to close it would take the locks of this process's connections away.
             os.close(open_private(self._path, os.O_WRONLY | os.O_EXCL))
@@ -151,23 +149,23 @@ class Ledger:
             raise BadInput(f"cannot use the ledger {self._path} ({error.strerror})") from None
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every row, in order. Raises BadInput naming the first row that was changed or is missing."""
+        """Return every row, in order. Raises BadInput naming the first row that was changed or is missing."""
         with self._connection("BEGIN") as connection:
             return self._entries(connection)
 
     def check(self, release: Release, budget: Budget) -> None:
-        """Raise PlanRefused with the numbers when the release does not fit into what is left of the budget.
+        """Raise PlanRefused, with figures, when the release does not fit into what is left of the budget.
 
         The same session counts once, however often it is checked. Raises BadInput when the ledger has it otherwise.
         """
         refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
     def account(self, release: Release | None, data_name: str, budget: Budget) -> Account:
-        """The cost of a data set so far, of a plan, and the rest of the budget."""
+        """Return the account of a data set: ε spent so far, ε of a plan (`release`), and ε left of the budget."""
         return account_of([entry.release for entry in self.entries()], release, data_name, budget)
 
     def record(self, release: Release, budget: Budget, at: datetime.datetime | None = None) -> Entry:
-        """Check the budget, write the release and wait until the disk has it, all in one transaction.
+        """Check the budget and write the release, synced to disk, in one transaction.
 
         The same release again changes nothing and gives the same entry; `at` is when it happened, where that is known.
         Raises like `check`, and BadInput when the disk refuses; nothing is written then.
@@ -183,8 +181,9 @@ class Ledger:
             return _append(connection, entries, release, at)
 
     def settle(self, whole: Release, part: Release, at: datetime.datetime | None = None) -> Entry:
-        """Write that a plan charged `whole` has ended for good, and came to a `part`: nothing of it leaves after.
+        """Lower the charge `whole` of a plan that has ended for good to `part`.
 
+        Nothing of the plan may leave afterwards.
         The same again changes nothing. Raises BadInput where the plan was not charged so, or is not settled by this.
         """
         with self._connection("BEGIN IMMEDIATE") as connection:
@@ -197,7 +196,7 @@ class Ledger:
             return _append(connection, entries, part, at)
 
     def begin_upload(self, round_digest: bytes) -> None:
-        """Write that a vector of the round with this digest may have left; again changes nothing."""
+        """Record that a vector of the round with this digest may have left; doing so again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
             heads = self._uploads(connection)
             if round_digest not in heads:
@@ -206,19 +205,19 @@ class Ledger:
                 connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def has_uploaded(self, round_digest: bytes) -> bool:
-        """Whether a vector of the round may have left: another one would be another release."""
+        """Return whether a vector of the round with this digest may have left.
+
+        Another vector would be another release.
+        """
         return round_digest in self.uploads()
 
     def uploads(self) -> tuple[bytes, ...]:
-        """The digest of every round of which a vector may have left, in order.
-
-        Raises BadInput when a row was changed or is missing.
-        """
+        """Return the digests of the rounds whose vector may have left, in order. Raises BadInput for a changed row."""
         with self._connection("BEGIN") as connection:
             return tuple(self._uploads(connection))
 
     def _uploads(self, connection: sqlite3.Connection) -> dict[bytes, bytes]:
-        """By round digest the head of the chain after it, in order."""
+        """Return the upload chain's head after each round, by round digest. Raises BadInput for a changed row."""
         heads: dict[bytes, bytes] = {}
         head = START
         for row in connection.execute("SELECT number, head, context FROM uploads ORDER BY number"):
@@ -241,10 +240,8 @@ class Ledger:
             previous = entries[-1].head if entries else START
             own = costs.pop(number, [])
             if unknown := [kind for _, _, kind, _ in own if kind not in COSTS]:
-                raise BadInput(
-                    f"row {number} of the ledger {self._path} has a cost of the kind {unknown[0]!r}, unknown here",
-                    remedy="use the program that wrote it",
-                )
+                problem = f"row {number} of the ledger {self._path} has a cost of the kind {unknown[0]!r}, unknown here"
+                raise BadInput(problem, remedy="use the program that wrote it")
             release = _release(row, own)
             if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
@@ -281,7 +278,7 @@ class Ledger:
 
 
 def head_after(head: bytes, number: int, release: Release) -> bytes:
-    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1."""
+    """Return the chain's head after row `number` (from 1) with this release; `head` is the head before that row."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     row = [release.session, release.plan, *(text.encode() for text in texts)]
     for unit, adjacency, kind, content in map(_columns, release.spent):
@@ -298,7 +295,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _written(connection: sqlite3.Connection, table: str) -> int:
-    """The number of rows that the database has ever written to a table."""
+    """Return the number of rows that the database has ever written to a table."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return int(row[0]) if row else 0
 
@@ -306,24 +303,18 @@ def _written(connection: sqlite3.Connection, table: str) -> int:
 def _append(
     connection: sqlite3.Connection, entries: Sequence[Entry], release: Release, at: datetime.datetime | None
 ) -> Entry:
-    number = len(entries) + 1
-    entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release, at)
-    _insert(connection, entry)
-    return entry
-
-
-def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
-    row = entry.release
+    number, row = len(entries) + 1, release
+    head = head_after(entries[-1].head if entries else START, number, row)
     values = (row.data_name, row.session, row.plan, row.unit, row.adjacency, repr(row.epsilon), repr(row.delta))
-    connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (entry.number, entry.head, *values))
-    costs = [(entry.number, *columns) for columns in map(_columns, row.spent)]
-    if entry.at is not None:
-        connection.execute("INSERT INTO times VALUES (?, ?)", (entry.number, entry.at.isoformat(timespec="seconds")))
+    connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, head, *values))
+    costs = [(number, *columns) for columns in map(_columns, row.spent)]
+    if at is not None:
+        connection.execute("INSERT INTO times VALUES (?, ?)", (number, at.isoformat(timespec="seconds")))
     connection.executemany("INSERT INTO costs VALUES (?, ?, ?, ?, ?)", costs)
+    return Entry(number, head, release, at)
 
 
 def _columns(spent: Spent) -> tuple[str, str, str, bytes]:
-    """Unit, adjacency, kind and content of a cost."""
     match spent.cost:
         case GaussianCost(squared_mu, gap):
             return spent.unit, spent.adjacency, GAUSSIAN, struct.pack("<2d", squared_mu, gap)
@@ -337,7 +328,7 @@ def _training(rate: float, multiplier: float, steps: int, squared_mu: float, gap
 
 
 def _release(row: Sequence[Any], costs: Sequence[tuple[Any, ...]]) -> Release | None:
-    """The release that the columns hold, or None when they were changed so that they hold none."""
+    """Build the release that the columns hold; None when they were changed and hold no valid one."""
     data_name, session, plan, unit, adjacency, epsilon, delta = row
     texts = (data_name, unit, adjacency, epsilon, delta, *(part for cost in costs for part in cost[:3]))
     blobs = (session, plan, *(cost[3] for cost in costs))

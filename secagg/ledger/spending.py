@@ -1,4 +1,4 @@
-"""The spending of plans on a data set: each one's cost, their joint cost, and whether one more fits a budget.
+"""Compute the privacy cost of plans on a data set, single and joint, and whether one more fits a budget.
 
 A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
 budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
@@ -38,22 +38,22 @@ from typing import Literal
 
 from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
-from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
+from secagg.privacy import Adjacency, GaussianCost, TrainingCost, Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import largest
-from secagg.privacy.rdp import best_order
+from secagg.privacy.rdp import RdpCurve, best_order
 
 Neighbours = Adjacency | Literal[""]
-"""Which data sets ε is about; empty in a plan without noise."""
+"""The adjacency of data sets that ε is for; "" in a plan without noise."""
 Pair = tuple[Unit, Neighbours]
 Cost = GaussianCost | TrainingCost
 LARGEST_GAP = 2.0**-40
-"""The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
+"""Largest sum of the gaps T of a data set's plans to true Gaussian releases; one plan's is below 10⁻¹⁵."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The cost of a whole plan, for one unit and adjacency. Raises BadInput where training has no cost."""
+    """A plan's cost for one unit and adjacency. Raises BadInput for training unless these are record and add-remove."""
 
     unit: Unit
     adjacency: Neighbours
@@ -62,15 +62,13 @@ class Spent:
     def __post_init__(self) -> None:
         amplified = (Unit.RECORD, Adjacency.ADD_REMOVE)
         if isinstance(self.cost, TrainingCost) and (self.unit, self.adjacency) != amplified:
-            raise BadInput(
-                f"training on sampled records has no cost for {self.unit} and {self.adjacency}",
-                remedy="it hides that one record was added or removed: record and add-remove",
-            )
+            problem = f"training on sampled records has no cost for {self.unit} and {self.adjacency}"
+            raise BadInput(problem, remedy="it hides that one record was added or removed: record and add-remove")
 
 
 @dataclass(frozen=True)
 class Release:
-    """One federation over one data set: the privacy that it was promised to cost, and what it costs.
+    """The privacy cost of one federation for one data set: the plan's claim (ε, δ), and the costs that are added up.
 
     (ε, δ) is the plan's claim for its `unit` and `adjacency`. `spent` has every (unit, adjacency) in which the plan can
     be accounted, the plan's own among them; in any other it costs infinity. A sum without noise (ε infinite) has none.
@@ -93,19 +91,17 @@ class Release:
         if len(set(pairs)) != len(pairs):
             raise BadInput("a release has two costs for the same unit and adjacency")
         if (self.epsilon < math.inf) != ((self.unit, self.adjacency) in pairs) or (self.epsilon == math.inf and pairs):
-            raise BadInput(
-                f"a release of epsilon {self.epsilon} has costs for {pairs}",
-                remedy="a finite one has a cost for its own unit and adjacency, a sum without noise has none",
-            )
+            remedy = "a finite one has a cost for its own unit and adjacency, a sum without noise has none"
+            raise BadInput(f"a release of epsilon {self.epsilon} has costs for {pairs}", remedy=remedy)
 
     def cost(self, unit: Unit, adjacency: Neighbours) -> Cost | None:
-        """The release's cost in a unit and adjacency; None is infinite."""
+        """Return the release's cost for a unit and adjacency; None if infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Whether `row` lowers the charge `whole` of the same plan."""
+    """Return whether `row` settles (lowers) the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False
@@ -117,7 +113,7 @@ def settles(row: Release, whole: Release) -> bool:
 
 
 def counted_rows(releases: Sequence[Release]) -> list[Release]:
-    """Return the rows that count: of a settled plan only the later one."""
+    """Return the rows that count: for a settled plan the row that settled it, for any other plan its charge."""
     counted: list[Release] = []
     for release in releases:
         whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
@@ -129,17 +125,14 @@ def counted_rows(releases: Sequence[Release]) -> list[Release]:
 
 
 def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
-    """Return the row that settled a plan charged `whole`; None where it was not."""
+    """Return the row that settled the charge `whole` of a plan; None where the plan is not settled."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
 def total_cost(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
-    """Return the cost of one release or more together; None when one of them is infinite.
-
-    Gaussian if all are and it may be `gaussian`, else a curve.
-    """
+    """Return the releases' joint cost: Gaussian if `gaussian` and all are, else a Rényi curve; None if infinite."""
     costs = [release.cost(unit, adjacency) for release in releases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
@@ -153,7 +146,7 @@ def total_cost(
 def total_epsilon(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float, *, within: Budget | None = None
 ) -> float:
-    """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
+    """Return the joint ε of all releases at δ, rounded up; math.inf when one of them is infinite.
 
     `within` a budget it is what its filter says: by Rényi where training is allowed, curves at the order that is best
     for the budget; else curves are taken at their own best. A single release costs no more than its own claim. Raises
@@ -178,15 +171,15 @@ def total_epsilon(
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """The releases about one data set; one whose name names no data set counts for every one."""
+    """Return the releases about one data set, and those that name no data set, which count for every one."""
     return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
 
 
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
-    """Raise PlanRefused unless every promise about the release's data set, before and with it, fits into the budget.
+    """Raise PlanRefused unless the release fits the budget together with the other `releases` about its data set.
 
-    One that was settled adds nothing. Raises BadInput when its session is among `releases` with another plan, name or
-    cost.
+    That is tested for each unit and adjacency among them. A settled one adds nothing. Raises BadInput when its session
+    is among `releases` with another plan, name or cost.
     """
     together = counted_rows(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
@@ -208,7 +201,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """The state of a budget for one data set: every figure is an ε at `delta`, for one unit and adjacency.
+    """The state of one data set's budget; every figure is an ε at `delta`, for one unit and adjacency.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
@@ -227,9 +220,9 @@ class Account:
 
 
 def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
-    """The cost of a data set so far, of a plan, and the rest of the budget.
+    """Return a data set's account: ε spent so far, of a plan (`release`), of both together, and left of the budget.
 
-    Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
+    Where plans differ in unit or adjacency, it is for the pair with the largest ε. Raises BadInput for a δ out of
     range.
     """
     counted = counted_rows(same_data(releases, data_name))
@@ -245,20 +238,13 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
 
     none: list[Pair] = [(Unit.RECORD, "")]
     pair = max(noisy or pairs or none, key=lambda each: total(together, each))
-    return Account(
-        *pair,
-        budget.delta,
-        len(others),
-        total(others, pair),
-        total([release], pair) if release is not None else 0.0,
-        total(together, pair),
-        budget.max_epsilon_total,
-        _left(together, pair, budget),
-    )
+    alone = total([release], pair) if release is not None else 0.0
+    spent, most, left = total(others, pair), budget.max_epsilon_total, _left(together, pair, budget)
+    return Account(*pair, budget.delta, len(others), spent, alone, total(together, pair), most, left)
 
 
 def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
-    """The largest ε of a Gaussian plan at the budget's δ that the filter takes after these; 0 for none.
+    """Return the largest ε, at the budget's δ, of a further Gaussian plan that still fits the budget; 0 for none.
 
     With nothing spent a plan fits by its own claim, so that it is the limit.
     """
@@ -280,12 +266,12 @@ def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
 
 
 def _exact_before(others: Sequence[Release]) -> str:
-    """The addition to a refusal where an exact sum has been opened: no later plan can fit into a finite budget."""
+    """Return a phrase for refusals after an exact sum, with which no plan fits a finite budget; "" without one."""
     return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 
 def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, budget: Budget) -> str:
-    """The refused addition, in numbers that are rounded up."""
+    """Return the reason of a refusal with ε before, added and in all, rounded up."""
     name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
     if math.isinf(release.epsilon):
         return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"

@@ -1,9 +1,10 @@
 """A classifier with augmented embeddings (FRAug, Chen et al. 2023): the losses of its three parts, in one row.
 
 θ, the classifier, learns from real embeddings and, in its last layer alone, from synthetic ones (Eqs. 1 and 2). ω, the
-generator, makes embeddings that the classifier knows and that lie far from the member's own (Eq. 5). φ, the RTNet,
-makes of them residuals that the classifier finds hard, without leaving the member's own embeddings (Eq. 6). Sums over
-classes are means here, so that no weight depends on how many there are, and what ω maximises is bounded.
+generator (G in the paper), makes embeddings that the classifier knows and that lie far from the member's own (Eq. 5).
+φ, the transfer network (the paper's RTNet, M; `transfer` here), makes of them residuals that the classifier finds hard,
+without leaving the member's own embeddings (Eq. 6). Sums over classes are means here, so that no weight depends on how
+many there are, and what ω maximises is bounded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.networks.normalised import GAIN, SHIFT, Normalised, normalise_rows
-from secagg.networks.programs import glorot_bound, he_bound, linear, linear_shapes, uniform_start
+from secagg.networks.programs import Program, glorot_bound, he_bound, linear, linear_shapes, uniform_start
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
 
 
 KERNELS = 5
-"""Gaussian kernels, each twice as wide as the one before."""
+"""The number of Gaussian kernels, each twice as wide as the one before."""
 NARROWEST = 0.25
-"""The first one's width, of the mean squared distance of different rows of both sets."""
+"""The first kernel's width, as a part of the mean squared distance between different rows of both sets."""
 SMALL = 1e-12
 GENERATOR, TRANSFER = "generator", "transfer"
-"""What the names of their tensors begin with."""
+"""Prefixes of the names of the generator's and of the RTNet's tensors."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """For `classes` C and embeddings of `width` numbers: G has `hidden` units, z has `latent` numbers, as M's units."""
+    """Sizes of generator G (`hidden` units) and RTNet M (`latent` units) for C `classes` and embeddings of `width`."""
 
     classes: int
     width: int
@@ -51,16 +52,16 @@ class Augmentation:
 
     @property
     def generator_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of G's tensors, by name."""
+        """The shapes of the generator's tensors by name."""
         return _two_layers(GENERATOR, self.latent + self.classes, self.hidden, self.width)
 
     @property
     def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of M's tensors, by name."""
+        """The shapes of the RTNet's tensors by name."""
         return _two_layers(TRANSFER, self.width, self.latent, self.width)
 
     def start(self, kind: str, seed: bytes) -> NDArray[np.float64]:
-        """Return G's or M's parameters to begin with, the same everywhere: He's before a ReLU, Glorot's at M's end."""
+        """Return first parameters of G or M, the same everywhere: He's before a ReLU, Glorot's at M's end."""
         shapes = self.generator_shapes if kind == GENERATOR else self.transfer_shapes
         bounds = {name: he_bound(shape[1]) for name, shape in shapes.items() if name.endswith("weight")}
         if kind == TRANSFER:
@@ -68,7 +69,7 @@ class Augmentation:
         return uniform_start(shapes, bounds, seed)
 
     def generate(self, parameters: Mapping[str, Tensor], z: Tensor, labels: Tensor) -> Tensor:
-        """v (n, width) of noise z (n, latent) and labels (n,)."""
+        """Return synthetic embeddings v (n, width) from noise z (n, latent) and labels (n,)."""
         from torch import cat
         from torch.nn import functional
 
@@ -77,7 +78,7 @@ class Augmentation:
         return self._layer(parameters, f"{GENERATOR}.second", inside).relu()
 
     def transfer(self, parameters: Mapping[str, Tensor], v: Tensor) -> Tensor:
-        """The residuals (n, width) of v (n, width)."""
+        """Return the RTNet's residuals (n, width) of embeddings v (n, width)."""
         return self._layer(parameters, f"{TRANSFER}.second", self._layer(parameters, f"{TRANSFER}.first", v).relu())
 
     def _layer(self, parameters: Mapping[str, Tensor], name: str, rows: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class Augmentation:
 
 
 def size_of(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Numbers of all tensors of these shapes."""
+    """Return the number of entries of all tensors of these shapes."""
     return sum(map(math.prod, shapes.values()))
 
 
@@ -120,13 +121,13 @@ def mean_square(a: Tensor, b: Tensor) -> Tensor:
 
 
 def bounded_square(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean of s/(1 + s), s the mean square of a pair's differences: below 1, so that it may be maximised."""
+    """Return the mean of s/(1 + s), s the mean square of a pair's differences: below 1, so that it can be maximised."""
     squares = (a - b).square().mean(dim=-1)
     return (squares / (1 + squares)).mean()
 
 
 class Distance(StrEnum):
-    """Between synthetic embeddings and a member's own."""
+    """The distance between synthetic embeddings and a member's own."""
 
     MMD = "mmd"
     L2 = "l2"
@@ -134,7 +135,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a round's losses: `alpha` and `beta` the distances of G and M, `strength` a residual."""
+    """The weights of a round's losses: `alpha` for the generator's distance, `beta` for the RTNet's, and `strength`."""
 
     alpha: float
     beta: float
@@ -145,7 +146,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Class prototypes to augment: `anchors` and `z` (k·m, …), m rows for each of k known classes, of these `labels`.
+    """Class prototypes to augment: `anchors` and noise `z` (k·m, …), m rows with `labels` for each of k known classes.
 
     `prototypes` (C, width) are all of them.
     """
@@ -159,30 +160,30 @@ class Cells:
 
 @dataclass(frozen=True)
 class Augmented:
-    """G's tensors, then the classifier's, then M's, in one row; the classifier's alone where nothing is augmented."""
+    """All networks' tensors in one row: generator, classifier, RTNet; without augmentation the classifier alone."""
 
     classifier: Normalised
     augmentation: Augmentation | None
 
     @property
     def generator_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """G's."""
+        """The shapes of the generator's tensors by name."""
         return self.augmentation.generator_shapes if self.augmentation else {}
 
     @property
     def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """M's."""
+        """The shapes of the RTNet's tensors by name."""
         return self.augmentation.transfer_shapes if self.augmentation else {}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of all tensors."""
+        """The shapes of all tensors by name."""
         return {**self.generator_shapes, **self.classifier.shapes, **self.transfer_shapes}
 
     @property
     def size(self) -> int:
-        """Numbers of all tensors."""
-        return sum(map(math.prod, self.shapes.values()))
+        """The number of entries of all tensors."""
+        return size_of(self.shapes)
 
     @property
     def _networks(self) -> Augmentation:
@@ -193,7 +194,7 @@ class Augmented:
     def classifier_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """θ's loss for embeddings (n, width) of its own; synthetic ones teach the last layer alone (Eqs. 1 to 3)."""
+        """Return the classifier's loss on real embeddings `u`; synthetic ones teach its last layer (Eqs. 1 to 3)."""
         import torch
         from torch.nn import functional
 
@@ -210,14 +211,14 @@ class Augmented:
         return real + losses.sum()
 
     def synthesise(self, parameters: Tensors, anchors: Tensor, z: Tensor, labels: Tensor, strength: float) -> Tensor:
-        """û (n, width) = anchor + strength·M(G(z, y)), the gradient going to M alone (Eq. 3)."""
+        """Return û (n, width) = anchor + strength·M(G(z, y)), with a gradient to the RTNet M alone (Eq. 3)."""
         v = self._networks.generate(parameters, z, labels).detach()
         return anchors + strength * self._networks.transfer(parameters, v)
 
     def generator_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """ω's loss, at fixed θ and embeddings (Eq. 5)."""
+        """Return the generator's loss, at a fixed classifier and fixed embeddings (Eq. 5)."""
         from torch.nn import functional
 
         v = self._networks.generate(parameters, z, labels)
@@ -231,7 +232,7 @@ class Augmented:
     def transfer_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """φ's loss, at fixed θ, ω and embeddings (Eq. 6)."""
+        """Return the RTNet's loss, at a fixed classifier, generator and fixed embeddings (Eq. 6)."""
         fixed = _fixed(parameters)
         own = self.synthesise(parameters, u, z, labels, weights.strength)
         loss = -_mean_entropy(self.classifier.classify(fixed, own))
@@ -250,8 +251,8 @@ class Augmented:
 
 
 @dataclass(frozen=True)
-class OneRecord:
-    """The three losses as one of a single record, each for its own part: a `Program`, for DP-SGD.
+class OneRecord(Program):
+    """A program whose loss is the sum of FRAug's three losses on a single record, for DP-SGD.
 
     It reads that record, the parameters, and noise `z` (k, latent), which no record decides: no prototypes, no
     distance of sets, no batch. With squares, Σ_i ‖G(z, y_i) − f(x_i)‖² has the gradient of n·‖G − mean‖². Gradients of
@@ -266,44 +267,36 @@ class OneRecord:
 
     @property
     def name(self) -> str:
-        """The classifier's, augmented."""
         return f"augmented {self.whole.classifier.name}"
 
     @property
     def dimension(self) -> int:
-        """The classifier's."""
         return self.whole.classifier.dimension
 
     @property
     def classes(self) -> int:
-        """The classifier's."""
         return self.whole.classifier.classes
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of all three parts."""
         return self.whole.shapes
 
     @property
     def size(self) -> int:
-        """Of all three parts."""
         return self.whole.size
 
     @property
     def scale(self) -> float:
-        """The classifier's."""
         return self.whole.classifier.scale
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
-        """There is none: it goes on from what a round says."""
-        raise NotImplementedError
+        raise NotImplementedError  # it goes on from what a round says
 
     def logits(self, parameters: Tensors, x: Tensor) -> Tensor:
-        """The classifier's scores."""
         return self.whole.classifier.logits(parameters, x)
 
     def loss(self, parameters: Tensors, x: Tensor, labels: Tensor) -> Tensor:
-        """The mean over records, each with every z."""
+        """Return the mean loss over records, each with every noise z."""
         draws = len(self.z)
         u = self.whole.classifier.learn(parameters, x).repeat_interleave(draws, dim=0)
         wanted, z = labels.repeat_interleave(draws), u.new_tensor(self.z).repeat(len(labels), 1)
@@ -320,11 +313,10 @@ def _fixed(parameters: Tensors) -> dict[str, Tensor]:
 
 
 def _own(u: Tensor, labels: Tensor, cells: Cells | None) -> Tensor:
-    """Return each row's target: its class's prototype, or where there is none the record's own embedding."""
+    """Return each row's target: the prototype of its class, or the record's own embedding where there is none."""
     return cells.prototypes[labels] if cells else u
 
 
 def _mean_entropy(scores: Tensor) -> Tensor:
-    """The mean entropy of the predictions (n, C)."""
     logarithms = scores.log_softmax(dim=1)
     return -(logarithms.exp() * logarithms).sum(dim=1).mean()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.heads.descent import descend
-from secagg.networks.augmented import Augmentation, Augmented, Cells, OneRecord, Weights, size_of
+from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights, size_of
 from secagg.networks.private_training import DpSgdSettings, dp_sgd
 from secagg.networks.taint import Untainted
 from secagg.networks.training import NotNegative, Positive, RowDescent, Share, require_records, shuffled
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DRAWS = 8
-"""Noises z that every record of a private step sees."""
+"""The number of noises z that every record of a private step is combined with."""
 Floats = NDArray[np.float64]
 Count = Annotated[int, Range(1, math.inf)]
 
 
 @dataclass(frozen=True)
 class AugmentedSettings:
-    """`steps` ≥ 1 on `batch` ≥ 1 records each, θ at `rate`, ω at `generator_rate`, φ at `transfer_rate`.
+    """`steps` ≥ 1 on `batch` ≥ 1 records: classifier at `rate`, generator at `generator_rate`, RTNet `transfer_rate`.
 
     Momentum and FedProx's `proximal` are those of `TrainingSettings`. `synthetic` rows stand for all known classes
     together, their prototypes moving by `ema` toward each batch's means.
@@ -105,25 +105,25 @@ def train_privately(
 
 
 def batches(count: int, batch: int, steps: int, randomness: RandomSource) -> list[NDArray[np.int64]]:
-    """Return the rows of so many steps: those of one random order after another, no batch larger than all records."""
+    """Return the rows of `steps` batches, from random orders one after another; none is larger than all records."""
     size = min(batch, count)
     orders = [shuffled(count, randomness) for _ in range(-(-steps * size // count))]
     return np.split(np.concatenate(orders)[: steps * size], steps)
 
 
 def draws_of(randomness: RandomSource) -> np.random.Generator:
-    """The stream of a training's noises z, from 16 bytes."""
+    """Return the stream of a training's noises z, from 16 bytes."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(randomness.bytes(16), "little")))
 
 
 def _parts(whole: Augmented) -> tuple[slice, slice, slice]:
-    """Where the generator's, the classifier's and the RTNet's parameters are."""
+    """Return where the generator's, the classifier's and the RTNet's parameters are in a row."""
     first, end = size_of(whole.generator_shapes), whole.size - size_of(whole.transfer_shapes)
     return slice(0, first), slice(first, end), slice(end, whole.size)
 
 
 class _Run:
-    """A training as it goes: all weights in the row of `descent`, the member's `prototypes`."""
+    """A training in progress: all weights in the row of `descent`, the member's `prototypes`."""
 
     def __init__(
         self, whole: Augmented, settings: AugmentedSettings, weights: Weights, start: Floats, prototypes: Floats
@@ -135,14 +135,16 @@ class _Run:
         self.prototypes = torch.tensor(prototypes, dtype=torch.float32)
 
     def losses(self, x: Tensor, labels: Tensor, noise: np.random.Generator) -> Iterator[Tensor]:
-        """Yield the classifier's loss, then, at the new classifier, that of the generator and the RTNet."""
+        """Yield the classifier's loss, then, at the moved classifier, the loss of the generator and the RTNet."""
         generator, theta, transfer = _parts(self.whole)
         whole, leaves = self.whole, self.descent.leaves
         u = whole.classifier.learn(leaves, x)
         z, cells = None, None
         if whole.augmentation is not None:
-            self._remember(u.detach(), labels)
-            z = u.new_tensor(_draw(noise, len(labels), whole.augmentation))
+            for label in sorted(set(labels.tolist())):  # toward the batch's means; a first mean is taken whole (Eq. 4)
+                mean, old = u.detach()[labels == label].mean(dim=0), self.prototypes[label]
+                self.prototypes[label] = old.lerp(mean, self.settings.ema) if old.any() else mean
+            z = u.new_tensor(noise.standard_normal((len(labels), whole.augmentation.latent), dtype=np.float32))
             cells = self._cells(noise)
         self.descent.rates = ((theta, self.settings.rate),)
         self.descent.pull = self._hold if self.settings.proximal else None
@@ -156,25 +158,14 @@ class _Run:
     def _hold(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
         velocity.add_(weights - first, alpha=self.settings.proximal)
 
-    def _remember(self, u: Tensor, labels: Tensor) -> None:
-        """Move the prototypes of the batch's classes toward its means; a first mean is taken whole (Eq. 4)."""
-        for label in sorted(set(labels.tolist())):
-            mean, old = u[labels == label].mean(dim=0), self.prototypes[label]
-            self.prototypes[label] = old.lerp(mean, self.settings.ema) if old.any() else mean
-
     def _cells(self, noise: np.random.Generator) -> Cells | None:
-        """As many rows for each known class."""
+        """Return prototypes and noise to augment, as many rows for each known class."""
         import torch
 
         known = self.prototypes.any(dim=1).nonzero()[:, 0]
         if not len(known) or self.whole.augmentation is None:
             return None
         labels = known.repeat_interleave(-(-self.settings.synthetic // len(known)))
-        z = torch.from_numpy(_draw(noise, len(labels), self.whole.augmentation))
+        z = torch.from_numpy(noise.standard_normal((len(labels), self.whole.augmentation.latent), dtype=np.float32))
         prototypes = self.prototypes.clone()
         return Cells(prototypes[labels], z, labels, len(known), prototypes)
-
-
-def _draw(noise: np.random.Generator, rows: int, networks: Augmentation) -> NDArray[np.float32]:
-    """The next noises z (rows, latent) of a stream."""
-    return noise.standard_normal((rows, networks.latent), dtype=np.float32)

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEACHER = "teacher"
-"""What the names of the frozen copy's tensors begin with."""
+"""Prefix of the names of the tensors of the frozen copy."""
 BETAS, DECAY = (0.9, 0.98), 0.01
-"""AdamW's, the authors'."""
+"""The authors' betas and weight decay of AdamW."""
 WARM_UP = 0.1
 RAMPS = ("training", "round", "off")
 
 
 @dataclass(frozen=True)
 class DistillingSettings(TrainingSettings):
-    """AdamW at `rate`, warmed up over a tenth of the round's steps and brought to 0 in a line; `momentum` is its own.
+    """AdamW at `rate`, warmed up over a tenth of the round's steps, then lowered linearly to 0, whatever `momentum`.
 
     `ramp`: over what α grows ("off": it is 1).
     """
@@ -55,21 +55,21 @@ class DistillingSettings(TrainingSettings):
             raise BadInput(f"there is no ramp {self.ramp!r}", remedy=f"choose one of {', '.join(RAMPS)}")
 
     def alpha(self, done: float, number: int, rounds: int) -> float:
-        """α after the share `done` of round `number`."""
+        """Return the distillation weight α after the share `done` of round `number`."""
         if self.ramp == "off":
             return 1.0
         share = done if self.ramp == "round" else (number - 1 + done) / rounds
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The factor of the rate at a step of so many in the round."""
+        """Return the factor of the rate at step `step` of the round's `steps`."""
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 
 
 @dataclass(frozen=True)
 class Distilling(OverEncoder):
-    """Both losses of a record as one (`Dual` in an encoder), for per-record gradients: α·T² is `pull`.
+    """A program whose loss is the sum of both losses of a record, for per-record gradients; α·T² is `pull`.
 
     What is detached is so in both, and the frozen copy `reference` is what the round began at: so the gradient of A_s
     is L_s's, that of A_c is L_DAT's, the head's is of both, and clipping sees them as one vector.
@@ -80,15 +80,14 @@ class Distilling(OverEncoder):
     pull: float = 9.0
 
     def student(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """z_s (n, C): the shared adapter alone."""
+        """Return the student's scores z_s (n, C), by the shared adapter alone."""
         return self.by(parameters, x, {SHARED: 1.0})
 
     def teacher(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """z_t (n, C): the mean of the frozen copy and the member's own."""
+        """Return the teacher's scores z_t (n, C): the mean of the frozen shared copy and the member's own adapter."""
         return self.by({**parameters, **self.reference}, x, {TEACHER: 0.5, OWN: 0.5})
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """The mean over records of L_s + L_DAT."""
         from torch.nn import functional
 
         z_s, z_t = self.student(parameters, x), self.teacher(parameters, x)
@@ -96,7 +95,7 @@ class Distilling(OverEncoder):
         return both + self.pull * (self.divergence(z_t.detach(), z_s) + self.divergence(z_s.detach(), z_t))
 
     def divergence(self, teaching: Tensor, learning: Tensor) -> Tensor:
-        """The mean KL(softmax(teaching/T) ‖ softmax(learning/T))."""
+        """Return the mean KL(softmax(teaching/T) ‖ softmax(learning/T))."""
         from torch.nn import functional
 
         learnt, taught = (functional.log_softmax(z / self.temperature, dim=1) for z in (learning, teaching))
@@ -104,7 +103,7 @@ class Distilling(OverEncoder):
 
 
 def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:
-    """The program of both losses in a `Dual` program's encoder, at the round's shared adapter (size,)."""
+    """Return a `Dual` program as one with both distillation losses; its teacher holds `shared` (size,) frozen."""
     import torch
 
     if not isinstance(dual.adapted, Dual):
@@ -167,7 +166,7 @@ def losses_of(
     labels: Tensor,
     alpha: float,
 ) -> Iterator[Tensor]:
-    """Yield both losses of a batch, or the only one."""
+    """Yield the two losses of a batch, or the only one."""
     import torch
     from torch.nn.functional import cross_entropy
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 SUFFIX, PREFIX = ".pt2", "pt2:"
 _FILE = re.compile(rf"(?<==)[^\s;=]+{re.escape(SUFFIX)}(?=[\s;]|$)")
-"""In parameters as people write them, "model=net.pt2 rounds=3", also those inside of one: "fixed=model=net.pt2;clip=1".
+"""Pattern of a file in parameters as typed, "model=net.pt2 rounds=3", also inside of one: "fixed=model=net.pt2;clip=1".
 """
 DIGEST = re.compile(r"[0-9a-f]{64}")
 WHAT = "model"
 UNWRITTEN = "empty", "resize"
-"""In the names of all operators whose tensors hold what was in memory before."""
+"""Parts of the names of all operators whose tensors hold what was in memory before."""
 CLOSE = 1e-4
-"""How far a record's scores may move with another one beside it, relative to the largest: products round by rows."""
+"""The most that another record beside it may move a record's scores, relative to the largest: products are rounded."""
 
 _admitted: dict[str, ProgramFile] = {}
 _opened: dict[tuple[str, int, int], Exported] = {}
@@ -49,13 +49,14 @@ _opened: dict[tuple[str, int, int], Exported] = {}
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """An exported program for d numbers and C classes; `weights` (size,) are those of its file.
+    """A program exported to a file, for d numbers and C classes; `weights` (size,) are those in the file.
 
     A record (d,) enters as the program's own `record_shape`: images with the channels first, though `pixels` has them
     last. It is √d times as long as it was, so that of `centred-unit` records each has mean 0 and variance 1. Parameters
     that the file has frozen (`requires_grad` False) stay as they are. With `one_by_one` it takes one record at a time.
     """
 
+    scale = 1.0  # it has no parameter that would take another, and multiplies by itself
     digest: str
     dimension: int
     classes: int
@@ -67,55 +68,48 @@ class Exported:
 
     @property
     def name(self) -> str:
-        """pt2: and the SHA-256 of the file."""
+        """The prefix "pt2:" and the SHA-256 of the file."""
         return f"{PREFIX}{self.digest}"
 
     @property
     def size(self) -> int:
-        """Numbers of all parameters together."""
+        """The number of entries of all parameters together."""
         return sum(map(math.prod, self.shapes.values()))
-
-    @property
-    def scale(self) -> float:
-        """1: it has no parameter that would take another, and multiplies by itself."""
-        return 1.0
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
         """Return the file's own weights (size,), whatever the seed."""
         return self.weights.copy()
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
+        """Return the scores (n, C) of records (n, d)."""
         import torch
 
-        records = self._arranged(x * math.sqrt(self.dimension))
+        records = x * math.sqrt(self.dimension)
+        if len(self.record_shape) == 3:
+            channels, *places = self.record_shape
+            records = records.reshape(-1, *places, channels).permute(0, 3, 1, 2).contiguous()
+        else:
+            records = records.reshape(-1, *self.record_shape)
         size = 1 if self.one_by_one else len(records)
         some = (records[place : place + size] for place in range(0, len(records), size))
         return torch.cat([torch.func.functional_call(self.module, dict(parameters), (each,)) for each in some])
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy."""
+        """Return the mean cross-entropy."""
         from torch.nn import functional
 
         return functional.cross_entropy(self.logits(parameters, x), labels)
 
-    def _arranged(self, x: Tensor) -> Tensor:
-        """Records (n, d) as the program takes them."""
-        if len(self.record_shape) != 3:
-            return x.reshape(-1, *self.record_shape)
-        channels, *places = self.record_shape
-        return x.reshape(-1, *places, channels).permute(0, 3, 1, 2).contiguous()
-
 
 def admit(path: Path) -> str:
-    """Take a file among those that may be parsed when a plan names them; return its name. Raises BadInput."""
+    """Register a program's file, so that plans may name it; return its name. Raises BadInput."""
     file = ProgramFile.read(path, WHAT)
     _admitted[file.digest] = file
     return f"{PREFIX}{file.digest}"
 
 
 def planned_programs(parameters: str) -> str:
-    """A method's parameters as a plan has them: every program's file is admitted, and called by its digest.
+    """Return a text of parameters with each program's file registered, and replaced by its digest.
 
     Raises BadInput for one that cannot be read.
     """
@@ -123,18 +117,18 @@ def planned_programs(parameters: str) -> str:
 
 
 def files_in(parameters: str) -> tuple[str, ...]:
-    """The programs' files among a method's parameters as people write them."""
+    """Return the programs' files that a text of a method's parameters names."""
     return tuple(_FILE.findall(parameters))
 
 
 def digest_in(name: str) -> str | None:
-    """The SHA-256 (hex) in the name of a file's program; None in another name."""
+    """Return the SHA-256 (hex) in the name of a file's program; None for another name."""
     digest = name.removeprefix(PREFIX)
     return digest if name != digest and DIGEST.fullmatch(digest) else None
 
 
 def exported_named(name: str, dimension: int, classes: int) -> Exported:
-    """The program of that name, parsed once. Raises BadInput where nobody gave its file, or where it cannot be."""
+    """Return the program of that name, parsed once. Raises BadInput if its file was not admitted or is unusable."""
     digest = digest_in(name)
     if digest is None:
         raise BadInput(f"there is no program {name!r}", remedy=f"{PREFIX} goes before the SHA-256 of a file")
@@ -167,7 +161,7 @@ def _open(file: ProgramFile, dimension: int, classes: int) -> Exported:
 
 
 def _refuse_layers(called: str, program: torch.export.ExportedProgram) -> None:
-    """Raise BadInput where a record's scores would not be a function of it and of the parameters."""
+    """Raise BadInput where a record's scores would depend on more than the record and the parameters."""
     import torch
 
     for operator, arguments in operations(program):
@@ -196,7 +190,7 @@ def _refuse_layers(called: str, program: torch.export.ExportedProgram) -> None:
 def _trained(
     called: str, program: torch.export.ExportedProgram, module: torch.nn.Module
 ) -> dict[str, torch.nn.Parameter]:
-    """The parameters that training moves, by name. Raises BadInput for none, no float32, or one in two places."""
+    """Return the parameters that training moves. Raises BadInput for none, not float32, or one in two places."""
     held: dict[str, Any] = {**program.state_dict, **program.constants}
     tensors = {name: each for name, each in held.items() if hasattr(each, "dtype")}
     for name, each in tensors.items():
@@ -213,7 +207,7 @@ def _trained(
 
 
 def _try(called: str, program: Exported, trained: Mapping[str, Tensor]) -> None:
-    """Raise BadInput unless the program gives every record of a batch its own scores, by parameters that can move."""
+    """Raise BadInput unless the program scores every record of a batch by itself, with parameters that can move."""
     import torch
 
     records = torch.linspace(-1, 1, 2 * program.dimension).reshape(2, -1) / math.sqrt(program.dimension)
@@ -235,7 +229,7 @@ def _try(called: str, program: Exported, trained: Mapping[str, Tensor]) -> None:
 def code_warnings(
     backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield a warning with the digest of each file of code that no plan vouches for, before any is parsed.
+    """Yield a warning with the digest of each code file that plans do not vouch for, before any is parsed.
 
     Raises BadInput for a file that cannot be read.
     """

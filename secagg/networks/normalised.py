@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 CHANNELS_OF_A_GROUP = 4
 EPSILON = 1e-5
 MOMENTUM = 0.1
-"""How much of a batch's statistics goes into the running ones, as `torch.nn.BatchNorm2d` has it."""
+"""The weight of a batch's statistics in the running ones, as in `torch.nn.BatchNorm2d`."""
 GAIN, SHIFT, MEAN, VARIANCE = "gain", "shift", "mean", "variance"
 
 
 class Normalised(Embedding):
-    """A program with normalised layers: `by_batch`, or by groups."""
+    """A network with normalised layers: by batch if `by_batch`, else by groups of one record's channels."""
 
     by_batch: bool
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """By its normalisation."""
+        """The program's name, which begins with its kind of normalisation."""
 
     @property
     @abstractmethod
     def layers(self) -> Mapping[str, int]:
-        """The normalised layers and their channels."""
+        """The normalised layers and their numbers of channels."""
 
     @property
     def normalisation(self) -> Mapping[str, tuple[int, ...]]:
@@ -47,61 +47,54 @@ class Normalised(Embedding):
         return {f"{layer}.{kind}": (channels,) for layer, channels in self.layers.items() for kind in kinds}
 
     def learn(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return embeddings (n, width) as training sees them, which moves running statistics by what the batch has."""
+        """Return embeddings (n, width) as in training, which moves running statistics by the batch's."""
         return self.embed(parameters, x, partial(_normalise, parameters, self.by_batch and len(x) > 1, self.by_batch))
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d), each by itself."""
         normalise = partial(_normalise, parameters, False, self.by_batch)
         return self.classify(parameters, self.embed(parameters, x, normalise))
 
 
 @dataclass(frozen=True)
 class NormalisedCnn(Normalised, Convolutional):
-    """`Convolutional`: at most 100,000 parameters for 32×32 pictures of up to 200 classes."""
+    """The small CNN with normalised layers: at most 100,000 parameters for 32×32 pictures of up to 200 classes."""
 
     by_batch: bool = False
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a constant of the plain program
-        """By its normalisation."""
         return "cnn-batch" if self.by_batch else "cnn-group"
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """Both convolutions and the hidden layer."""
         return {"first": self.FIRST, "second": self.SECOND, "hidden": self.HIDDEN}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The plain program's, then the normalisation's."""
         return {**super().shapes, **self.normalisation}
 
 
 @dataclass(frozen=True)
 class NormalisedPerceptron(Normalised, Perceptron):
-    """`Perceptron`, its hidden layer normalised."""
+    """The perceptron with a normalised hidden layer."""
 
     by_batch: bool = False
 
     @property
     def name(self) -> str:
-        """By its normalisation and size, such as mlp-group:128."""
         return f"mlp-{'batch' if self.by_batch else 'group'}:{self.hidden}"
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """The hidden layer."""
         return {"hidden": self.hidden}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The plain program's, then the normalisation's."""
         return {**super().shapes, **self.normalisation}
 
 
 def normalise_rows(rows: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """Return rows (n, c), each normalised over its entries, then times 1 + gain, + shift.
+    """Return rows (n, c), each normalised over its entries, then multiplied by 1 + gain and moved by shift.
 
     No running statistics: for networks that are used in training alone.
     """
@@ -110,7 +103,7 @@ def normalise_rows(rows: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
 
 
 def _normalise(parameters: Mapping[str, Tensor], learns: bool, by_batch: bool, layer: str, maps: Tensor) -> Tensor:
-    """Maps (n, channels, …) of a layer, normalised."""
+    """Return the maps (n, channels, …) of a layer, normalised."""
     from torch.nn import functional
 
     gain, shift = 1 + parameters[f"{layer}.{GAIN}"], parameters[f"{layer}.{SHIFT}"]

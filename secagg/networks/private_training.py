@@ -28,15 +28,15 @@ from secagg.randomness import RandomSource
 from secagg.wire import Range, require_in_range
 
 MOST_LEVELS = 1 << 26
-"""Squares of such integer vectors stay below 2⁵³: float64 holds them exactly."""
+"""The largest length of integer vectors: their squares stay below 2⁵³, where float64 holds them exactly."""
 LEAST_SAMPLING = 2.0**-30
 SMALLEST_SIGMA, LARGEST_SIGMA = 2.0, 1e12
-"""√(σ² − 3) is a standard deviation of 1 or more."""
+"""Bounds of σ: √(σ² − 3) is a standard deviation of 1 or more."""
 
 
 @dataclass(frozen=True)
 class DpSgdSettings:
-    """`steps` ≥ 1, each over records drawn with probability `sampling_rate`, of gradients no longer than `clip` > 0.
+    """`steps` ≥ 1 on records drawn with probability `sampling_rate`, with gradients no longer than `clip` > 0.
 
     `levels`, from 1 to 2²⁶, are the grid units of `clip`, and `sigma` is the noise in grid units: from 2 to 10¹², or 0
     for none. A step is w ← w − `rate`·sum/`denominator`, the sum in units of a gradient; the denominator is public,
@@ -89,7 +89,7 @@ def dp_sgd(
 
 
 def poisson_sample(count: int, rate: float, randomness: RandomSource) -> NDArray[np.int64]:
-    """Return which of `count` records are drawn, each independently with the probability ⌊2⁶⁴·rate⌋/2⁶⁴.
+    """Return the places of the drawn ones of `count` records, each independent with probability ⌊2⁶⁴·rate⌋/2⁶⁴.
 
     That is `rate` itself from 2⁻¹¹ on, and never more: below, a record is drawn less often by under 2⁻⁶⁴.
     """

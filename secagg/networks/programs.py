@@ -26,11 +26,11 @@ SEED_BYTES = 32
 
 
 class Shaped(Protocol):
-    """Whatever has its parameters in one row."""
+    """An object that has its parameters in one row."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Their shapes by name, in order."""
+        """The parameters' shapes by name, in order."""
 
 
 class Program(Protocol):
@@ -38,33 +38,33 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """The text that makes it again, with d and C: `program_named`."""
+        """The text from which `program_named` makes the program again, with d and C."""
 
     @property
     def dimension(self) -> int:
-        """Numbers of one record, d."""
+        """The number d of entries of one record."""
 
     @property
     def classes(self) -> int:
-        """Classes, C."""
+        """The number C of classes."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Its parameters' shapes by name, in the order in which a flat vector holds them, each row by row."""
+        """The parameters' shapes by name, in the order in which a flat vector holds them, each row by row."""
 
     @property
     def size(self) -> int:
-        """Numbers of all parameters together."""
+        """The number of entries of all parameters together."""
 
     @property
     def scale(self) -> float:
-        """The factor of records of length 1 before they enter it to be trained.
+        """The factor by which records of length 1 are multiplied before the program is trained on them.
 
         Where it is not 1, the first parameter is what the program multiplies its inputs by.
         """
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
-        """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput for no seed."""
+        """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput without a seed."""
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the classes' scores (n, C) of records (n, d).
@@ -73,7 +73,7 @@ class Program(Protocol):
         """
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return what training makes small: the mean over records (n, d), n ≥ 1, of a function of each alone."""
+        """Return the loss to be made small: the mean over records (n, d), n ≥ 1, of a function of each alone."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,21 @@ class BuiltIn(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Its parameters' shapes by name, in order."""
+        """The parameters' shapes by name, in order."""
 
     @property
     @abstractmethod
     def bounds(self) -> Mapping[str, float]:
-        """By name how far from 0 a parameter starts at most; those that are not named start at 0."""
+        """The largest absolute value of a parameter at the start, by name; those that are not named start at 0."""
 
     @property
     def size(self) -> int:
-        """Numbers of all parameters together."""
+        """The number of entries of all parameters together."""
         return sum(map(math.prod, self.shapes.values()))
 
     @property
     def scale(self) -> float:
-        """√d: entries are about 1."""
+        """√d, which makes the entries of a record of length 1 about 1."""
         return math.sqrt(self.dimension)
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
@@ -113,10 +113,10 @@ class BuiltIn(ABC):
 
     @abstractmethod
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
+        """Return the scores (n, C) of records (n, d)."""
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy."""
+        """Return the mean cross-entropy."""
         from torch.nn import functional
 
         return functional.cross_entropy(self.logits(parameters, x), labels)
@@ -124,22 +124,19 @@ class BuiltIn(ABC):
 
 @dataclass(frozen=True)
 class Softmax(BuiltIn):
-    """Softmax regression with a bias, from zeros."""
+    """Softmax regression with a bias; all parameters start at 0."""
 
     name = "softmax"
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """`weight` (C, d), `bias` (C,)."""
         return {"weight": (self.classes, self.dimension), "bias": (self.classes,)}
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """None: the loss is convex."""
-        return {}
+        return {}  # the loss is convex
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
         return linear(parameters, "", x)
 
 
@@ -148,29 +145,28 @@ def _as_they_are(layer: str, maps: Tensor) -> Tensor:
 
 
 class Embedding(BuiltIn):
-    """A program whose last layer, `output`, scores what the layers before it make of a record: the embedding."""
+    """A program whose last layer, `output`, scores embeddings, which the layers before it make of records."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Numbers of an embedding."""
+        """The number of entries of an embedding."""
 
     @abstractmethod
     def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
-        """Return embeddings (n, width) of records (n, d); `normalise` has each layer's maps before the ReLU."""
+        """Return embeddings (n, width) of records (n, d), `normalise` being applied before each layer's ReLU."""
 
     def classify(self, parameters: Mapping[str, Tensor], embeddings: Tensor) -> Tensor:
         """Return scores (n, C) of embeddings (n, width)."""
         return linear(parameters, "output.", embeddings)
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
         return self.classify(parameters, self.embed(parameters, x))
 
 
 @dataclass(frozen=True)
 class Perceptron(Embedding):
-    """One hidden layer of `hidden` ReLU units."""
+    """A network with one hidden layer of `hidden` ReLU units."""
 
     hidden: int
 
@@ -181,26 +177,22 @@ class Perceptron(Embedding):
 
     @property
     def name(self) -> str:
-        """Such as mlp:128."""
+        """Name of the program, for example mlp:128."""
         return f"mlp:{self.hidden}"
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Weights and biases of the hidden layer and of the output."""
         return linear_shapes("hidden", self.dimension, self.hidden) | linear_shapes("output", self.hidden, self.classes)
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """He's before a ReLU, Glorot's at the output."""
         return {"hidden.weight": he_bound(self.dimension), "output.weight": glorot_bound(self.hidden, self.classes)}
 
     @property
     def width(self) -> int:
-        """The hidden units."""
         return self.hidden
 
     def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
-        """The hidden units (n, width) of records (n, d)."""
         return normalise("hidden", linear(parameters, "hidden.", x)).relu()
 
 
@@ -217,7 +209,7 @@ class Convolutional(Embedding):
     LEAST_SIDE = 8
     KERNEL = 3
     FIRST, SECOND, HIDDEN = 16, 32, 128
-    """Channels of the convolutions, units of the hidden layer."""
+    """Channels of both convolutions, and units of the hidden layer."""
     PLACES = 4
 
     def __post_init__(self) -> None:
@@ -226,7 +218,7 @@ class Convolutional(Embedding):
 
     @property
     def image(self) -> tuple[int, int]:
-        """Channels and side: d = channels·side² has one solution at most. Raises BadInput for none."""
+        """The channels and side of an image: d = channels·side² has one solution at most. Raises BadInput for none."""
         for channels in self.CHANNELS:
             side = math.isqrt(self.dimension // channels)
             if side >= self.LEAST_SIDE and channels * side * side == self.dimension:
@@ -236,7 +228,6 @@ class Convolutional(Embedding):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Weights and biases of both convolutions (out, in, 3, 3), of the hidden layer and of the output."""
         kernel = (self.KERNEL, self.KERNEL)
         return {
             "first.weight": (self.FIRST, self.image[0], *kernel),
@@ -249,7 +240,6 @@ class Convolutional(Embedding):
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """He's before a ReLU, Glorot's at the output."""
         before_relu = ("first.weight", "second.weight", "hidden.weight")
         return {
             **{name: he_bound(math.prod(self.shapes[name][1:])) for name in before_relu},
@@ -258,11 +248,9 @@ class Convolutional(Embedding):
 
     @property
     def width(self) -> int:
-        """The hidden units."""
         return self.HIDDEN
 
     def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
-        """The hidden units (n, width) of images (n, d)."""
         from torch.nn import functional
 
         channels, side = self.image
@@ -298,7 +286,7 @@ def uniform_start(
 
 
 def tensors_of(program: Shaped, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
-    """The parameters by name, of a flat array (size,) rounded to float32; beyond its numbers they are infinite."""
+    """Return the parameters by name from an array (size,) rounded to float32; infinite where they leave its range."""
     with np.errstate(over="ignore"):
         rounded = flat.astype(np.float32)
     ends = np.cumsum([math.prod(shape) for shape in program.shapes.values()])
@@ -307,7 +295,7 @@ def tensors_of(program: Shaped, flat: NDArray[np.float64]) -> dict[str, NDArray[
 
 
 def named_parameters(program: Shaped, flat: Tensor) -> dict[str, Tensor]:
-    """The parameters by name, as views of a flat tensor (size,)."""
+    """Return the parameters by name, as views of a flat tensor (size,)."""
     import torch
 
     parts = torch.split(flat, list(map(math.prod, program.shapes.values())))
@@ -315,22 +303,22 @@ def named_parameters(program: Shaped, flat: Tensor) -> dict[str, Tensor]:
 
 
 def linear(parameters: Mapping[str, Tensor], prefix: str, x: Tensor) -> Tensor:
-    """x·Wᵀ + b (n, outputs) of rows x (n, inputs), by the tensors PREFIXweight and PREFIXbias."""
+    """Return x·Wᵀ + b (n, outputs) of rows x (n, inputs), by the tensors PREFIXweight and PREFIXbias."""
     from torch.nn import functional
 
     return functional.linear(x, parameters[f"{prefix}weight"], parameters[f"{prefix}bias"])
 
 
 def linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    """Weight and bias of a layer."""
+    """Return the shapes of the weight and bias of a layer."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
 def he_bound(inputs: int) -> float:
-    """√(6/inputs): a uniform weight's bound before a ReLU (He et al. 2015)."""
+    """Return √(6/inputs): the bound of a uniform weight before a ReLU (He et al. 2015)."""
     return math.sqrt(6 / inputs)
 
 
 def glorot_bound(inputs: int, outputs: int) -> float:
-    """√(6/(inputs + outputs)): a uniform weight's bound before scores (Glorot & Bengio 2010)."""
+    """Return √(6/(inputs + outputs)): the bound of a uniform weight before scores (Glorot & Bengio 2010)."""
     return math.sqrt(6 / (inputs + outputs))

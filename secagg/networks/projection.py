@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from secagg.errors import BadInput
 from secagg.heads.linear import ABSENT_BIAS
@@ -23,7 +23,10 @@ WEIGHT, PROTOTYPES, HEAD, HEAD_BIAS = "weight", "prototypes", "head.weight", "he
 
 @dataclass(frozen=True)
 class Projecting(BuiltIn):
-    """`weight` W (width, d) comes first; what is done with z is the program's own."""
+    """A program that projects records by `weight` W (width, d), its first tensor, and scores the projections z."""
+
+    form: ClassVar[str]
+    """The program's name, with {} for the number of dimensions that it projects to."""
 
     width: int
 
@@ -33,22 +36,19 @@ class Projecting(BuiltIn):
             raise BadInput(f"a projection to {self.width} dimensions")
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """The kind, and the number of dimensions that it projects to."""
+        """Name of the program, for example similar:256."""
+        return self.form.format(self.width)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The projection alone."""
         return {WEIGHT: (self.width, self.dimension)}
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """He's before the ReLU."""
         return {WEIGHT: he_bound(self.dimension)}
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
         return self.scores(parameters, project(parameters, x))
 
     @abstractmethod
@@ -60,77 +60,62 @@ class Projecting(BuiltIn):
 class _WithPrototypes(Projecting):
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The projection, and `prototypes` (C, width)."""
         return {**super().shapes, PROTOTYPES: (self.classes, self.width)}
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """He's, and Glorot's for the prototypes."""
         return {**super().bounds, PROTOTYPES: glorot_bound(self.width, self.classes)}
 
 
 @dataclass(frozen=True)
 class MostSimilar(_WithPrototypes):
-    """The class j of the largest z·c_j."""
+    """A program that predicts the class j of the largest z·c_j."""
 
-    @property
-    def name(self) -> str:
-        """Such as similar:256."""
-        return f"similar:{self.width}"
+    form = "similar:{}"
 
     def scores(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """z·c_j."""
         return similarities(z, parameters[PROTOTYPES])
 
 
 @dataclass(frozen=True)
 class Nearest(_WithPrototypes):
-    """The class j of the smallest ‖z − c_j‖."""
+    """A program that predicts the class j of the smallest ‖z − c_j‖."""
 
-    @property
-    def name(self) -> str:
-        """Such as nearest:256."""
-        return f"nearest:{self.width}"
+    form = "nearest:{}"
 
     def scores(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """2·z·c_j − ‖c_j‖²: what tells the classes apart in −‖z − c_j‖²."""
+        """Return 2·z·c_j − ‖c_j‖²: the part of −‖z − c_j‖² that differs between classes."""
         prototypes = parameters[PROTOTYPES]
         return 2 * similarities(z, prototypes) - prototypes.square().sum(dim=1)
 
 
 @dataclass(frozen=True)
 class ByHead(Projecting):
-    """A linear head on z."""
+    """A program with a linear head on z."""
 
-    @property
-    def name(self) -> str:
-        """Such as projected:256."""
-        return f"projected:{self.width}"
+    form = "projected:{}"
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The projection, `head.weight` (C, width) and `head.bias` (C,)."""
         return {**super().shapes, HEAD: (self.classes, self.width), HEAD_BIAS: (self.classes,)}
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """He's, and Glorot's for the head."""
         return {**super().bounds, HEAD: glorot_bound(self.width, self.classes)}
 
     def scores(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """The head's."""
         from torch.nn import functional
 
         return functional.linear(z, parameters[HEAD], parameters[HEAD_BIAS])
 
 
 def project(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """Return z (n, width) of records (n, d)."""
+    """Return projections z (n, width) of records (n, d)."""
     from torch.nn import functional
 
     return functional.normalize(functional.linear(x, parameters[WEIGHT]).relu())
 
 
 def similarities(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Return z·c_j (n, C); a class without a prototype is as far away as can be."""
+    """Return z·c_j (n, C), c_j the prototype of class j; a class without one gets the lowest score."""
     return (z @ prototypes.T).masked_fill((prototypes == 0).all(dim=1), float(ABSENT_BIAS))

@@ -1,4 +1,4 @@
-"""Opened means of slots as an artifact: what a server generates from, and by itself the nearest of them."""
+"""Opened means of slots as an artifact: servers generate from it; by itself it predicts the nearest mean's class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from secagg.heads import Artifact, parse_tensors
 from secagg.heads.linear import ABSENT_BIAS
 
 KIND, SLOT_MEANS = "kind", "slot means"
-"""Text of a file, and what it says for this artifact."""
+"""Key of a text in a file, and the text for this artifact."""
 CLASSES, DOMAINS, NORMALISED = "classes_in_all", "domains", "normalised"
 YES, NO = "yes", "no"
 MEANS, CELLS, COUNTS = "means", "cells", "counts"
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class SlotMeans(Artifact):
-    """The `means` (m, d) of records in m slots, `cells` (m, 3) of class, domain and slot, `counts` (m,) of records.
+    """The `means` (m, d) of records in m slots, their `cells` (m, 3) of class, domain and slot, and `counts` (m,).
 
     Means are as heads take features: of records that are `normalised` to length 1, or as they are. `concepts`, where
     there are any, are a vector for each class (C, e) and for each domain (D, e). Raises BadInput for what does not fit
@@ -53,11 +53,10 @@ class SlotMeans(Artifact):
             raise BadInput(f"a mean is of none of {limits[0]} classes and {limits[1]} domains")
         if not all(array.dtype == np.float32 and np.isfinite(array).all() for array in (self.means, self.counts)):
             raise BadInput("means of slots are finite float32")
-        if self.concepts is not None:
-            self._require_concepts(*self.concepts)
-
-    def _require_concepts(self, of_class: Floats, of_domain: Floats) -> None:
-        rows = self.classes, max(1, len(self.domains))
+        if self.concepts is None:
+            return
+        of_class, of_domain = self.concepts
+        rows = limits[:2]
         fit = of_class.ndim == of_domain.ndim == 2 and (len(of_class), len(of_domain)) == rows
         if not fit or of_class.shape[1] != of_domain.shape[1]:
             raise BadInput(f"concepts of shape {of_class.shape} and {of_domain.shape}, not for {rows}")
@@ -66,13 +65,11 @@ class SlotMeans(Artifact):
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """Means, cells, counts, and both concepts where there are any."""
         named: dict[str, NDArray[Any]] = {MEANS: self.means, CELLS: self.cells, COUNTS: self.counts}
         return named | (dict(zip((OF_CLASS, OF_DOMAIN), self.concepts, strict=True)) if self.concepts else {})
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """That these are means, of how many classes and which domains, and whether records were normalised."""
         domains = "+".join(self.domains)
         return {
             KIND: SLOT_MEANS,
@@ -90,16 +87,14 @@ class SlotMeans(Artifact):
         return hashlib.sha256(line.encode() + b"".join(content)).hexdigest()
 
     def require_fit(self, classes: int, dimension: int) -> None:
-        """Raise BadInput unless it tells so many classes apart by so many features."""
         if (self.classes, self.means.shape[1]) != (classes, dimension):
             raise BadInput(f"the means are of {self.classes} classes and {self.means.shape[1]} features")
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other has the same texts, and tensors no further apart than rounding moves them."""
         return isinstance(other, SlotMeans) and self.texts == other.texts and super().is_close_to(other)
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """2⟨f, m⟩ − ‖m‖² of each class's nearest mean m, (n, C); `ABSENT_BIAS` for a class without. Raises BadInput."""
+        """Return 2⟨f, m⟩ − ‖m‖² of each class's nearest mean m, (n, C); `ABSENT_BIAS` without one. Raises BadInput."""
         if features.ndim != 2 or features.shape[1] != self.means.shape[1]:
             raise BadInput(f"the means have {self.means.shape[1]} features, got records {features.shape[1:]}")
         means: NDArray[np.float64] = self.means.astype(np.float64)
@@ -110,7 +105,7 @@ class SlotMeans(Artifact):
         return found
 
     def among(self, rows: NDArray[np.int64], classes: int) -> SlotMeans:
-        """The same for `classes` classes, its own being those at `rows`; the others have no mean, and zero concepts."""
+        """Return the artifact for `classes` classes, its own at `rows`; the others have no mean, and zero concepts."""
         cells = np.column_stack([rows[self.cells[:, 0]], self.cells[:, 1:]])
         concepts = self.concepts
         if concepts is not None:
@@ -121,7 +116,7 @@ class SlotMeans(Artifact):
 
 
 def read_slot_means(content: bytes) -> tuple[SlotMeans, dict[str, str]]:
-    """The means and all texts of a file that `to_safetensors` made of some. Raises BadInput for any other."""
+    """Return the means in a file that `to_safetensors` made, and the file's texts. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     wanted = {MEANS, CELLS, COUNTS} | ({OF_CLASS, OF_DOMAIN} & set(tensors))
     if texts.get(KIND) != SLOT_MEANS or set(tensors) != wanted or len(wanted) == 4:

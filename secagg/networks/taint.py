@@ -20,7 +20,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, eq=False)
 class Untainted(Generic[T_co]):
-    """A value that may leave, and that mechanisms may read.
+    """A value that may leave the member, and that mechanisms may read.
 
     There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
     package returns, and what follows from another (`then`), which a member may seal and open again
@@ -30,7 +30,7 @@ class Untainted(Generic[T_co]):
     value: T_co
 
     def then(self, rule: Callable[[T_co], U]) -> Untainted[U]:
-        """Return `rule(value)`, of a rule that looks at nothing else of the member's."""
+        """Return `rule(value)` as untainted again; `rule` must read nothing of the member's data but this value."""
         return Untainted(rule(self.value))
 
 
@@ -40,7 +40,7 @@ def public(value: T) -> Untainted[T]:
 
 
 def require_untainted(value: Untainted[T]) -> T:
-    """Return the value. Raises TypeError for one that is not of this type, whatever it holds."""
+    """Return the value of an `Untainted`. Raises TypeError for anything else, whatever it holds."""
     if not isinstance(value, Untainted):
         raise TypeError(f"{type(value).__name__} may hold what records decided: give what the rule of taint lets pass")
     return value.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from secagg.networks.slot_means import SLOT_MEANS, SlotMeans, read_slot_means
 from secagg.system.threads import one_thread
 
 PROGRAM_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
-"""In a program's name: 1 to 999,999, written in one way only."""
+"""Pattern of a number in a program's name: 1 to 999,999, written in one way only."""
 
 PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "softmax": Softmax,
@@ -52,16 +52,12 @@ PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "projected:W": ByHead,
 }
 """Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
-ADAPTED: Mapping[str, Callable[[int, int, EncoderAdapter], Adapted]] = {
-    "": SharedAdapter,
-    "head-": WithHead,
-    "dual-": Dual,
-}
-"""Programs of adapters by what their names begin with, before such as bottleneck:48:12x768."""
+ADAPTED: tuple[type[Adapted], ...] = (SharedAdapter, WithHead, Dual)
+"""Programs of adapters, each named by its prefix and the adapter's name, for example bottleneck:48:12x768."""
 
 
 def program_named(name: str, dimension: int, classes: int) -> Program:
-    """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
+    """Return the program of that name for records of `dimension` numbers and `classes`. Raises BadInput for none."""
     if name.startswith(PREFIX):
         return exported_named(name, dimension, classes)
     kind, *numbers = name.split(":")
@@ -70,18 +66,20 @@ def program_named(name: str, dimension: int, classes: int) -> Program:
         if kind == known and len(numbers) == len(letters) and all(map(PROGRAM_NUMBER.fullmatch, numbers)):
             return make(dimension, classes, *map(int, numbers))
     if len(numbers) == 2 and PROGRAM_NUMBER.fullmatch(numbers[0]):
-        for prefix, put in ADAPTED.items():
-            if kind.startswith(prefix) and kind.removeprefix(prefix) in KINDS:
-                return put(dimension, classes, EncoderAdapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
+        for put in ADAPTED:
+            prefix = put.form.removesuffix("{}")
+            own = kind.removeprefix(prefix)
+            if kind.startswith(prefix) and own in KINDS:
+                return put(dimension, classes, EncoderAdapter(own, int(numbers[0]), numbers[1]))
     remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
     raise BadInput(f"there is no program {name!r}", remedy=remedy)
 
 
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
-"""Texts of a file: what it holds, which program, for how many numbers and classes."""
+"""Keys of a file's texts: kind of artifact, program, numbers of a record and classes."""
 MODEL = "model"
 SETTINGS, SCORE = "settings", "score"
-"""Texts of a file: the settings that tuning found, and the mean loss on validation records that they gave."""
+"""Keys of a file's texts: the settings that tuning found, and the mean loss on validation records that they gave."""
 NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-[0-9]+)?")
 COUNT = re.compile(r"[1-9][0-9]{0,8}")
 ROWS = 256
@@ -89,7 +87,7 @@ ROWS = 256
 
 CONFIG, WEIGHTS, HEAD_FILE = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
 PEFT = "base_model.model."
-"""What `peft` puts before the names of a model's modules."""
+"""The prefix that `peft` puts before the names of a model's modules."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +108,17 @@ class TrainedModel(Artifact):
 
     @classmethod
     def of(cls, program: Program, flat: NDArray[np.float64]) -> TrainedModel:
-        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the model of flat parameters (size,), rounded to float32. Raises BadInput."""
         if flat.shape != (program.size,):
             raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
         return cls(program, tensors_of(program, flat))
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """The parameters by name, in the program's order."""
         return {name: self.parameters[name] for name in self.program.shapes}
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """That it is a model, and its program's name, inputs and outputs."""
         program = self.program
         return {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
 
@@ -139,22 +135,21 @@ class TrainedModel(Artifact):
         return hashlib.sha256(line.encode() + b"".join(content)).hexdigest()
 
     def require_fit(self, classes: int, dimension: int) -> None:
-        """Raise BadInput unless it tells so many classes apart by so many features."""
         if (self.program.classes, self.program.dimension) != (classes, dimension):
             raise BadInput(f"the model is for {self.program.classes} classes and {self.program.dimension} features")
 
     @property
     def predicts(self) -> bool:
-        """Whether it tells classes apart by itself; a shared adapter does not, as heads are the members' own."""
+        """Whether the model tells classes apart by itself; a shared adapter does not, as heads are the members' own."""
         return not isinstance(self.program, SharedAdapter)
 
     @property
     def reads_inputs(self) -> bool:
-        """Whether it takes an encoder's prepared records, through `over`, and not features."""
+        """Whether the model takes an encoder's prepared records, through `over`, and not features."""
         return isinstance(self.program, Adapted | OverEncoder)
 
     def over(self, feature_map: FeatureMap) -> TrainedModel:
-        """The same in the encoder of a feature map; itself where it takes features.
+        """Return the model in the encoder of a feature map; the model itself where it takes features.
 
         Raises BadInput for an encoder that it does not fit.
         """
@@ -163,13 +158,12 @@ class TrainedModel(Artifact):
         return TrainedModel(self.program.over(feature_map.encoder), self.parameters)
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other is of the same program, and no tensor differs by more than heads may: `CLOSE`."""
         return (
             isinstance(other, TrainedModel) and other.program.name == self.program.name and super().is_close_to(other)
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
-        """The same for `classes` classes, its own being those at `rows`: the others have zeros, and no such bias."""
+        """Return the model for `classes` classes, its own at `rows`: others get zeros, and an absent class's bias."""
         program = program_named(self.program.name, self.program.dimension, classes)
         parameters = dict(self.parameters)
         for name, shape in program.shapes.items():
@@ -182,22 +176,19 @@ class TrainedModel(Artifact):
         """Return the classes' scores (n, C) for features (n, d), computed in float32. Raises BadInput for another d."""
         if features.ndim != 2 or features.shape[1] != self.program.dimension:
             raise BadInput(f"the model takes {self.program.dimension} features, got records {features.shape[1:]}")
-        empty = np.zeros((0, self.program.classes))
-        return np.concatenate([empty, *self._blocks(features)])
-
-    def _blocks(self, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-        """Scores of some rows after the others."""
         import torch
 
+        found = np.empty((len(features), self.program.classes))
         with one_thread(), torch.inference_mode():
             parameters = {name: torch.tensor(array) for name, array in self.parameters.items()}
             for start in range(0, len(features), ROWS):
                 rows = torch.tensor(features[start : start + ROWS], dtype=torch.float32)
-                yield self.program.logits(parameters, rows).numpy().astype(np.float64)
+                found[start : start + ROWS] = self.program.logits(parameters, rows).numpy()
+        return found
 
 
 def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
-    """The model and all texts of a file that `to_safetensors` made of one. Raises BadInput for any other."""
+    """Return the model in a file that `to_safetensors` made, and the file's texts. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
         raise BadInput("the file does not say which program its tensors are of")
@@ -206,7 +197,7 @@ def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
 
 
 def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
-    """The model, the means or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
+    """Return the model, the means or the head in a file, and the file's texts. Raises BadInput for another file."""
     kind = parse_tensors(content)[1].get(KIND)
     if kind == SLOT_MEANS:
         return read_slot_means(content)
@@ -222,27 +213,25 @@ class TunedModel(TrainedModel):
 
     @classmethod
     def tuned(cls, program: Program, flat: NDArray[np.float64], settings: str, score: float) -> TunedModel:
-        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the model of flat parameters (size,), rounded to float32. Raises BadInput."""
         return cls(program, TrainedModel.of(program, flat).parameters, settings, score)
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """A model's, the settings, and the score as Python writes it."""
         return {**super().texts, SETTINGS: self.settings, SCORE: repr(self.score)}
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the model's digest, the settings and the score, a line each, of ASCII."""
+        """SHA-256 (hex) of the model's digest, the settings and the score, each an ASCII line."""
         return hashlib.sha256(f"{super().digest}\n{self.settings}\n{self.score!r}\n".encode()).hexdigest()
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Whether the other is close as a model, and has the same settings and score."""
         same = isinstance(other, TunedModel) and (other.settings, other.score) == (self.settings, self.score)
         return same and super().is_close_to(other)
 
 
 def read_tuned(content: bytes) -> tuple[TunedModel, dict[str, str]]:
-    """The model of a file that names its settings, and all its texts. Raises BadInput for any other."""
+    """Return the tuned model in a file, and the file's texts. Raises BadInput if it names no settings or score."""
     model, texts = read_model(content)
     if SETTINGS not in texts or not NUMBER.fullmatch(texts.get(SCORE, "")):
         raise BadInput("the model's file does not say which settings were found for it")
@@ -253,7 +242,7 @@ Tensors = Mapping[str, NDArray[np.float32]]
 
 
 def write_adapter(model: TrainedModel, encoder: Encoder, folder: Path) -> list[Path]:
-    """Write a model's adapter by the names of the encoder's modules, and its head where it has one; return the files.
+    """Write a model's adapter under the names of the encoder's modules, and its head if any; return the files.
 
     LoRA is what `peft.PeftModel.from_pretrained` loads. A bottleneck has `MODULE.down` and `MODULE.up`, weight and
     bias, for every module that it follows; `kind` in the configuration says so. The head takes the pooled output.
@@ -269,7 +258,7 @@ def write_adapter(model: TrainedModel, encoder: Encoder, folder: Path) -> list[P
     is_lora = program.adapter.kind == LORA
     tensors = {}
     for number, module in enumerate(modules):
-        named = _lora(program, model.parameters, number) if is_lora else _bottleneck(program, model.parameters, number)
+        named = _merged(program, model.parameters, number)
         tensors.update({f"{PEFT if is_lora else ''}{module}.{name}": tensor for name, tensor in named.items()})
     folder.mkdir(parents=True)
     paths = [folder / WEIGHTS, folder / CONFIG]
@@ -290,22 +279,18 @@ def _config(program: Adapted, encoder: Encoder, modules: list[str]) -> dict[str,
     return {"peft_type": "LORA", **common, "lora_alpha": LORA_SCALE * rank, **usual}
 
 
-def _lora(program: Adapted, parameters: Tensors, number: int) -> Tensors:
-    """Σ w·2·B·A of a place as one product."""
+def _merged(program: Adapted, parameters: Tensors, number: int) -> Tensors:
+    """Return a place's adapters as one: Σ w·2·B·A, or Σ w·(W_up·ReLU(W_down·h + b_down) + b_up)."""
     parts = [(f"{prefix}.{number}", np.float32(weight)) for prefix, weight in program.prefixes.items()]
-    return {
-        "lora_A.weight": np.concatenate([parameters[f"{at}.A"] for at, _ in parts]),
-        "lora_B.weight": np.concatenate([weight * parameters[f"{at}.B"] for at, weight in parts], axis=1),
-    }
 
+    def into(name: str) -> NDArray[np.float32]:
+        return np.concatenate([parameters[f"{at}.{name}"] for at, _ in parts])
 
-def _bottleneck(program: Adapted, parameters: Tensors, number: int) -> Tensors:
-    """Σ w·(W_up·ReLU(W_down·h + b_down) + b_up) of a place as one bottleneck."""
-    parts = [(f"{prefix}.{number}", np.float32(weight)) for prefix, weight in program.prefixes.items()]
+    def out(name: str) -> NDArray[np.float32]:
+        return np.concatenate([weight * parameters[f"{at}.{name}"] for at, weight in parts], axis=1)
+
+    if program.adapter.kind == LORA:
+        return {"lora_A.weight": into("A"), "lora_B.weight": out("B")}
     ups = [weight * parameters[f"{at}.up.bias"] for at, weight in parts]
-    return {
-        "down.weight": np.concatenate([parameters[f"{at}.down.weight"] for at, _ in parts]),
-        "down.bias": np.concatenate([parameters[f"{at}.down.bias"] for at, _ in parts]),
-        "up.weight": np.concatenate([weight * parameters[f"{at}.up.weight"] for at, weight in parts], axis=1),
-        "up.bias": np.sum(ups, axis=0, dtype=np.float32),
-    }
+    down = {"down.weight": into("down.weight"), "down.bias": into("down.bias")}
+    return {**down, "up.weight": out("up.weight"), "up.bias": np.sum(ups, axis=0, dtype=np.float32)}

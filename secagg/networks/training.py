@@ -1,4 +1,4 @@
-"""Training of a program on one member's records: plain SGD, and what single records' gradients are."""
+"""Training of a program on one member's records by plain SGD, and the gradients of single records."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Positive = Annotated[float, Range(0, math.inf, above=True, below=True)]
 NotNegative = Annotated[float, Range(0, math.inf, below=True)]
 Share = Annotated[float, Range(0, 1, below=True)]
-"""Finite numbers above 0, of 0 or more, and from 0 to below 1."""
+"""Ranges of settings: finite numbers above 0, of 0 or more, and from 0 to below 1."""
 CHUNK = 1 << 20
-"""Numbers of gradients that are held at once: 4 MiB, which a core's cache can hold."""
+"""The number of gradients' entries that are held at once: 4 MiB, which a core's cache can hold."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class TrainingSettings:
         require_in_range(self)
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
-        """Add the gradients of both penalties."""
+        """Add the gradients of both penalties to `velocity`."""
         velocity.add_(weights, alpha=self.proximal + self.decay)
         velocity.sub_(first, alpha=self.proximal)
 
 
 class RowDescent:
-    """SGD on one row of weights (size,), an `Optimiser`: `leaves` are its tensors by name, `rates` those of its parts.
+    """SGD on one row of weights (size,), an `Optimiser`: `leaves` are its tensors by name, `rates` its parts' rates.
 
     Only the parts that have a rate move. Gradients are added to the velocity, and so is `pull`: of a penalty, from a
     part's velocity, its weights and those that it began at.
@@ -73,7 +73,7 @@ class RowDescent:
         self.leaves = leaves_on(program, self.weights, self.velocity)
 
     def zero_grad(self) -> None:
-        """Keep of the velocity what momentum keeps."""
+        """Keep of the velocity the part that momentum keeps."""
         for part, _ in self.rates:
             self.velocity[part].mul_(self.momentum) if self.momentum else self.velocity[part].zero_()
 
@@ -96,7 +96,7 @@ class _BatchLoss:
     tolerant: bool
 
     def backward(self) -> None:
-        """Add its gradient, with `tolerant` that of the records on which the program does not fail."""
+        """Add the loss's gradient; if `tolerant`, only that of the records on which the program does not fail."""
         _add_batch(self.program, self.leaves, self.x, self.labels, tolerant=self.tolerant)
 
 
@@ -210,7 +210,7 @@ def record_losses(
 
 
 def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
-    """Return a random order of 0 … count − 1: that of as many words of 8 bytes.
+    """Return a random order of 0 … count − 1: the order of as many random words of 8 bytes.
 
     Two of them are equal with probability below count²/2⁶⁵; so far is it from uniform.
     """
@@ -221,7 +221,7 @@ def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
 def require_records(
     program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> None:
-    """Raise BadInput unless parameters (size,), float32 records (n, d) and labels (n,) are what the program takes."""
+    """Raise BadInput unless the program takes these parameters (size,), float32 records (n, d) and labels (n,)."""
     if parameters.shape != (program.size,) or parameters.dtype != np.float64:
         raise BadInput(f"{program.name} has {program.size} parameters, got {parameters.shape} of {parameters.dtype}")
     if x.ndim != 2 or x.shape != (len(labels), program.dimension) or x.dtype != np.float32:
@@ -232,7 +232,7 @@ def require_records(
 
 
 def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
-    """Return the parameters by name, on `weights` (size,), with gradients that are added to `gradient` (size,)."""
+    """Return the parameters by name as views of `weights` (size,), whose gradients are added to `gradient` (size,)."""
     leaves = {name: part.detach().requires_grad_() for name, part in named_parameters(program, weights).items()}
     for name, place in named_parameters(program, gradient).items():
         leaves[name].grad = place
@@ -240,7 +240,7 @@ def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, T
 
 
 def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor, *, tolerant: bool) -> None:
-    """Add the gradient of a batch; where the program fails on it, that of the records which have a loss alone.
+    """Add the gradient of a batch; where the program fails on the batch, only that of the records which have a loss.
 
     A batch whose records all have one, and which fails all the same, adds nothing.
     """
@@ -261,7 +261,6 @@ def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: T
 
 
 def _works(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> bool:
-    """Whether the program gives a loss of one record (1, d)."""
     try:
         program.loss(leaves, x, labels)
     except Exception:  # noqa: BLE001  # of a program that somebody brought
@@ -277,5 +276,5 @@ def _refuse_unless(program: Program, error: Exception, *, tolerant: bool) -> Non
 
 
 def _add_gradient(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> None:
-    """Add the gradient of the program's loss on records (n, d), n ≥ 1, where the leaves' gradients lie."""
+    """Add the gradient of the program's loss on records (n, d), n ≥ 1, to the leaves' gradients."""
     program.loss(leaves, x, labels).backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Everything that follows from a plan alone: sums, noise, thresholds, layouts, choices."""
+"""Write plans, and derive what follows from a plan and its roster: sums, noise, thresholds, layouts, costs."""
 
 from secagg.plan_facts.facts import PlanFacts, SumFacts
 

@@ -1,4 +1,4 @@
-"""Countersign a plan: a small file, signed by a member's identity key, that says it has read the plan and will run it.
+"""Countersign a plan: write and check approvals, files in which a member's identity key has signed the plan.
 
 The plan's digest covers its roster, so that an approval counts for this plan, among these members, with these keys. It
 moves nothing by itself: each member's policy and ledger still decide when it takes part.
@@ -15,30 +15,31 @@ from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
-from secagg.system.reading import each_field_once, parse_json, read_limited
+from secagg.system.reading import each_field_once, parse_json, read_limited, require_fields
 
-APPROVAL_VERSION = 1
+FORMAT, APPROVAL_VERSION = "secagg-approval", 1
 SUFFIX = ".approval"
 _MOST_BYTES = 4096
 
 
 def approve(plan: Plan, name: str, identity: SigningKey) -> str:
-    """The text of a member's approval."""
+    """Return the text of a member's approval file, a signature over the plan's digest and the member's name."""
     signature = identity.sign("plan approval", plan.digest, name.encode())
-    content = {"version": APPROVAL_VERSION, "plan": plan.digest.hex(), "name": name, "signature": signature.hex()}
+    named = {"format": FORMAT, "version": APPROVAL_VERSION}
+    content = {**named, "plan": plan.digest.hex(), "name": name, "signature": signature.hex()}
     return json.dumps(content, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
 class Approvals:
-    """Parties that have approved a plan and those that have not, in the roster's order; and files that do not count."""
+    """The parties that have approved a plan, those that have not (in the roster's order), and the files refused."""
 
     given: tuple[str, ...]
     missing: tuple[str, ...]
     refused: Mapping[str, str]
 
     def lines(self) -> list[str]:
-        """Lines for a log."""
+        """Return lines for a log: who has approved the plan and who has not, and a warning for each refused file."""
         given = f"the plan is approved by {', '.join(self.given) or 'nobody'}"
         said = f"{given}; not by {', '.join(self.missing)}" if self.missing else f"{given}: by all"
         return [said, *(f"warning: {name} does not count: {why}" for name, why in self.refused.items())]
@@ -60,13 +61,10 @@ def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:
 
 
 def _approver(plan: Plan, roster: Roster, path: Path) -> str:
-    """Name of the party whose approval a file holds. Raises BadInput."""
+    """Return the name of the party whose approval a file holds. Raises BadInput."""
     try:
         content = parse_json(read_limited(path, _MOST_BYTES), object_pairs_hook=each_field_once)
-        if not isinstance(content, dict) or set(content) != {"version", "plan", "name", "signature"}:
-            raise ValueError("fields missing or unknown")
-        if type(content["version"]) is not int or content["version"] != APPROVAL_VERSION:
-            raise ValueError(f"it is not of version {APPROVAL_VERSION}")
+        require_fields(content, FORMAT, APPROVAL_VERSION, ("plan", "name", "signature"))
         digest, name = bytes.fromhex(content["plan"]), content["name"]
         signature = bytes.fromhex(content["signature"])
     except OSError as error:

@@ -7,7 +7,7 @@ import math
 from scipy.special import ndtr
 
 from methods.method import domains_of, effort_of
-from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
+from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, ResultAccess
 from secagg.encoding import Kind
 from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, group_least, may_return, witnesses_of
 from secagg.plan_facts.noise_plan import training_of
@@ -15,13 +15,13 @@ from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
-"""What the entries of a block count."""
+"""The unit of each kind of block that holds counts."""
 LIKELY = 0.95
-"""A class that everybody has should pass a class gate with this probability."""
+"""A plan gets a warning if a class of all clients passes the noisy class gate with a smaller probability."""
 
 
 def explain(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Explain the plan: a name and a sentence each; without those that say nothing of this plan."""
+    """Return rows (name, sentence) that explain the plan; rows that do not apply to it are left out."""
     plan, uploads = facts.plan, ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
     stated = f"; {plan.at_least} of all members at the least, as whoever wrote the plan states" if plan.at_least else ""
     shape = "×".join(map(str, plan.input_shape))
@@ -46,7 +46,7 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
         ("cohorts", _cohorts(facts) if plan.cohort else ""),
         ("who must agree", facts.protection.explain(facts.kinds[0].context)),
         *_promise(facts),
-        ("who gets the head", "the server alone" if plan.result is Result.SERVER else "the server and all members"),
+        ("who gets the head", f"the server {'alone' if plan.result is ResultAccess.SERVER else 'and all members'}"),
         *(_rounds(facts) if facts.rounds > 1 else ()),
         ("waiting", _waiting(facts)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
@@ -57,7 +57,6 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _classes(plan: Plan) -> str:
-    """The classes, and of two in a table which is the positive one."""
     named = f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"
     schema = plan.table_schema()
     if schema is None or len(plan.classes) != 2:
@@ -66,13 +65,12 @@ def _classes(plan: Plan) -> str:
 
 
 def positive_class(name: str) -> str:
-    """Name the positive class of two, or the lack of one."""
+    """Return a phrase with the positive class's name, or on the lack of one where `name` is ""."""
     declared = f"the positive class is {name}"
     return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 
 
 def _cohorts(facts: PlanFacts) -> str:
-    """Client sampling: size, how often, on whose signatures."""
     clients, size = len(facts.roster.clients), facts.plan.cohort
     present = (clients + facts.plan.colluders) // 2 + 1
     return (
@@ -95,7 +93,6 @@ def _groups(facts: PlanFacts) -> str:
 
 
 def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
-    """Rejoining, disk use and the leak of several exact sums."""
     others, needed = facts.cohort_size - 1, witnesses_of(facts)
     said = "is in no later round"
     if may_return(facts):
@@ -115,13 +112,10 @@ def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _disk_use(facts: PlanFacts) -> str:
-    """Most bytes that all rounds together leave on the disks of the parties."""
     sums = sum(kind.spec.times * kind.context.packed_bytes for kind in facts.kinds)
     uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
-    clients, opening = (
-        len(facts.roster.clients),
-        f"the {KEPT_OPENINGS} newest and those it has returned by" if facts.opens_alone else "all",
-    )
+    clients = len(facts.roster.clients)
+    opening = f"the {KEPT_OPENINGS} newest and those it has returned by" if facts.opens_alone else "all"
     return (
         f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
         f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
@@ -129,7 +123,7 @@ def _disk_use(facts: PlanFacts) -> str:
 
 
 def _waiting(facts: PlanFacts) -> str:
-    """Seconds that the server waits for members: to join, at a step, and in later rounds where they stay."""
+    """Return how many seconds the server waits for members: to join, at a step, and in later rounds."""
     plan = facts.plan
     said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
     if facts.rounds > 1 and not facts.protection.speaks_once:
@@ -138,7 +132,7 @@ def _waiting(facts: PlanFacts) -> str:
 
 
 def _sums(facts: PlanFacts) -> str:
-    """Every sum, in order, its blocks called by their kinds."""
+    """Return a phrase that lists the plan's sums in order, with the kinds and shapes of their blocks."""
     said, is_again = [], False
     for spec in facts.sums:
         names = (str(block.kind) if block.kind is not Kind.OTHER else block.name for block in spec.blocks)
@@ -152,7 +146,7 @@ def _sums(facts: PlanFacts) -> str:
 
 
 def _training(facts: PlanFacts) -> str:
-    """Parameters and epochs that members train, as a policy bounds them; empty without training."""
+    """Return a phrase with the parameters, epochs and steps that members train; "" without training."""
     effort = effort_of(facts.sums)
     if not effort.parameters:
         return ""
@@ -186,16 +180,12 @@ def _gate(facts: PlanFacts) -> str:
 
 
 def doubts_of(facts: PlanFacts) -> list[str]:
-    """Warnings: reasons for which a plan is likely to fail or promises too little, a sentence each; mostly none."""
-    return [*_doubts_of_delta(facts), *_doubts_of_gate(facts), *doubts_of_updates(facts, facts.kinds[0])]
-
-
-def _doubts_of_delta(facts: PlanFacts) -> list[str]:
-    """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
+    """Return a sentence for each reason why the plan is likely to fail, or why its privacy guarantee is too weak."""
     plan, clients = facts.plan, len(facts.roster.clients)
+    # A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's.
     units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (plan.at_least or plan.max_records, "records")
     weak = weak_delta(plan.delta, units, name)
-    return [weak] if weak else []
+    return [*filter(None, (weak,)), *_doubts_of_gate(facts), *doubts_of_updates(facts, facts.kinds[0])]
 
 
 def _doubts_of_gate(facts: PlanFacts) -> list[str]:
@@ -214,7 +204,7 @@ def _doubts_of_gate(facts: PlanFacts) -> list[str]:
 
 
 def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
-    """Noise that is longer than any sum of updates of this kind leaves nothing to learn from."""
+    """Return a warning for each block of updates whose noise is longer than any sum of updates can be."""
     return [
         f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
@@ -225,7 +215,7 @@ def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
 
 
 def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
-    """Of each block of updates in such a sum: the length of the noise over that of the longest sum there can be.
+    """Return, for each block of updates, the length of its noise divided by that of the longest possible sum.
 
     √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
@@ -242,7 +232,7 @@ def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
 
 
 def noise_in_records(facts: PlanFacts) -> dict[str, float]:
-    """Where members train with noise: how many records, all in one direction, weigh as much as the noise is long.
+    """Return how many records, all in one direction, are as long as the noise; {} unless members train with noise.
 
     Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
     of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
@@ -264,7 +254,7 @@ def noise_in_records(facts: PlanFacts) -> dict[str, float]:
 
 
 def _round_noise(facts: PlanFacts) -> str:
-    """Noise compared with updates, or with records where members train with noise; empty for others."""
+    """Return a phrase that compares the noise with updates, or with records where members train with noise; else ""."""
     ratios = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
         for name, ratio in noise_to_signal(facts, facts.kinds[0]).items()
@@ -278,7 +268,7 @@ def _round_noise(facts: PlanFacts) -> str:
 
 
 def _census_sigma(facts: PlanFacts) -> float | None:
-    """σ of a gated plan's noise on each count of its census; None without noise or gate."""
+    """Return σ of the noise on each count of a class gate's census; None without noise or gate."""
     noise = facts.kinds[0].opened_noise(facts.cohort_size)
     census = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.CENSUS]
     return noise[census[0]].of_record.sigma if noise is not None and census else None
@@ -304,7 +294,6 @@ def _against(facts: PlanFacts) -> str:
 
 
 def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
-    """The privacy promise: unit, adversaries, epsilon, noise, and what breaks it."""
     claim, plan = facts.claim, facts.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
@@ -324,10 +313,7 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
 
 
 def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
-    """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps.
-
-    Of members' training in lengths of the longest gradient that a record may have.
-    """
+    """Return a phrase with a noise's σ, in records or clients, in longest gradients, or in steps of the grid."""
     training = training_of(facts.sums)
     further = {block.name: block.l2 for block in training.further} if training is not None else {}
     if noise.block in further:
@@ -343,7 +329,6 @@ def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
 
 
 def _enough(claim: Claim) -> str:
-    """Parties whose noise the promise needs."""
     if isinstance(claim, TrainingClaim):
         return "Each member's own is what hides its records."
     first = claim.releases.first
@@ -353,7 +338,7 @@ def _enough(claim: Claim) -> str:
 
 
 def _delta(facts: PlanFacts) -> str:
-    """The number of records (or clients) from which on δ is 1/n or more; empty where the plan cannot have so many."""
+    """Return a warning with the number n of records (or clients) at which δ ≥ 1/n; "" if the plan allows fewer."""
     plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
@@ -362,7 +347,7 @@ def _delta(facts: PlanFacts) -> str:
 
 
 def _breaks(facts: PlanFacts) -> str:
-    """In plain words; the rest is in threat_models/README.md."""
+    """Return a phrase on what breaks the privacy guarantee; threat_models/README.md has the rest."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
     openers = facts.openers
     if facts.plan.noise == NoiseFrom.MEMBER:

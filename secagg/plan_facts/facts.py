@@ -1,4 +1,4 @@
-"""Facts of a plan and its roster: method, sums, noise, promise and its cost, rings, sizes, waiting times; its rules."""
+"""Derive a plan's facts (sums, noise, privacy guarantee and cost, rings, sizes, waiting times), and check its rules."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from methods.round import Noise, Round
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.agreement.policy import Policy
 from secagg.agreement.roster import SERVER_INDEX, Roster
-from secagg.encoding import LARGEST_RING, Capacity, Kind, Layout, Normalisation, Ring
+from secagg.encoding import Kind, Layout, Normalisation, Ring
+from secagg.encoding.ring import LARGEST_RING, Capacity
 from secagg.errors import BadInput
 from secagg.ledger.spending import Spent
 from secagg.plan_facts.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
-from secagg.privacy import Adjacency, Calibration, Claim, Mechanism, PrivacyClaim, Releases, TrainingClaim, Unit
+from secagg.privacy import Adjacency, Claim, Mechanism, NoiseCalibration, PrivacyClaim, Releases, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.draw import most_rounds
 from secagg.protection.messages import MAX_ATTACHED
 
 FINE_LEVELS = 1 << 16
-"""R_q where no noise hides the rounding."""
+"""Number of grid levels (R_q) of a plan without noise, which would hide the rounding."""
 
 
 @dataclass(frozen=True)
 class SumFacts:
-    """One kind of a plan's sums: its blocks, the noise in it (None without), its layout and the ring that holds it.
+    """Facts of one kind of a plan's sums: its blocks, its noise or None, its layout and the ring that holds it.
 
     `context` is that of such a sum in the plan's first session, among as many clients as may be in one. `upload_bytes`
     are the bytes that each client uploads for it, beside its messages.
     """
 
     spec: SumSpec
-    calibration: Calibration | None
+    calibration: NoiseCalibration | None
     layout: Layout
     capacity: Capacity
     context: SessionContext
     upload_bytes: int
 
     @classmethod
-    def of(cls, plan: Plan, context: SessionContext, spec: SumSpec, calibration: Calibration | None) -> SumFacts:
-        """Place the blocks in a ring, `context` giving the clients. Raises CapacityExceeded when no ring holds the sum.
+    def of(cls, plan: Plan, context: SessionContext, spec: SumSpec, calibration: NoiseCalibration | None) -> SumFacts:
+        """Choose the ring for a sum over the clients of `context`. Raises CapacityExceeded when no ring holds the sum.
 
         Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
         """
@@ -56,7 +57,7 @@ class SumFacts:
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)
 
     def opened_noise(self, survivors: int) -> Noise | None:
-        """Public facts of the noise in an opened sum of `survivors` clients; None without noise."""
+        """Return the public facts of the noise in an opened sum of `survivors` clients; None without noise."""
         if self.calibration is None:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
@@ -65,7 +66,7 @@ class SumFacts:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """Everything that follows from a plan and its roster alone, whatever happens in its rounds.
+    """All facts that follow from a plan and its roster alone, whatever happens in its rounds.
 
     `kinds` are its kinds of sums in order, each taken `spec.times` times, one in each round. `claim` is the promise of
     all rounds together, None without noise.
@@ -80,7 +81,7 @@ class PlanFacts:
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> PlanFacts:
-        """Derive the facts. Raises BadInput when the plan is for another roster, or asks for what cannot be."""
+        """Derive the facts. Raises BadInput when the plan is for another roster, or cannot be carried out."""
         if plan.roster != roster.digest:
             raise BadInput(
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
@@ -111,27 +112,27 @@ class PlanFacts:
         return facts
 
     def load_libraries(self) -> None:
-        """Import what the plan's method loads on first use: a step's time is for its work alone."""
+        """Import the libraries that the plan's method loads on first use, so that no step waits for them."""
         for name in getattr(self.method, "libraries", ()):
             importlib.import_module(name)
 
     @cached_property
     def sums(self) -> tuple[SumSpec, ...]:
-        """The kinds of sums, in order."""
+        """The declarations of the plan's kinds of sums, in order."""
         return tuple(kind.spec for kind in self.kinds)
 
     @cached_property
     def rounds(self) -> int:
-        """Number of rounds of the plan."""
+        """The number of rounds of the plan."""
         return sum(kind.times for kind in self.sums)
 
     @property
     def record_sums(self) -> int:
-        """Number of sums about one client's records: all but censuses, as far as it is in them."""
+        """The largest number of sums about records, thus without censuses, in which one client can be."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return which kind, from 0, the sum of this round is; the first for the draw, the last for the end."""
+        """Return the index in `kinds` of the sum of round `number`; the first for the draw, the last for the end."""
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
@@ -142,50 +143,50 @@ class PlanFacts:
 
     @property
     def opens_alone(self) -> bool:
-        """Whether what opens a round of the plan is all of it: those before it are then not needed to go on."""
+        """Whether the broadcast that opens a round is enough to take part in it, without those of earlier rounds."""
         return self.first_round.is_self_contained
 
     @property
     def cohort_size(self) -> int:
-        """Most clients that may be in a sum."""
+        """The largest number of clients in a sum: the cohort's size, or all clients."""
         return self.plan.cohort or len(self.roster.clients)
 
     def draws(self, rounds: int) -> int:
-        """Return in how many of the plan's first `rounds` rounds one client can be, at the most."""
+        """Return the largest number of the plan's first `rounds` rounds in which one client can be."""
         return most_rounds(len(self.roster.clients), self.cohort_size, rounds)
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients in a sum that can be opened; of those, a group has a part."""
+        """The smallest number of clients, in all groups together, whose sum can be opened."""
         return self.protection.fewest(self.kinds[0].context)
 
     @property
     def groups(self) -> int:
-        """Into how many groups of clients, each with a sum of its own, a kind of sum is divided at most."""
+        """The largest number of groups, with a sum each, into which a kind of sum divides the clients."""
         return max(kind.groups for kind in self.sums)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Number of clients of each group."""
+        """The number of clients in each group."""
         return group_sizes(self.roster, self.groups)
 
     @property
     def openers(self) -> tuple[str, ...]:
-        """Names of those who open a sum together: of several, none alone learns anything."""
+        """Names of the parties that open a sum together.
+
+        Where they are several, none alone learns anything.
+        """
         helpers = [self.roster.name(index) for index in self.kinds[0].context.helpers]
         return tuple(helpers) if len(helpers) > 1 else (self.roster.name(SERVER_INDEX), *helpers)
 
     @property
     def sum_claim(self) -> PrivacyClaim | None:
-        """The promise that noise in the sums keeps; None where there is none, or what is summed is private already."""
+        """The (ε, δ) guarantee of the noise in the sums; None without noise, or if members' training adds all of it."""
         return self.claim if isinstance(self.claim, PrivacyClaim) else None
 
     @property
     def bytes_saved_by_grid(self) -> int:
-        """Bytes by which the first vector is shorter than in a plan without noise, on its finer grid.
-
-        0 where there would be no such plan.
-        """
+        """Bytes that the first upload is shorter because noise allows a coarser grid; 0 without noise."""
         if self.sum_claim is None:
             return 0
         plan, own = self.plan, self.kinds[0]
@@ -196,7 +197,7 @@ class PlanFacts:
             return 0
 
     def check(self, policy: Policy) -> None:
-        """Raise PlanRefused when the plan breaks the policy."""
+        """Check the plan by a client's policy. Raises PlanRefused when it breaks the policy."""
         effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.traits.programs)
         fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
         longest = max(kind.upload_bytes for kind in self.kinds)
@@ -204,70 +205,50 @@ class PlanFacts:
 
 
 def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
-    """Raise BadInput where members would not learn what opens their next round, or records are not as the method's."""
-    refusals = (
-        (
-            len(sums) > 1 and plan.result != "members",
-            "between rounds every member learns the head",
-            "let the result go to members",
-        ),
-        (
-            not plan.grid.is_normalised and method.traits.needs_unit_length,
-            f"{plan.method} with these parameters takes records of one length",
-            "choose centred-unit or unit",
-        ),
-        (
-            plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.traits.keeps_mean,
-            f"{plan.method} needs each record's own mean",
-            "normalise by unit",
-        ),
-    )
-    for is_broken, problem, remedy in refusals:
-        if is_broken:
-            raise BadInput(problem, remedy=remedy)
+    """Raise BadInput for rounds whose result members do not receive, or a normalisation that the method cannot use."""
+    if len(sums) > 1 and plan.result != "members":
+        raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
+    if not plan.grid.is_normalised and method.traits.needs_unit_length:
+        problem = f"{plan.method} with these parameters takes records of one length"
+        raise BadInput(problem, remedy="choose centred-unit or unit")
+    if plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.traits.keeps_mean:
+        raise BadInput(f"{plan.method} needs each record's own mean", remedy="normalise by unit")
 
 
 def witnesses_of(facts: PlanFacts) -> int:
-    """Signatures of other clients that a client needs to rejoin a round: t, with 2t > n + c.
-
-    n is how many may be in a sum: of cohorts their size.
-    """
+    """Return the number t of clients' signatures needed to rejoin: the least with 2t > n + c."""
     return (facts.cohort_size + facts.plan.colluders) // 2 + 1
 
 
 def may_return(facts: PlanFacts) -> bool:
-    """Whether clients that were away may return in a later round: it is decided here, for all parties.
+    """Return whether clients that were away may return in a later round.
 
-    Each broadcast must tell all of its round, and there must be enough others to sign.
+    All parties decide it by this function.
+    Each broadcast must suffice to take part in its round, and there must be enough others to sign.
     """
     return facts.rounds > 1 and facts.opens_alone and witnesses_of(facts) < facts.cohort_size
 
 
 KEPT_OPENINGS = 2
-
-
 _MOST_STEPS = 6
 LEAST_PATIENCE = 60.0
-"""Seconds within which a server that stopped is expected to run again."""
+"""Least seconds that a party waits for a server that has stopped to run again."""
 
 
 def patience(plan: Plan) -> float:
-    """Seconds for which a party goes on asking another one that is away or sends invalid answers."""
+    """Return the seconds for which a party keeps asking another one that is away or sends invalid answers."""
     return max(LEAST_PATIENCE, float(plan.step_seconds))
 
 
 def longest_round(plan: Plan) -> float:
-    """Upper bound of a round's seconds, with six steps, which most protections do not have.
-
-    Each of them may be extended once, to twice its time.
-    """
+    """Return an upper bound of a round's seconds: joining and six steps, each extended once to twice its time."""
     return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
 
 
 def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
-    """Cost of the whole plan, for every unit and adjacency; empty without noise, which has no bound.
+    """Return the whole plan's privacy cost for each unit and adjacency; () without noise, as the cost is infinite.
 
-    A client's promise protects each of its records too; a record's says nothing useful of a client. Training on sampled
+    A guarantee for clients protects each record too; one for records means little for clients. Training on sampled
     records has a cost for one kind of neighbours alone: then one row covers it and the sums.
     """
     claim = facts.claim
@@ -281,7 +262,7 @@ def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
 
 
 def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ...]] | None:
-    """ε at the plan's δ, and costs as in `plan_cost`, of the plan's first so many sums.
+    """Return ε at the plan's δ, and costs as in `plan_cost`, of the plan's first `sums` sums.
 
     None where they cannot be told apart from the rest: with cohorts, with training, without noise, or for all.
     """
@@ -292,7 +273,7 @@ def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ..
 
 
 def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Releases], Releases]) -> tuple[Spent, ...]:
-    """Cost of those releases of the plan that `until` leaves, for every unit and adjacency."""
+    """Return the cost, for each unit and adjacency, of the part of the plan's releases that `until` selects."""
     first = claim.releases.first
     noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
     own = charged(facts.plan, facts.sums, len(facts.roster.clients))
@@ -304,7 +285,7 @@ def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Rele
 
 
 def require_room(plan: Plan, clients: int) -> None:
-    """Raise BadInput for a plan that states more records than it takes."""
+    """Raise BadInput if a plan states more records in all (`at_least`) than `max_records` of each client allow."""
     most = clients * plan.max_records
     if plan.at_least > most:
         raise BadInput(
@@ -315,7 +296,7 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
+    """Raise BadInput if a plan that hides vectors has exact sums of parts of classes and no class gate.
 
     Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
     entries, so that it rests on every client and on the protection's `sum_trust`.
@@ -331,7 +312,7 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
 
 
 def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
-    """Raise BadInput for groups of members that hide nobody: each has two honest ones in every sum, or none need hide.
+    """Raise BadInput if a group's sum may have fewer than two honest members, in a plan that hides vectors.
 
     No protection opens a sum of fewer than n − D clients, so a group lacks D of its members at most.
     """
@@ -353,20 +334,17 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
 
 
 def group_least(plan: Plan) -> int:
-    """Fewest members of a group, so that two honest ones are in its sum whichever members collude or vanish."""
+    """Return the least size of a group whose sum has two honest members, for any colluders and dropouts."""
     return plan.colluders + plan.dropouts + 2
 
 
 def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
-    """Number of clients in each of `groups` groups."""
+    """Return the number of clients in each of `groups` groups."""
     return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
-    """The facts of a sum of these clients; ring and length are found later.
-
-    Raises BadInput when the roster lacks the parties that the protection needs.
-    """
+    """Build the context of a sum of these clients, without ring and length. Raises BadInput if a helper is missing."""
     protection = protection_named(plan.protection)
     helpers = roster.with_role(protection.helper_role)
     return protection.context(
@@ -389,12 +367,12 @@ def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionCon
 
 
 def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]:
-    """The identity keys of some clients, by index."""
+    """Return the identity keys of these clients, by roster index."""
     return {index: roster.identity(index) for index in clients}
 
 
 def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[SumSpec]) -> None:
-    """Raise BadInput for a plan with cohorts that its members cannot make, or that its method cannot have.
+    """Raise BadInput for a plan whose cohorts are too large or too small, or whose method does not allow cohorts.
 
     Whoever is not drawn takes the newest state on the word of t members of the cohort before, 2t > k + c: so there must
     be as many when D have vanished, and a state must tell all of its round. Where blocks are the same in every round,
@@ -407,34 +385,22 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
     keeps = len(sums) > 1 or bool(method.traits.class_threshold) or any(kind.keeps_state for kind in sums)
-    refusals = (
-        (
-            size >= clients,
-            f"a cohort of {size} cannot be drawn from {clients} members",
-            "leave the cohort out: all members are in every round",
-        ),
-        (sum(kind.times for kind in sums) < 2, f"{plan.method} takes one sum here", "cohorts are drawn for rounds"),
-        (
-            repeats and not plan.has_noise,
-            "exact sums of the same records over changing cohorts are equations, which give members' parts away",
-            "give a finite epsilon, which covers them together, or leave the cohort out",
-        ),
-        (
-            keeps or not begun.is_self_contained,
-            f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see",
-            "leave the cohort out, or train by fedavg",
-        ),
-        (
-            plan.result != "members",
-            "members that are not drawn for the last round are in all states but the last",
-            "let the result go to members",
-        ),
-        (
-            needed > sure,
-            f"{needed} of a cohort of {size} must sign what others return by, of whom only {sure} are sure to be there",
-            "draw larger cohorts, or allow fewer dropouts or colluders",
-        ),
-    )
-    for is_broken, problem, remedy in refusals:
-        if is_broken:
-            raise BadInput(problem, remedy=remedy)
+    if size >= clients:
+        problem = f"a cohort of {size} cannot be drawn from {clients} members"
+        raise BadInput(problem, remedy="leave the cohort out: all members are in every round")
+    if sum(kind.times for kind in sums) < 2:
+        raise BadInput(f"{plan.method} takes one sum here", remedy="cohorts are drawn for rounds")
+    if repeats and not plan.has_noise:
+        problem = "exact sums of the same records over changing cohorts are equations, which give members' parts away"
+        raise BadInput(problem, remedy="give a finite epsilon, which covers them together, or leave the cohort out")
+    if keeps or not begun.is_self_contained:
+        problem = f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see"
+        raise BadInput(problem, remedy="leave the cohort out, or train by fedavg")
+    if plan.result != "members":
+        problem = "members that are not drawn for the last round are in all states but the last"
+        raise BadInput(problem, remedy="let the result go to members")
+    if needed > sure:
+        problem = (
+            f"{needed} of a cohort of {size} must sign what others return by, of whom only {sure} are sure to be there"
+        )
+        raise BadInput(problem, remedy="draw larger cohorts, or allow fewer dropouts or colluders")

@@ -1,4 +1,4 @@
-"""The promise that a plan's noise keeps, recomputed from the plan alone; and the noise that a promise takes.
+"""Compute the (ε, δ) guarantee of a plan's noise from the plan alone, and the least noise for a given (ε, δ).
 
 Of members' own noisy training **alone**, where it is all that a sum depends on, what leaves a member is private by it:
 one composition of steps. **With sums that are further releases** the two share the promise's budget by one rule, fixed
@@ -16,17 +16,16 @@ from dataclasses import dataclass, replace
 
 from methods import sums_of
 from methods.method import SampledTraining, SumSpec
-from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, Result
+from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, ResultAccess
 from secagg.agreement.roster import Roster
 from secagg.encoding import Layout
 from secagg.errors import BadInput
 from secagg.privacy import (
     Adjacency,
     BlockNoise,
-    Calibration,
     Claim,
     Mechanism,
-    Part,
+    NoiseCalibration,
     PrivacyClaim,
     Releases,
     SampledSteps,
@@ -34,9 +33,9 @@ from secagg.privacy import (
     TrainingClaim,
     TrainingCost,
     Unit,
-    calibrate_releases,
     multiplier_for,
 )
+from secagg.privacy.calibration import Part, calibrate_releases
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import gap_of, sigma_for, variance_of
 from secagg.protection import protection_named
@@ -46,13 +45,13 @@ MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR:
 
 
 def members_see(plan: Plan) -> bool:
-    """Whether members see an opened sum or a head: as their result, or before a further round."""
-    return plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
+    """Return whether members see an opened sum or a head: as their result, or before a further round."""
+    return plan.result is ResultAccess.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
 
 
 @dataclass(frozen=True)
 class NoiseParties:
-    """Parties that add noise: `parties` add a share each, at least `fewest` honest ones are in every opened sum."""
+    """Numbers of parties that add noise: of all `parties`, and of the `fewest` honest ones in any opened sum."""
 
     mechanism: Mechanism
     parties: int
@@ -60,7 +59,7 @@ class NoiseParties:
 
     @classmethod
     def of(cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int) -> NoiseParties:
-        """Of a plan of which at least `survivors` clients are in every sum, `plan.colluders` of them not honest.
+        """Count a plan's noise parties; every sum has at least `survivors` clients, `plan.colluders` of them dishonest.
 
         A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
         who is alone in a sum has its own. Where the protection hides no single vector, each client's share must protect
@@ -69,10 +68,8 @@ class NoiseParties:
         """
         mechanism, protection = MECHANISMS[noise], protection_named(plan.protection)
         if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
-            raise BadInput(
-                "the key holder would open the exact sum before an aggregator adds its noise",
-                remedy="let the clients add noise, or choose another protection",
-            )
+            problem = "the key holder would open the exact sum before an aggregator adds its noise"
+            raise BadInput(problem, remedy="let the clients add noise, or choose another protection")
         if mechanism is Mechanism.GAUSSIAN:
             return cls(mechanism, len(roster.with_role(protection.helper_role)) or 1, 1)
         if survivors <= plan.colluders and protection.hides_vectors:
@@ -86,7 +83,7 @@ class NoiseParties:
 
 
 def charged(plan: Plan, sums: Sequence[SumSpec], clients: int) -> tuple[SumSpec, ...]:
-    """The kinds of sums of a plan, each so many `times` as one client can be in: what it is charged for.
+    """Return a plan's kinds of sums, with `times` the largest number of sums in which one client can be.
 
     In a plan with cohorts of k it is in at most ⌈R·k/n⌉ of R rounds (`protection.draw.schedule`), and these compose
     adaptively, as all rounds of a plan without cohorts do: each is a mechanism of its noise and sensitivity, applied to
@@ -107,18 +104,10 @@ def _charged(kind: SumSpec, times: int) -> SumSpec:
     return replace(kind, times=times, training=training)
 
 
-def sensitivities(sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
-    """Sensitivity of each kind of sum to one record, or to one client with at most `max_records` of them.
-
-    Raises BadInput for a kind that has no sensitivity.
-    """
-    return [each.sensitivity(unit, adjacency, max_records) for each in sums]
-
-
 def noises_for(
     sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: NoiseParties, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
+    """Return the least noise that guarantees (ε, δ), as a plan's noises; `moved` are the sums' sensitivities.
 
     With members' training the sums get its share of μ², and the steps' noise, which comes first, is found last. Raises
     BadInput, with a remedy, when none will do.
@@ -149,12 +138,9 @@ def noises_for(
 def releases_of(
     plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties, unit: Unit, adjacency: Adjacency
 ) -> Releases:
-    """Everything that the plan releases, with its own noise, accounted for these neighbours.
-
-    Raises BadInput when the plan's noises are not for the blocks of the method.
-    """
+    """Return the plan's releases for these neighbouring data sets. Raises BadInput if a noise is for no block."""
     planned = list(plan.sum_noises)
-    moved = sensitivities(sums, unit, adjacency, plan.max_records)
+    moved = [each.sensitivity(unit, adjacency, plan.max_records) for each in sums]
     names = [block.name for each in moved for block in each.blocks]
     if names != [noise.block for noise in planned]:
         raise BadInput(f"the plan has noise for {[noise.block for noise in planned]}, the method sums {names}")
@@ -165,15 +151,12 @@ def releases_of(
             for block, noise in zip(each.blocks, planned, strict=False)
         )
         planned = planned[len(blocks) :]
-        parts.append((Calibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
+        parts.append((NoiseCalibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
     return Releases(tuple(parts), training_beside(plan, sums))
 
 
 def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
-    """The promise of a plan of which at least `fewest` clients are in every sum, and one in as many as `sums` say.
-
-    Raises BadInput for weak noise.
-    """
+    """Return the plan's (ε, δ) guarantee for sums of `fewest` clients or more. Raises BadInput for too weak noise."""
     if plan.noise is NoiseFrom.MEMBER:
         return training_claim(plan, sums)
     refuse_training_alone(sums)
@@ -191,8 +174,8 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
     )
 
 
-def layout_of(kind: SumSpec, calibration: Calibration | None) -> Layout:
-    """The blocks of one kind of sum, each with its multiplier."""
+def layout_of(kind: SumSpec, calibration: NoiseCalibration | None) -> Layout:
+    """Return the layout of one kind of sum: its blocks, each with the multiplier of its noise."""
     if calibration is None:
         return Layout(kind.blocks)
     pairs = zip(kind.blocks, calibration.blocks, strict=True)
@@ -200,13 +183,13 @@ def layout_of(kind: SumSpec, calibration: Calibration | None) -> Layout:
 
 
 def training_of(sums: Sequence[SumSpec]) -> SampledTraining | None:
-    """The noisy training that members do before some of a method's sums; None where there is none."""
+    """Return the noisy training that members do before some of a method's sums; None if there is none."""
     found = [each.training for each in sums if each.training is not None]
     return found[0] if found else None
 
 
 def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
-    """Raises BadInput when the noise in the plan does not keep it, or the method's members do not train so."""
+    """Return the (ε, δ) of members' noisy training alone. Raises BadInput for too weak noise, or without training."""
     training = _all_that_leaves(sums)
     _refuse_others(plan.unit, Adjacency(plan.adjacency))
     if [each.block for each in plan.noises] != [TRAINING, *(block.name for block in training.further)]:
@@ -218,15 +201,14 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
 
 
 def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
-    """Cost of the training by itself in a plan whose sums have noise too; None where members do not train so.
+    """Return the cost of members' noisy training alone, in a plan whose sums have noise too; None without training.
 
-    Raises BadInput where the plan lacks its noise or has some for nothing, and for what promises nothing of it.
+    Raises BadInput where the plan lacks the training's noise or has some without training, and for other neighbours.
     """
     training = training_of(sums)
     if (training is not None) != plan.has_training_noise:
-        raise BadInput(
-            f"the plan has noise for {[each.block for each in plan.noises]}, other than what its method does"
-        )
+        blocks = [each.block for each in plan.noises]
+        raise BadInput(f"the plan has noise for {blocks}, other than what its method does")
     if training is None:
         return None
     _refuse_others(plan.unit, Adjacency(plan.adjacency))
@@ -236,26 +218,26 @@ def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
 def training_noise(
     sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """The least noise of each step with which all steps keep (ε, δ), and that of what members measure beside them.
+    """Return the least noise of training steps and of other measurements that together keep (ε, δ).
 
-    This has its share of μ², divided as the sums divide it. Raises BadInput as `training_claim` does.
+    The measurements get the share `training.share` of μ², divided as the sums divide it. Raises like `training_claim`.
     """
     training = _all_that_leaves(sums)
     _refuse_others(unit, adjacency)
-    shares, squared_mu = _shares_beside(training, sums[0]), training.share * mu_of(epsilon, delta) ** 2
-    variances = (
-        training.times * block.l2**2 / (share * squared_mu)
-        for block, share in zip(training.further, shares, strict=True)
-    )
+    squared_mu, given = training.share * mu_of(epsilon, delta) ** 2, sums[0].shares
+    shares = [given[block.name] if isinstance(given, Mapping) else 1.0 for block in training.further]
     further = tuple(
-        PlannedNoise(block.name, 1, sigma_for(variance, 1) * (1 + 2.0**-40), 0.0)
-        for block, variance in zip(training.further, variances, strict=True)
+        _planned_noise(block.name, training.times * block.l2**2 / (share / math.fsum(shares) * squared_mu))
+        for block, share in zip(training.further, shares, strict=True)
     )
     return (_least_noise(training, epsilon, delta, *_cost_beside(training, further)), *further)
 
 
 def refuse_training_alone(sums: Sequence[SumSpec]) -> None:
-    """Raise BadInput for a method whose members' training adds all the noise, in a plan that has others add some."""
+    """Raise BadInput if, by the method, all the noise is added by members' training.
+
+    Called for plans in which other parties add noise.
+    """
     training = training_of(sums)
     if training is not None and not training.sums:
         raise BadInput("here each member's own training adds the noise", remedy="let members add it (--noise member)")
@@ -268,12 +250,15 @@ def _least_noise(
     gap += steps * gap_of([(float(training.levels), training.size)], 1)
     rate = training.rate
     multiplier = multiplier_for(rate, steps, epsilon=epsilon, delta=delta, squared_mu=squared_mu, gap=gap)
-    sigma = sigma_for((multiplier * training.levels) ** 2, 1) * (1 + 2.0**-40)
-    return PlannedNoise(TRAINING, 1, sigma, 0.0)
+    return _planned_noise(TRAINING, (multiplier * training.levels) ** 2)
+
+
+def _planned_noise(block: str, variance: float) -> PlannedNoise:
+    return PlannedNoise(block, 1, sigma_for(variance, 1) * (1 + 2.0**-40), 0.0)
 
 
 def _cost(training: SampledTraining, sigma: float) -> TrainingCost:
-    """Cost of all trainings: each step as `secagg.privacy.subsampled` has it, the clip being `levels`."""
+    """Return the cost of all training steps, accounted as in `secagg.privacy.subsampled`; the clip is `levels`."""
     steps = training.steps * training.times
     multiplier = math.sqrt(variance_of(sigma, 1)) * (1 - 2.0**-50) / training.levels
     gap = steps * gap_of([(sigma, training.size)], 1)
@@ -281,7 +266,7 @@ def _cost(training: SampledTraining, sigma: float) -> TrainingCost:
 
 
 def _cost_beside(training: SampledTraining, noises: Sequence[PlannedNoise]) -> tuple[float, float]:
-    """μ² and T of all that members measure beside their steps, by noise of their own; both 0 for nothing.
+    """Return μ² and gap T of all that members measure beside their training steps; both are 0 without measurements.
 
     Each is a Gaussian release of one number, of which a record moves all together by their lengths.
     """
@@ -291,21 +276,12 @@ def _cost_beside(training: SampledTraining, noises: Sequence[PlannedNoise]) -> t
     return squared_mu * (1 + 2.0**-40), gap
 
 
-def _shares_beside(training: SampledTraining, kind: SumSpec) -> list[float]:
-    """Of what is measured beside training, in proportion to what the sum gives these blocks."""
-    if not isinstance(kind.shares, Mapping):
-        return [1 / len(training.further) for _ in training.further]
-    whole = math.fsum(kind.shares[block.name] for block in training.further)
-    return [kind.shares[block.name] / whole for block in training.further]
-
-
 def _all_that_leaves(sums: Sequence[SumSpec]) -> SampledTraining:
-    """The training of a method whose sums tell nothing beside it. Raises BadInput for any other."""
+    """Return the training of a method whose sums depend on nothing else. Raises BadInput for any other method."""
     training = training_of(sums)
     if training is None:
-        raise BadInput(
-            "members do not train with noise of their own here", remedy="say how (sampling=0.1), or let clients add it"
-        )
+        problem = "members do not train with noise of their own here"
+        raise BadInput(problem, remedy="say how (sampling=0.1), or let clients add it")
     if len(sums) > 1 or training.sums:
         raise BadInput(
             "beside their noisy training members open sums about the same records, which takes noise in the sums too",
@@ -315,9 +291,7 @@ def _all_that_leaves(sums: Sequence[SumSpec]) -> SampledTraining:
 
 
 def _refuse_others(unit: Unit, adjacency: Adjacency) -> None:
-    """Raise BadInput for neighbours of which sampling says nothing."""
+    """Raise BadInput unless neighbours differ by an added or removed record, as sampled training's guarantee needs."""
     if (unit, adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
-        raise BadInput(
-            f"training on sampled records promises nothing for {unit} and {adjacency}",
-            remedy="it hides that one record was added or removed: choose record and add-remove",
-        )
+        problem = f"training on sampled records promises nothing for {unit} and {adjacency}"
+        raise BadInput(problem, remedy="it hides that one record was added or removed: choose record and add-remove")

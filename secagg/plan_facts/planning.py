@@ -1,4 +1,4 @@
-"""A new plan from what people know: the data's public description, the roster, and a few choices."""
+"""Make a new plan from the data's public description, the roster, and a few choices."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ from methods import ROUNDS, method_named, method_of, parameters_of, planned_meth
 from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
-from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, Result, canonical_json
+from secagg.agreement.plan import PLAN_VERSION, DataKind, NoiseFrom, Plan, PlannedNoise, ResultAccess, canonical_json
 from secagg.agreement.roster import Roster
 from secagg.agreement.schema import Schema
 from secagg.encoding import Kind, Normalisation
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
 from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
-from secagg.plan_facts.noise_plan import (
-    NoiseParties,
-    charged,
-    noises_for,
-    refuse_training_alone,
-    sensitivities,
-    training_noise,
-)
+from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, refuse_training_alone, training_noise
 from secagg.plan_facts.records import PlannedFeatures, plan_features
-from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.privacy import Adjacency, Unit
+from secagg.privacy.calibration import read_shares
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import PROTECTIONS, USUAL, protection_named
 from secagg.randomness import RandomSource
@@ -37,10 +31,7 @@ from secagg.wire import Choice
 
 @dataclass(frozen=True)
 class PublicData:
-    """Public facts about all members' data, known before anyone looks at a record.
-
-    `bound` is a public L2 bound of one input, None where there is none (features).
-    """
+    """Public facts about all members' data; `bound` is an L2 bound of one input, None if unknown."""
 
     kind: str
     input_shape: tuple[int, ...]
@@ -50,25 +41,25 @@ class PublicData:
 
     @classmethod
     def of_schema(cls, schema: Schema) -> PublicData:
-        """Tables of this schema."""
+        """Return the public facts of tables of this schema."""
         return cls("table", (schema.dimension,), schema.classes, schema, schema.bound)
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], classes: tuple[str, ...]) -> PublicData:
-        """Images of two or three dimensions with values in [0, 1], or features of one."""
+        """Return the public facts of images (2 or 3 dimensions, values in [0, 1]) or of features (1 dimension)."""
         if len(shape) == 1:
             return cls("features", shape, classes, None, None)
         return cls("images", shape, classes, None, math.sqrt(math.prod(shape)))
 
 
 def option(default: Any, help_text: str, **form: Any) -> Any:
-    """A field of settings, with what the command line says of it: its help, `minimum`, `maximum` and `metavar`."""
+    """Return a dataclass field with the metadata of its command-line option: help, `minimum`, `maximum`, `metavar`."""
     return field(default=default, metadata={"help": help_text, **form})
 
 
 @cache
 def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
-    """The type of a setting, and whether it may be None. Raises BadInput for another name."""
+    """Return a setting's type, and whether it may be None. Raises BadInput for an unknown setting."""
     hints = get_type_hints(settings)
     if name not in hints:
         raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
@@ -77,16 +68,16 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class Rules(Choice):
-    """Which rules decide a run's normalisation and refinement where nothing else does."""
+    """The rules by which a run's normalisation and refinement are chosen, if it does not give them."""
 
     BY_EPSILON = "by-epsilon"
     UNDER_NOISE = "under-noise"
-    """Those of a finite ε at ε = ∞ too, so that runs over ε compare."""
+    """The rules of a finite ε, for ε = ∞ too, so that runs with different ε are comparable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The choices that a plan and a simulation share. None means: derive it.
+    """The choices that a plan and a simulation share; None means that the value is derived.
 
     Each is an option of the command line (`secagg.cli.options`): `cohort` is --cohort, `class_gate` --class-gate.
     """
@@ -153,7 +144,7 @@ class Choices:
 
     @property
     def method_parameters(self) -> dict[str, Any]:
-        """The method's parameters, as a plan takes them. Raises BadInput."""
+        """The method's parameters by name, as they go into a plan. Raises BadInput."""
         shared = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
         if isinstance(self.parameters, str):
             return parameters_of(self.method, shared, self.parameters)
@@ -161,18 +152,18 @@ class Choices:
 
     @property
     def _refinements(self) -> int | None:
-        """The rounds of refinement as the method takes them; None: its own default."""
+        """The method's rounds of refinement; None for the method's default."""
         return self.refine
 
 
 def again(name: str, default: Any) -> Any:
-    """The option of `Choices` of that name, with another default or of a narrower type."""
+    """Return a copy of the field `name` of `Choices`, with this default."""
     return field(default=default, metadata=Choices.__dataclass_fields__[name].metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanChoices(Choices):
-    """The choices of the party that writes the plan. None means: derive it."""
+    """The choices of the party that writes the plan; None means that the value is derived."""
 
     purpose: str = option("", "What the head is for; shown to the members.")
     max_records: int = again("max_records", 1 << 16)
@@ -188,18 +179,15 @@ class PlanChoices(Choices):
         "Seconds that the server waits for members to join a later round, for which they compute first.",
         minimum=1,
     )
-    result: Result = option(Result.MEMBERS, "Parties that receive the head.")
+    result: ResultAccess = option(ResultAccess.MEMBERS, "Parties that receive the head.")
 
 
 LIKE_NOISE = 1.0
-"""Any finite ε: rules ask whether there is noise, not how much."""
+"""A stand-in for any finite ε: the rules depend on whether there is noise, not on how much."""
 
 
 def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
-    """A plan for a fresh session.
-
-    Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
-    """
+    """Make a new plan. Raises BadInput for choices that clash, or a method that contradicts its own declaration."""
     if math.isfinite(choices.epsilon) and choices.delta is not None:
         refuse_delta(choices.delta)
     try:
@@ -218,9 +206,22 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
     refuse_drowned_scores(facts)
-    method = method_of(plan)
-    check_declaration(without_gate(method), plan.dimension, len(plan.classes), plan.grid)
+    _check_declaration(plan)
     return plan
+
+
+_CHECKED: set[tuple[object, ...]] = set()
+"""Methods, with parameters and sizes, that passed `check_declaration` in this process: simulations repeat them."""
+
+
+def _check_declaration(plan: Plan) -> None:
+    """Run `check_declaration` unless the same method has passed it in this process. Raises BadInput."""
+    method = without_gate(method_of(plan))
+    named = plan.method, *sorted(plan.method_parameters.items())
+    tried = type(method), named, plan.dimension, len(plan.classes), plan.grid
+    if tried not in _CHECKED:
+        check_declaration(method, plan.dimension, len(plan.classes), plan.grid)
+        _CHECKED.add(tried)
 
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
@@ -267,7 +268,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
 
 
 def _pace(choices: PlanChoices) -> dict[str, int]:
-    """The number of clients drawn for a round, and the waiting times: to join, at a step, and in later rounds."""
+    """Return the plan's fields for the cohort's size and the waiting times: to join, at a step, and in later rounds."""
     step = choices.step_seconds
     return {
         "cohort": choices.cohort,
@@ -278,7 +279,7 @@ def _pace(choices: PlanChoices) -> dict[str, int]:
 
 
 def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
-    """Return the plan with the least noise for the chosen promise, on the coarsest grid that noise still dominates.
+    """Return the plan with the least noise for the chosen (ε, δ), on the coarsest grid whose rounding it hides.
 
     Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened. Noise
     of members' own training hides no rounding: there the grid is a fine one.
@@ -288,8 +289,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     survivors = max(plan.min_clients_in_sum, (plan.cohort or len(roster.clients)) - plan.dropouts)
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
-        promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
-        noises = training_noise(sums, *promise)
+        noises = training_noise(sums, choices.unit, choices.adjacency, choices.epsilon, choices.delta)
     else:
         noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
         levels, noises = _least_noise(plan, roster, noisers, choices, choices.adjacency, choices.delta)
@@ -308,12 +308,12 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
 def _least_noise(
     plan: Plan, roster: Roster, noisers: NoiseParties, choices: PlanChoices, adjacency: Adjacency, delta: float
 ) -> tuple[int, tuple[PlannedNoise, ...]]:
-    """The levels of the grid, and the noise. Raises BadInput where none keeps the promise, or others add it."""
+    """Return the grid's levels and the least noise. Raises BadInput where no noise will do, or members must add it."""
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
         sums = _sums(plan, roster, levels, choices)
         refuse_training_alone(sums)
-        moved = sensitivities(sums, choices.unit, adjacency, plan.max_records)
+        moved = [each.sensitivity(choices.unit, adjacency, plan.max_records) for each in sums]
         try:
             return levels, noises_for(sums, moved, noisers, choices.epsilon, delta)
         except BadInput:
@@ -323,7 +323,7 @@ def _least_noise(
 
 
 def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
-    """The sums that a member is charged for; the chosen shares of μ² replace those of the first after a census."""
+    """Return the sums that a member is charged for, with the chosen shares of μ² in the first one about records."""
     sums = list(method_of(plan).sums(plan.dimension, len(plan.classes), levels))
     first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
     sums[first] = replace(sums[first], shares=read_shares(choices.shares) if choices.shares else sums[first].shares)
@@ -331,7 +331,7 @@ def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tupl
 
 
 def coarsest_levels(dimension: int) -> int:
-    """R_q for normalised records: a power of two of at least 2¹⁰ and 16·√d.
+    """Return the grid levels (R_q) for normalised records with noise: the least power of two ≥ 2¹⁰ and ≥ 16·√d.
 
     A typical entry then is 16 grid units or more, so that rounding moves a record by at most 2 % of its length, at
     random; the sum's noise is tens of whole records at any ε of use.
@@ -340,9 +340,10 @@ def coarsest_levels(dimension: int) -> int:
 
 
 def normalisation_for(choices: Choices) -> Normalisation:
-    """The chosen one; with noise or refinement, the one that needs no constant, or the one with the chosen centre.
+    """Return the chosen normalisation; if none was chosen, the default for the plan's noise and the method.
 
-    Raises BadInput where there is a radius too.
+    That is none without noise or refinement, else `centred-unit` or `unit`.
+    It is `unit` for a chosen centre, or a method that keeps the mean. Raises BadInput where there is a radius too.
     """
     method = method_named(choices.method, choices.method_parameters)
     has_noise = math.isfinite(choices.epsilon)
@@ -361,15 +362,15 @@ def normalisation_for(choices: Choices) -> Normalisation:
 
 
 def usual_colluders(clients: int) -> int:
-    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    """Return the default number of colluders: 1 for three clients or more, else 0.
+
+    Where members see the result, the noise leaves one member's share out in any case.
+    """
     return int(clients >= 3)
 
 
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
-    """The chosen numbers of colluders and dropouts.
-
-    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum of clients allows.
-    """
+    """Return the tolerated colluders and dropouts: as chosen, else defaults that the minimum of clients allows."""
     colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
@@ -378,7 +379,7 @@ def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
-    """The method's parameters, with the class gate's threshold, as the plan's JSON.
+    """Return the method's parameters, with the class gate's threshold, as canonical JSON.
 
     Of the clients that hold a class in the census, `dropouts` may be missing later (every sum has all the others) and
     `colluders` are not honest: the threshold leaves `class_gate` honest ones in every sum. Raises BadInput.
@@ -395,7 +396,7 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
 
 
 def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
-    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields.
+    """Return the plan, which is to have this ε, with its method's open parameters derived from the other fields.
 
     Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
     """
@@ -407,14 +408,14 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
-    """Collect what a plan with this promise for so many clients fixes before anyone looks at a record."""
-    stays = plan.result is Result.MEMBERS and not protection_named(plan.protection).speaks_once
+    """Return the values that a plan with this ε and number of clients fixes before anyone looks at a record."""
+    stays = plan.result is ResultAccess.MEMBERS and not protection_named(plan.protection).speaks_once
     tolerated = clients, plan.colluders, plan.dropouts
     return Fixed(plan.dimension, len(plan.classes), plan.unit, epsilon, stays, *tolerated)
 
 
 def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:
-    """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
+    """Return the chosen radius, else the public bound of a record's distance from the centre: ‖f‖ + |c|·√d."""
     if choices.radius is not None:
         return float(choices.radius)
     if features.bound is None:
@@ -423,11 +424,11 @@ def _radius(features: PlannedFeatures, choices: PlanChoices) -> float:
 
 
 DROWNED = 0.2
-"""Of the largest loss: a noise on a mean score that tells settings apart no more."""
+"""Noise on a mean score, as a fraction of the largest loss, above which scores no longer tell settings apart."""
 
 
 def refuse_drowned_scores(facts: PlanFacts) -> None:
-    """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
+    """Raise BadInput if noise drowns the members' mean scores; the message says how many members it would take."""
     clients, spec = len(facts.roster.clients), facts.kinds[0].spec
     noise = facts.kinds[0].opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]

@@ -1,4 +1,4 @@
-"""Write a member's policy for one plan: the defaults loosened just enough to accept it, or given limits filled in."""
+"""Write a member's policy for one plan: loosened defaults that accept the plan, or given limits with its digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secagg.system.plugins import is_planned
 
 
 def policy_accepting(plan: Plan, data_name: str) -> Policy:
-    """The defaults, but for what they must concede to accept this plan. Raises BadInput for an unknown protection.
+    """Return the default policy, loosened where needed to accept this plan. Raises BadInput for an unknown protection.
 
     That is its roster, backbone, program, method and cost, a protection that keeps one party from seeing any vector,
     and noise from those who open the sum where they are several, of whom one honest one is enough. Everything else is
@@ -38,7 +38,7 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
 
 
 def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Policy:
-    """A policy of these limits, which may refuse the plan: of it comes only what it is about, its roster and code.
+    """Return a policy of these limits, which may refuse the plan; roster, backbone and programs are the plan's.
 
     Code that the limits list stays as it is; other code of the plan is then refused.
     """
@@ -47,7 +47,7 @@ def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Poli
 
 
 def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
-    """Let a plan's method be run, and the program that it trains be parsed from a file.
+    """Allow a plan's method to run and its program to be parsed from `file`, if the policy lists them.
 
     Raises PlanRefused for code of others that the policy does not list: before any of it runs.
     """
@@ -59,7 +59,7 @@ def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
 
 
 def _programs(plan: Plan) -> tuple[str, ...]:
-    """The programs that a plan trains; what code of others trains is known only to who runs it."""
+    """Return the digests of the programs that a plan trains; () for a plug-in's method, which must run to tell."""
     if is_planned(plan.method):
         return ()
     return method_of(plan).traits.programs

@@ -1,4 +1,4 @@
-"""The seam between the core and what turns records into integers: `secagg.data`, `secagg.features` and what they need.
+"""The interface to the code that turns records into integers, `secagg.data` and `secagg.features`, imported late.
 
 Before it a plan, after it integers on the plan's grid, labels and domains. Whatever stands behind it is loaded by name
 when it is first asked for, so that who reads the core, or follows its imports, ends here.
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from secagg.features import FeatureMap
 
 Source = Any
-"""A member's data: the name of what can be opened, a data set, or feature vectors (n, d) and their labels (n,)."""
+"""A member's data: a name (of a file, folder or data set), a data set, or features (n, d) with labels (n,)."""
 Progress = Callable[[int, int], None]
-"""What takes (records done, records in all)."""
+"""A function that reports progress: it takes (records done, records in all)."""
 _BEHIND = "secagg.features.local_records"
 BAD = -1
-"""The label of a record that does not count."""
+"""The label of an unusable record (see `LocalRecords`)."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalRecords(Examples):
-    """A member's records as examples; the label −1 marks a record that does not count.
+    """A member's records as examples; the label −1 marks an unusable record.
 
     Without noise such a record is refused; with noise it is left out by a rule that looks at it alone, since a refusal
     would tell of it. Nothing here is for other eyes than the operator's. `inputs` (n, …) are what the records were
@@ -49,7 +49,7 @@ class LocalRecords(Examples):
 
     @classmethod
     def pooled(cls, parts: Sequence[LocalRecords]) -> LocalRecords:
-        """All members' records in one place, which only an experiment has."""
+        """Join all members' records into one, which only an experiment can."""
         inputs = [each.inputs for each in parts if each.inputs is not None]
         return cls(
             np.concatenate([each.records for each in parts]),
@@ -61,29 +61,29 @@ class LocalRecords(Examples):
 
     @property
     def integers(self) -> Integers:
-        """The records on the plan's grid (n, d)."""
+        """The records (n, d) as integers on the plan's grid."""
         return self.records
 
     @property
     def bad(self) -> int:
-        """Number of records that do not count."""
+        """The number of unusable records (label −1)."""
         return int((self.labels == BAD).sum())
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> LocalRecords:
-        """The records where `rows` holds, or at `rows`."""
+        """Return the records selected by `rows`, a mask (n,) or indices."""
         inputs = None if self.inputs is None else self.inputs[rows]
         return LocalRecords(self.records[rows], self.labels[rows], self.domains[rows], inputs, self.feature_map)
 
     @cached_property
     def counted(self) -> LocalRecords:
-        """The records that count."""
+        """The usable records, without those of label −1."""
         counted = self.labels != BAD
         return self if counted.all() else self.take(counted)
 
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """Recipe from inputs of one kind to feature vectors on a grid. `schema` is None unless the data are tables."""
+    """The recipe that turns inputs of one kind into feature vectors on a grid; `schema` is None except for tables."""
 
     data_kind: str
     schema: Schema | None
@@ -96,20 +96,12 @@ class FeatureRecipe:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Self:
-        """The one that a plan fixes."""
-        return cls(
-            plan.data_kind,
-            plan.table_schema(),
-            plan.classes,
-            plan.input_shape,
-            plan.backbone,
-            plan.backbone_digest.hex(),
-            plan.expand,
-            plan.grid,
-        )
+        """Return the recipe that a plan fixes."""
+        inputs = plan.data_kind, plan.table_schema(), plan.classes, plan.input_shape
+        return cls(*inputs, plan.backbone, plan.backbone_digest.hex(), plan.expand, plan.grid)
 
     def to_metadata(self) -> dict[str, str]:
-        """Text for the head's file; `Pipeline.of_metadata` undoes it."""
+        """Return the recipe as metadata of a head's file; `Pipeline.of_metadata` reads it."""
         return {
             "data_kind": self.data_kind,
             "schema": self.schema.to_json() if self.schema else "",
@@ -124,10 +116,7 @@ class FeatureRecipe:
 
 @dataclass(frozen=True)
 class PlannedFeatures:
-    """Facts of a backbone with its expansion that a plan states: name, SHA-256 (hex), number of features.
-
-    `bound` is a length that no feature vector exceeds, None where none is known.
-    """
+    """A plan's backbone: name, SHA-256 (hex), number of features, and a `bound` of their L2 norm, None if unknown."""
 
     name: str
     digest: str
@@ -149,20 +138,17 @@ def read_records(
 def plan_features(
     backbone: str, input_shape: tuple[int, ...], expand: int, input_bound: float | None
 ) -> PlannedFeatures:
-    """Open a backbone (by name or file) to state it in a plan; `input_bound` is a public L2 bound of one input.
-
-    Raises BadInput.
-    """
+    """Return a backbone (name or file) as a plan states it; `input_bound` is an L2 bound of inputs. Raises BadInput."""
     found: PlannedFeatures = import_module(_BEHIND).plan_features(backbone, input_shape, expand, input_bound)
     return found
 
 
 def admit_program(file: Path) -> None:
-    """Let a file's program be parsed where a plan names it. Raises BadInput."""
-    import_module("secagg.networks").admit(file)
+    """Allow the program in a file to be parsed where a plan names its digest. Raises BadInput."""
+    import_module("secagg.networks.exported").admit(file)
 
 
 def write_model_card(folder: Path, setup: Any, head_sha256: str, members: Sequence[int]) -> None:
-    """Write the card of a head beside it, `setup` being the last round's and `members` those in its sum."""
-    scoring = import_module("secagg.scoring")
+    """Write a head's model card into `folder`; `setup` is the last round's, `members` the roster indices in its sum."""
+    scoring = import_module("secagg.scoring.card")
     scoring.write_card(folder, scoring.card_of(setup, head_sha256, members))

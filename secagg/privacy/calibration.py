@@ -1,4 +1,4 @@
-"""Noise for every block of one release: how much, on which entries, and which ε it keeps.
+"""Noise for every block of one release: its amount, the entries that it is added to, and the ε that it gives.
 
 The joint release of blocks with noise σ_b is μ-Gaussian with μ² = sup Σ_b ‖Δ_b‖²/σ_b², so a budget is split by shares
 p_b of μ², Σ p_b = 1, and never by shares of ε: σ_b = s_b·√κ/(μ·√p_b), with s_b the length of one unit's contribution
@@ -25,19 +25,19 @@ from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of, sigma_for, var
 from secagg.privacy.subsampled import TrainingCost
 
 SMALLEST_SHARE = 3.0
-"""Least σ of one share in grid units: it counts as 6 of its variance of 9 where it is alone, and in full among many."""
+"""Least σ of one share of the noise in grid units: 6 of its variance of 9 count if it is alone, all among many."""
 LEAST_COUNTED = 99 * ROUNDING
-"""Least variance that a scalable block's multiplier gives the fewest shares: r² is then 1 % of what they add."""
+"""Least variance that a scalable block's multiplier leaves for the fewest shares: r² is then 1 % of what they add."""
 FRACTIONS = 1024
 """Every σ is a multiple of 1/1024 grid unit: an exact rational, the same float64 on every machine."""
 SHARE_RULES: Mapping[str, Mapping[str, float]] = {
-    "moments": {"counts": 0.02, "class_sums": 0.58, "second_moment": 0.40},
+    "moments": {"counts": 0.02, "class_sums": 0.58, "second_moment": 0.40}
 }
-"""Named shares of μ²: counts need almost nothing; which balance of the others is best depends on the data's size."""
+"""Named shares of μ²: counts need almost nothing; the best balance of the other blocks depends on the data's size."""
 
 
 class Mechanism(StrEnum):
-    """Where the noise comes from."""
+    """The source of the noise."""
 
     GAUSSIAN = "gaussian"
     """Each trusted party adds all the noise, a rounded Gaussian from an exact sampler: Balle & Wang holds exactly."""
@@ -101,13 +101,13 @@ class OpenedNoise:
 
     @property
     def of_record(self) -> OpenedNoise:
-        """The same in the units of one record, the multiplier divided out."""
+        """The same noise in the units of one record: the multiplier is divided out."""
         return OpenedNoise(self.sigma / self.multiplier, triangle=self.triangle)
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """The noise of one release: what each party adds, and the smallest honest set that the promise needs.
+class NoiseCalibration:
+    """The noise of one release: the part that each party adds, and the fewest honest parties that the ε needs.
 
     Discrete shares: `parties` clients add one share each and at least `fewest` shares are honest and arrive.
     Gaussian: each of `parties` noisers adds all of it and at least one (`fewest` = 1) is honest.
@@ -134,16 +134,16 @@ class Calibration:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Which two data sets are neighbours."""
+        """The relation that makes two data sets neighbours."""
         return self.sensitivity.adjacency
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """(σ of one share, number of entries) over the whole flat vector, in layout order: what the sampler takes."""
+        """Pairs (σ of one share, number of entries) over the flat vector, in layout order, for the sampler."""
         return tuple(segment for noise in self.blocks for segment in noise.segments)
 
     def opened_noise(self, noisers: int) -> dict[str, OpenedNoise]:
-        """Return the noise on each block when `noisers` parties added theirs, honest or not: this is for the head."""
+        """Return the noise on each block when `noisers` parties added theirs, honest or not, as heads need it."""
         return {
             noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
             for noise in self.blocks
@@ -155,7 +155,7 @@ class Calibration:
         return math.ceil(10 * max(noise.sigma for noise in self.blocks) * math.sqrt(self.parties))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return what the release costs against somebody who knows all noise but that of `honest` ≥ 1 parties.
+        """Return the release's cost against an adversary that knows all noise but that of `honest` ≥ 1 parties.
 
         None: of the fewest, the worst of every allowed honest set. Rounded up. Raises BadInput.
         """
@@ -173,7 +173,7 @@ class Calibration:
         return self.cost(honest).mu
 
     def _counted(self, noise: BlockNoise, honest: int) -> float:
-        """The variance that the block's noise counts as; of a triangle at most twice that off the diagonal."""
+        """Return the variance that the block's noise counts as; of a triangle at most twice that off the diagonal."""
         if self.mechanism is Mechanism.GAUSSIAN:
             on, off = noise.sigma**2, noise.least**2
         else:
@@ -189,7 +189,7 @@ def calibrate_mu(
     parties: int,
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
-) -> Calibration:
+) -> NoiseCalibration:
     """Return the noise with which one release is μ-Gaussian (up to the gap of discrete shares), σ rounded up.
 
     `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
@@ -206,7 +206,7 @@ def calibrate_mu(
         _noise(block, block.l2 * unit / math.sqrt(split[block.name]), fewest if sums else 0)
         for block in sensitivity.blocks
     )
-    return Calibration(sensitivity, mechanism, blocks, fewest, parties)
+    return NoiseCalibration(sensitivity, mechanism, blocks, fewest, parties)
 
 
 def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> dict[str, float]:
@@ -226,7 +226,7 @@ def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> di
 
 
 def read_shares(text: str) -> str | dict[str, float]:
-    """Return what an option names: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
+    """Return an option's shares: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
     if "=" not in text:
         return text
     try:
@@ -239,7 +239,7 @@ def read_shares(text: str) -> str | dict[str, float]:
 
 
 def _noise(block: BlockSensitivity, wanted: float, shares: int) -> BlockNoise:
-    """Return the noise of which `shares` together count as Gaussian noise of σ = `wanted`; 0: one party adds it all.
+    """Return noise of which `shares` parts together count as Gaussian noise of σ = `wanted`; 0: one party adds it all.
 
     A scalable block gets the least multiplier with which that is enough for the rounding and each share large enough.
     """
@@ -265,7 +265,7 @@ def _up(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of sum: how far a unit moves it, how its μ² is shared among its blocks, and what it may spend.
+    """One kind of sum: how far a unit moves it, how its μ² is divided among its blocks, and its part of the budget.
 
     All `times` sums of the kind together have the share `budget` of the plan's μ².
     """
@@ -287,7 +287,7 @@ class Releases:
     `training` is what members' own training on the same records costs by itself: the sums are then further releases.
     """
 
-    parts: tuple[tuple[Calibration, int], ...]
+    parts: tuple[tuple[NoiseCalibration, int], ...]
     training: TrainingCost | None = None
 
     def __post_init__(self) -> None:
@@ -302,17 +302,17 @@ class Releases:
             raise BadInput(f"training on sampled records has no cost for {first.unit} and {first.adjacency}")
 
     @classmethod
-    def of(cls, calibration: Calibration, times: int = 1) -> Releases:
-        """One kind of sum only."""
+    def of(cls, calibration: NoiseCalibration, times: int = 1) -> Releases:
+        """Return the releases of one kind of sum only."""
         return cls(((calibration, times),))
 
     @property
-    def first(self) -> Calibration:
-        """The first sum's; what is common to all is read from it."""
+    def first(self) -> NoiseCalibration:
+        """The first sum's calibration, from which all that is common to the sums is read."""
         return self.parts[0][0]
 
     def until(self, sums: int) -> Releases:
-        """Return the first so many sums, in order. Raises BadInput for fewer than one, or more than there are."""
+        """Return the first `sums` sums, in order. Raises BadInput for fewer than one, or more than there are."""
         parts, left = [], sums
         for calibration, times in self.parts:
             if taken := min(times, left):
@@ -324,7 +324,7 @@ class Releases:
         return Releases(tuple(parts), self.training and self.training.after(sums, of))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return what all sums together cost, without any training; `honest` as in `Calibration.cost`."""
+        """Return the cost of all sums together, without any training; `honest` as in `NoiseCalibration.cost`."""
         costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
         return sum(costs[1:], start=costs[0])
 
@@ -333,15 +333,15 @@ class Releases:
         return self.cost(honest).mu
 
     def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
-        """Return what the sums and the training cost; `honest` as in `cost`. No other party is in a member's noise."""
+        """Return the cost of sums and training; `honest` as in `cost`. No other party is in a member's noise."""
         return self.cost(honest) if self.training is None else self.training.with_releases(self.cost(honest))
 
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
-        """Return ε of the whole, rounded up."""
+        """Return ε of all sums and of the training, rounded up."""
         return self.whole(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
-        """Return the same noise, accounted for other neighbours: what a ledger needs beside the plan's own promise.
+        """Return the same noise, accounted for other neighbours, as a ledger needs it beside the plan's own claim.
 
         Raises BadInput beside training, which is accounted for one kind alone.
         """
@@ -356,7 +356,7 @@ class Releases:
 
 
 def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
-    """Return the sensitivity for one client's whole contribution of at most `records` records, from one record's.
+    """Return the sensitivity to one client's whole contribution of at most `records` records, from one record's.
 
     Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
     """
@@ -367,7 +367,7 @@ def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
 
 
 def of_record(sensitivity: Sensitivity) -> Sensitivity:
-    """Return the sensitivity for one record, from that of a client's whole contribution, none of it being longer.
+    """Return the sensitivity to one record, from the lengths that bound a client's whole contribution.
 
     Any change of its records may turn a client's contribution round: each block moves by twice its length at most
     (triangle inequality), whether the record is added, removed or replaced.
@@ -387,7 +387,7 @@ def calibrate_releases(
     fewest: int,
     share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums of all parts together keep (ε, δ), or `share` of its μ².
+    """Return the least noise with which all sums of all parts together keep (ε, δ), or the part `share` of its μ².
 
     Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
     as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`

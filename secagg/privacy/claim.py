@@ -12,11 +12,11 @@ from secagg.privacy.sensitivity import Adjacency, Unit
 from secagg.privacy.subsampled import TrainingCost
 
 SMALLEST_DELTA = 1e-15
-"""Below it a chance that the noise's law does not have is not small beside δ."""
+"""The least δ: below it, chances that the noise's law leaves out are not small beside δ."""
 LARGEST_DELTA = 0.5
-"""Of a plan; beyond it a promise says next to nothing."""
+"""The largest δ of a plan; a larger one means next to nothing."""
 OUTRIGHT = "whoever publishes one of them outright, chosen at random, keeps such a promise too"
-"""What a δ of 1/n allows, with n records or clients."""
+"""A text on what a δ of 1/n allows, with n records or clients."""
 NEIGHBOURS = {
     (Unit.RECORD, Adjacency.ADD_REMOVE): "whether any one record was among the data or not",
     (Unit.RECORD, Adjacency.REPLACE_ONE): "whether any one record was as it is or any other in its place",
@@ -30,7 +30,7 @@ NEIGHBOURS = {
 
 @dataclass(frozen=True)
 class PrivacyClaim:
-    """(ε, δ) of all that a plan releases, for its unit and adjacency.
+    """The (ε, δ) of all that a plan releases, for its unit and adjacency.
 
     `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
     holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. `among`: how many
@@ -61,15 +61,15 @@ class PrivacyClaim:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Which two data sets are neighbours."""
+        """The relation that makes two data sets neighbours."""
         return self.releases.first.adjacency
 
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of the first so many sums `of` all: what is spent once these are opened."""
+        """Return ε, rounded up, of the first `sums` of all `of` sums: what is spent once these are opened."""
         return self.releases.until(sums).epsilon(self.delta)
 
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
-        """Return ε, rounded up, if that many noise shares never arrive or are known to the adversary.
+        """Return ε, rounded up, if so many shares of the noise never arrive or are known to the adversary.
 
         math.inf when no honest share is left. With the gaussian mechanism one honest party keeps the whole promise.
         Raises BadInput for counts below 0 or above the number of parties.
@@ -82,12 +82,12 @@ class PrivacyClaim:
 
     @property
     def against_member(self) -> float:
-        """ε, rounded up, against somebody who knows one more share than the promise allows for, as each client does."""
+        """The ε, rounded up, against a client, which knows one more share of the noise, its own, than is assumed."""
         first = self.releases.first
         return self.what_if(colluding=first.parties - first.fewest + 1)
 
     def sentence(self) -> str:
-        """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
+        """Return the claim in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
         if self.among:
@@ -119,12 +119,14 @@ class PrivacyClaim:
 
 @dataclass(frozen=True)
 class TrainingClaim:
-    """(ε, δ) of all that members' own training gives away, for one record added or removed, against everybody.
+    """The (ε, δ) of all that members' own training gives away, for one record added or removed, against everybody.
 
     The noise is the member's own and in what leaves it: nobody else's honesty or presence matters, and who adds what up
     learns nothing more. Raises BadInput for a claim below what the noise gives.
     """
 
+    unit = Unit.RECORD
+    adjacency = Adjacency.ADD_REMOVE  # sampling amplifies for these neighbours alone
     cost: TrainingCost
     epsilon: float
     delta: float
@@ -133,22 +135,12 @@ class TrainingClaim:
         refuse_small_delta(self.delta)
         _refuse_less(_epsilon(self.cost, self.delta), self.epsilon, self.delta)
 
-    @property
-    def unit(self) -> Unit:
-        """A record."""
-        return Unit.RECORD
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """Added or removed: sampling amplifies for these neighbours alone."""
-        return Adjacency.ADD_REMOVE
-
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of what members gave away before the first so many sums `of` all."""
+        """Return ε, rounded up, of what members gave away before the first `sums` of all `of` sums."""
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
 
     def sentence(self) -> str:
-        """Return the promise in plain words."""
+        """Return the claim in plain words."""
         return (
             f"What leaves a member {_promised(self, '')}. For each member it rests on the noise of its own training "
             f"({_sampled(self.cost)}), whoever else takes part."
@@ -160,17 +152,17 @@ Claim = PrivacyClaim | TrainingClaim
 
 @lru_cache(maxsize=256)
 def _epsilon(cost: TrainingCost, delta: float) -> float:
-    """The ε of a cost: a second of work, which every party of a simulation and every seed of a sweep would repeat."""
+    """Return the ε of a cost, cached: it takes a second, and every party and seed would compute it again."""
     return cost.epsilon(delta)
 
 
 def _sampled(cost: TrainingCost) -> str:
-    """The steps of members' training, in words."""
+    """Return the steps of members' training, in words."""
     return f"{cost.steps.steps} steps, a record in each with probability {cost.steps.rate:g}"
 
 
 def _promised(claim: Claim, times: str) -> str:
-    """State what those who see it learn, in words and numbers."""
+    """Return what those who see the release learn, in words and numbers."""
     tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
     factor = f" = {math.ceil(math.exp(claim.epsilon) * 10) / 10:.1f}" if claim.epsilon <= 10 else ""
     return (
@@ -189,14 +181,14 @@ def _refuse_less(least: float, epsilon: float, delta: float) -> None:
 
 
 def refuse_delta(delta: float) -> None:
-    """Raise BadInput for a δ that nobody can ask of a sum with noise."""
+    """Raise BadInput for a δ that cannot be asked of a sum with noise."""
     if not SMALLEST_DELTA <= delta <= LARGEST_DELTA:
         remedy = f"sums with noise keep a delta from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}"
         raise BadInput(f"delta cannot be {delta:g}", remedy=remedy)
 
 
 def refuse_small_delta(delta: float) -> None:
-    """Raise BadInput for a δ that no sum with noise keeps."""
+    """Raise BadInput for a δ too small for any sum with noise."""
     if delta < SMALLEST_DELTA:
         raise BadInput(
             f"delta {delta:g} is claimed, but with a chance of up to {SMALLEST_DELTA:g} (2⁻⁷⁰ an entry) noise "
@@ -206,14 +198,14 @@ def refuse_small_delta(delta: float) -> None:
 
 
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """Warn of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
+    """Return a warning of a δ that is not below 1/n, n = `units` records or clients by `name`; else an empty text."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"
 
 
 def format_epsilon(epsilon: float) -> str:
-    """Return ε with at most four decimals, rounded up; "inf" without a bound."""
+    """Return ε as a text with at most four decimals, rounded up; "inf" without a bound."""
     if math.isinf(epsilon):
         return "inf"
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}".rstrip("0").rstrip(".")

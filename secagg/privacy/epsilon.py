@@ -1,4 +1,4 @@
-"""Compute the ε that an amount of noise gives, or the noise that an ε takes."""
+"""Compute the ε that an amount of noise gives, or the noise that an ε needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from secagg.privacy.sensitivity import Adjacency
 from secagg.privacy.shares import GaussianCost, gap_of, variance_of
 
 USUAL_SIGMA = 100.0
-"""Class sums and second moments have far more."""
+"""The default σ in grid units; class sums and second moments have far more."""
 E = TypeVar("E", Mechanism, Adjacency)
 MOST_SHARES = 1 << 20
 MOST_TIMES = 1 << 40
-"""Coordinates, and sessions: more than any plan has."""
+"""The most coordinates, and sessions: more than any plan has."""
 
 
 def promised(
@@ -35,7 +35,7 @@ def promised(
     colluding: int = 0,
     sessions: int = 1,
 ) -> dict[str, Any]:
-    """Say which ε, never too small, an amount of noise gives, or how much noise an ε takes, as plain values.
+    """Return the ε, never too small, that an amount of noise gives, or the noise that an ε needs, as plain values.
 
     The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
     "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.
@@ -73,7 +73,7 @@ def _one_of(kinds: type[E], name: str, value: str) -> E:
 
 @dataclass(frozen=True)
 class _Release:
-    """Everything that is asked about but for the amount of noise."""
+    """The facts of a release, except for the amount of noise."""
 
     mechanism: Mechanism
     delta: float
@@ -100,12 +100,12 @@ class _Release:
 
     @property
     def honest(self) -> int:
-        """Shares that arrive and are not known to the adversary."""
+        """The number of shares of the noise that arrive and are not known to the adversary."""
         return self.shares - self.dropped - self.colluding
 
     @property
     def lost(self) -> float:
-        """σ of all shares over that of the Gaussian noise that the honest ones count as."""
+        """The ratio of σ of all shares to σ of the Gaussian noise that the honest ones count as."""
         if self.mechanism is Mechanism.GAUSSIAN:
             return 1.0
         counted = variance_of(self.grid_sigma, self.honest)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from scipy.special import erfcx
 
@@ -26,7 +27,7 @@ LARGEST_MU = 1e6
 SLACK = 2.0**-43
 """Relative error allowed for erfcx, exp and the arithmetic, per unit of 1 + v²."""
 OUTWARD = 1 + 2.0**-40
-"""Last factor of a noise multiplier, so that dividing by it again cannot round μ above what was solved for."""
+"""Last factor of a noise multiplier, so that 1 divided by it does not round above the μ that was solved for."""
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -49,6 +50,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return least(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
+@lru_cache(maxsize=256)
 def mu_of(epsilon: float, delta: float) -> float:
     """Return the largest μ of a Gaussian release with (ε, δ), rounded down. Raises BadInput.
 
@@ -68,7 +70,7 @@ def noise_multiplier_of(mu: float) -> float:
 
 
 def least(holds: Callable[[float], bool]) -> float:
-    """Return 0 or the upper end of the last bracket of the least x > 0 from which on `holds`; it holds there."""
+    """Return the least x ≥ 0 from which on `holds` is true, as the upper end of the last bracket, where it is true."""
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -82,7 +84,7 @@ def least(holds: Callable[[float], bool]) -> float:
 
 
 def largest(holds: Callable[[float], bool]) -> float:
-    """Return the lower end of the last bracket of the largest x > 0 up to which `holds`; it holds there."""
+    """Return the lower end of the last bracket of the largest x > 0 up to which `holds` is true; it is true there."""
     low = 1.0
     while not holds(low):
         low /= 2
@@ -97,7 +99,7 @@ def largest(holds: Callable[[float], bool]) -> float:
 
 
 def check_delta(delta: float) -> None:
-    """Raise BadInput for a δ that nothing can be computed at."""
+    """Raise BadInput for a δ at which nothing can be computed."""
     if not SMALLEST_DELTA <= delta < 1:
         raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
 

@@ -1,4 +1,4 @@
-"""Rényi curves: what is composed where releases are known by nothing better, and what ε it gives.
+"""Rényi curves: they compose releases of which nothing better is known, and give the ε of the whole.
 
 A curve is the Rényi divergence ρ(α) of a release at every order of one fixed grid. Curves of releases about the same
 data add (Mironov 2017, Proposition 1). All values are rounded up.
@@ -16,14 +16,14 @@ from secagg.errors import BadInput
 from secagg.privacy.gaussian import check_delta
 
 ORDERS = tuple(1 + math.floor(4096 * 2 ** (step / 32) + 0.5) / 4096 for step in range(-5 * 32, 15 * 32 + 1))
-"""α from 1.03 to 32769, 32 to the octave of α − 1, each a multiple of 2⁻¹² so that every machine has the same grid."""
+"""The orders α from 1.03 to 32769, 32 to the octave of α − 1: multiples of 2⁻¹², the same grid on every machine."""
 UP = 1 + 2.0**-48
 ALPHA: NDArray[np.float64] = np.array(ORDERS)
 
 
 @dataclass(frozen=True)
 class RdpCurve:
-    """ρ(α) ≥ 0 for every α of `ORDERS`, in nats."""
+    """A Rényi curve: ρ(α) ≥ 0 for every α of `ORDERS`, in nats."""
 
     values: tuple[float, ...]
 
@@ -57,6 +57,6 @@ def best_order(epsilon: float, delta: float) -> int:
 
 
 def _conversion(delta: float) -> NDArray[np.float64]:
-    """The excess of ε over ρ(α), in two parts."""
+    """Return the excess of ε over ρ(α), in two parts."""
     check_delta(delta)
     return np.array([np.log1p(-1 / ALPHA), -(math.log(delta) + np.log(ALPHA)) / (ALPHA - 1)])

@@ -56,7 +56,7 @@ SPARE_BITS = 32
 
 
 class ExactUniform:
-    """A uniform U in [0, 1), known so far to lie in [prefix, prefix + 1)/2^bits."""
+    """A uniform U in [0, 1), of which is known so far that it lies in [prefix, prefix + 1)/2^bits."""
 
     def __init__(self, prefix: int, bits: int, source: RandomSource) -> None:
         self._prefix = prefix
@@ -73,7 +73,7 @@ class ExactUniform:
         self._bits += MORE_BITS
 
     def is_below(self, least: Fraction, greatest: Fraction) -> bool | None:
-        """Whether U < e^(−γ), for some γ known to lie in [least, greatest]; None while the known bits cannot say."""
+        """Return whether U < e^(−γ), for some γ in [least, greatest]; None while the known bits cannot decide."""
         precision = self._bits + GUARD_BITS
         if self._prefix + 1 << GUARD_BITS <= exponential(greatest, precision)[0]:
             return True
@@ -82,7 +82,7 @@ class ExactUniform:
         return None
 
     def is_below_exponential(self, gamma: Fraction) -> bool:
-        """Whether U < e^(−γ), decided exactly; draws more bits when needed.
+        """Return whether U < e^(−γ), decided exactly; draws more bits when needed.
 
         It ends with probability 1: e^(−γ) is irrational for rational γ > 0 (Lindemann), and is 1 > U for γ = 0.
         """
@@ -146,24 +146,24 @@ Flags = NDArray[np.bool_]
 
 SMALLEST_SIGMA = 0.5
 LARGEST_SIGMA = 1e12
-"""23·(σ + 1) < 2⁵³: every Y that the filter decides is a float64."""
+"""The largest σ: 23·(σ + 1) < 2⁵³, so that every Y that the filter decides is a float64."""
 DECIDED = 22
-"""e^(−22)·2³² ≥ 1 > e^(−23)·2³²: the 32-bit prefix of u decides V up to here."""
+"""The largest V that the 32-bit prefix of u decides: e^(−22)·2³² ≥ 1 > e^(−23)·2³²."""
 THRESHOLDS: Words = np.array([exponential(Fraction(k), 32)[0] for k in range(DECIDED + 1, 0, -1)], dtype=np.uint32)
-"""⌊2³²·e^(−k)⌋, ascending, from 0 (k = 23)."""
+"""The numbers ⌊2³²·e^(−k)⌋, ascending, from 0 (k = 23)."""
 TRIALS = 1 << 15
-"""At a time: the arrays of one batch stay in a core's cache."""
+"""The number of trials at a time: the arrays of one batch stay in a core's cache."""
 BITS = 31
-"""Of w; the 32nd bit is the sign."""
+"""The number of bits of w; the 32nd bit is the sign."""
 MARGIN = {False: 2.0**-32, True: 2.0**-24}
 """Relative margin of e^(−γ) in the filter: for the discrete and for the rounded Gaussian."""
 ABSOLUTE = 2.0**-10
-"""In units of 2⁻³¹, so that an underflow of e^(−γ) to 0 leaves w = 0 undecided."""
+"""Absolute margin in units of 2⁻³¹, so that an underflow of e^(−γ) to 0 leaves w = 0 undecided."""
 
 
 @dataclass(frozen=True)
 class _Law:
-    """One σ, exactly and in float64. `rounded`: the rounded Gaussian, else the discrete one."""
+    """The law of noise with one σ, exactly and in float64: the rounded Gaussian if `rounded`, else the discrete one."""
 
     sigma: Fraction
     rounded: bool
@@ -171,11 +171,11 @@ class _Law:
 
     @property
     def width(self) -> int:
-        """t."""
+        """The width t of the proposals, ⌊σ⌋ + 1."""
         return int(self.sigma) + 1
 
     def gamma(self, position: Fraction, blocks: int) -> Fraction:
-        """γ at Y or X = `position`, V = `blocks`."""
+        """Return γ at Y or X = `position`, V = `blocks`."""
         square = self.sigma * self.sigma
         return position * position / (2 * square) + square / (2 * self.width * self.width) - blocks
 
@@ -206,20 +206,21 @@ def _segments(
     rounded: bool,
     margin: float | None = None,
 ) -> Integers:
-    wanted: dict[Fraction, int] = {}
+    wanted: dict[float | Fraction, int] = {}  # equal numbers of both types are one key
     for sigma, count in segments:
         if not (SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA and count >= 0):
             raise BadInput(f"{count} draws with sigma {sigma}", remedy="sigma lies between 0.5 and 1e12")
-        wanted[Fraction(sigma)] = wanted.get(Fraction(sigma), 0) + count
+        wanted[sigma] = wanted.get(sigma, 0) + count
     used_margin = MARGIN[rounded] if margin is None else margin
-    streams = {sigma: _draw(_Law(sigma, rounded, used_margin), wanted[sigma], source) for sigma in wanted}
+    laws = {sigma: _Law(Fraction(sigma), rounded, used_margin) for sigma in wanted}
+    streams = {sigma: _draw(laws[sigma], count, source) for sigma, count in wanted.items()}
     drawn = np.empty(sum(wanted.values()), dtype=np.int64)
     used = dict.fromkeys(wanted, 0)
     start = 0
     for sigma, count in segments:
-        at = used[Fraction(sigma)]
-        drawn[start : start + count] = streams[Fraction(sigma)][at : at + count]
-        used[Fraction(sigma)] = at + count
+        at = used[sigma]
+        drawn[start : start + count] = streams[sigma][at : at + count]
+        used[sigma] = at + count
         start += count
     return drawn
 
@@ -237,7 +238,9 @@ def _draw(law: _Law, count: int, source: RandomSource) -> Integers:
 def _trials(law: _Law, count: int, source: RandomSource) -> Integers:
     """Return the kept values of `count` trials, in order."""
     octets = source.bytes((20 if law.rounded else 16) * count)
-    within, kept = _uniform(law.width, np.frombuffer(octets, "<u8", count))
+    drawn = np.frombuffer(octets, "<u8", count)
+    within = (drawn % np.uint64(law.width)).astype(np.int64)
+    kept = drawn <= np.uint64((1 << 64) // law.width * law.width - 1)  # below a multiple of t, where U is uniform
     words = np.frombuffer(octets, "<u4", offset=8 * count).reshape(-1, count)
     blocks, undecided = _geometric(words[0])
     positions = within + law.width * blocks
@@ -257,20 +260,14 @@ def _trials(law: _Law, count: int, source: RandomSource) -> Integers:
     return signed
 
 
-def _uniform(width: int, words: NDArray[np.uint64]) -> tuple[Integers, Flags]:
-    """Return U, uniform in {0, …, t − 1} where the flag is set: where a 64-bit word lies below a multiple of t."""
-    last = (1 << 64) // width * width - 1
-    return (words % np.uint64(width)).astype(np.int64), words <= np.uint64(last)
-
-
 def _geometric(words: Words) -> tuple[Integers, Flags]:
-    """Return V from the first 32 bits of u, and whether further bits could make it another."""
+    """Return V from the first 32 bits of u, and whether further bits could change it."""
     above = np.searchsorted(THRESHOLDS, words, side="right")
     return DECIDED + 1 - above, THRESHOLDS[above - 1] == words
 
 
 def _accept(law: _Law, positions: Integers, blocks: Integers, words: Words) -> tuple[Flags, Flags]:
-    """Return w < e^(−γ) as far as float64 can tell, and whether it cannot."""
+    """Return whether w < e^(−γ) as float64 computes it, and whether float64 cannot decide it."""
     sigma = float(law.sigma)
     scaled = positions.astype(np.float64)
     if law.rounded:
@@ -285,7 +282,7 @@ def _accept(law: _Law, positions: Integers, blocks: Integers, words: Words) -> t
 
 
 def _exactly(law: _Law, within: int, words: list[int], source: RandomSource) -> int | None:
-    """Return the value of one trial, without its sign, or None where it is thrown away; in rational arithmetic."""
+    """Return the value of one trial, without its sign, in rational arithmetic; None where it is rejected."""
     geometric = ExactUniform(words[0], 32, source)
     blocks = 0
     while geometric.is_below_exponential(Fraction(blocks + 1)):

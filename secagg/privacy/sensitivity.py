@@ -1,4 +1,4 @@
-"""Sensitivity: the farthest that one neighbouring step moves a joint release, in grid units.
+"""Sensitivity: the farthest that a change between neighbouring data sets moves a joint release, in grid units.
 
 Blocks bear different noise, so what counts is the worst step *under the noise of each block*:
 
@@ -20,10 +20,10 @@ from secagg.wire import Choice
 
 
 class Adjacency(Choice):
-    """Which two data sets are neighbours."""
+    """The relations that make two data sets neighbours."""
 
     ADD_REMOVE = "add-remove"
-    """One unit is there or contributes zero (dp_accounting: ADD_OR_REMOVE_ONE; a client has its data zeroed out)."""
+    """One unit is added or removed (dp_accounting: ADD_OR_REMOVE_ONE; a removed client's data are zeroed out)."""
     REPLACE_ONE = "replace-one"
     """One unit is exchanged for another (dp_accounting: REPLACE_ONE)."""
 
@@ -39,7 +39,7 @@ class Unit(Choice):
 
 @dataclass(frozen=True)
 class BlockSensitivity:
-    """One block of the release: `size` ≥ 1 integers of which one unit adds at most L2 length `l2` > 0, in grid units.
+    """One block of the release: `size` ≥ 1 integers, which one unit moves by an L2 length of at most `l2` > 0.
 
     `triangle`: the block is the upper triangle of a symmetric matrix, row by row; `l2` is then the Frobenius norm of
     the full matrix, off-diagonal entries counting twice. `scalable`: the block is not on the grid of the features
@@ -60,7 +60,7 @@ class BlockSensitivity:
 
     @property
     def dimension(self) -> int:
-        """Rows of the matrix whose upper triangle this is."""
+        """The number of rows of the matrix whose upper triangle the block is."""
         return (math.isqrt(8 * self.size + 1) - 1) // 2
 
 
@@ -73,7 +73,7 @@ class Sensitivity(Protocol):
 
     @property
     def adjacency(self) -> Adjacency:
-        """Which two data sets are neighbours."""
+        """The relation that makes two data sets neighbours."""
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
@@ -85,7 +85,7 @@ class Sensitivity(Protocol):
 
 @dataclass(frozen=True)
 class BlockwiseSensitivity:
-    """Blocks about whose joint behaviour nothing more is known; right for every method and both units.
+    """The sensitivity of blocks whose joint behaviour is not known; right for every method and both units.
 
     Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
     """
@@ -102,7 +102,7 @@ class BlockwiseSensitivity:
 
 @dataclass(frozen=True)
 class CensusSensitivity:
-    """A census: each client adds 1 for each of `classes` of which it has a record. Every client's part is 0 or 1.
+    """The sensitivity of a census: each client adds 1, else 0, for each of `classes` of which it has a record.
 
     Add or remove a record of class j: entry j of its client's part changes by at most 1, no other does. Replace one of
     class j by one of class k: at most the entries j and k change, by at most 1 each: √2. A client's whole part, zeroed
@@ -116,7 +116,7 @@ class CensusSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """One record adds at most 1, a client at most √C."""
+        """The block: one record adds at most 1, a client an L2 length of at most √C."""
         length = 1.0 if self.unit is Unit.RECORD else math.sqrt(self.classes)
         return (BlockSensitivity("census", length, self.classes, scalable=True),)
 
@@ -128,21 +128,17 @@ class CensusSensitivity:
 
 @dataclass(frozen=True)
 class MomentSensitivity:
-    """Counts N, class sums A and second moment B of records (q, y) with ‖q‖₂ ≤ R_q = `levels`, y one of `classes`."""
+    """The sensitivity of counts N, class sums A, second moment B of (q, y), ‖q‖₂ ≤ R_q = `levels`, y in `classes`."""
 
+    unit = Unit.RECORD
     adjacency: Adjacency
     classes: int
     dimension: int
     levels: int
 
     @property
-    def unit(self) -> Unit:
-        """One record."""
-        return Unit.RECORD
-
-    @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """One record adds 1 to N, q to A and q·qᵀ to B: lengths 1, R_q and R_q²."""
+        """The blocks: one record adds 1 to N, q to A and q·qᵀ to B, of lengths 1, R_q and R_q²."""
         classes, dimension, levels = self.classes, self.dimension, self.levels
         return (
             BlockSensitivity("counts", 1.0, classes, scalable=True),
@@ -151,7 +147,7 @@ class MomentSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the sup for weights w of N, A and B.
+        """Return sup Σ_b w_b·‖Δ_b‖² for weights w of N, A and B.
 
         With n = w_N, a = w_A·R_q² and b = w_B·R_q⁴ it is
 

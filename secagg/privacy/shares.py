@@ -47,7 +47,7 @@ from secagg.privacy.gaussian import LARGEST_MU, SMALLEST_DELTA, check_delta, del
 from secagg.privacy.rdp import ALPHA, UP, RdpCurve
 
 ROUNDING = 3.0
-"""r² of the theorem, in squared grid units: what each entry's variance loses. 10⁶ entries then have T < 10⁻¹⁹."""
+"""r² of the theorem, in squared grid units: each entry's variance loses it. 10⁶ entries then have T < 10⁻¹⁹."""
 SMALLEST_SIGMA = 0.5
 _ETA = 2 * math.exp(-2 * math.pi**2 * ROUNDING) * (1 + 2.0**-32)  # the terms beyond the first are below 10⁻⁷⁶ of it
 _ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
@@ -73,7 +73,7 @@ def sigma_for(variance: float, shares: int) -> float:
 
 
 def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
-    """Return T of one sum of at most `shares` noise shares, in nats, rounded up.
+    """Return the gap T of one sum of at most `shares` shares of the noise, in nats, rounded up.
 
     Each segment is (σ of one share in grid units, number of entries). Raises BadInput for a σ below ½ and fewer than
     1 share.
@@ -105,7 +105,7 @@ class GaussianCost:
             raise BadInput(f"no Gaussian release has a squared mu of {self.squared_mu} and a gap of {self.gap}")
 
     def __add__(self, other: GaussianCost) -> GaussianCost:
-        """Return the cost of both about the same data, rounded up."""
+        """Return the cost of both releases about the same data, rounded up."""
         return GaussianCost((self.squared_mu + other.squared_mu) * UP, (self.gap + other.gap) * UP)
 
     def times(self, sessions: int) -> GaussianCost:
@@ -116,7 +116,7 @@ class GaussianCost:
 
     @property
     def mu(self) -> float:
-        """μ, rounded up."""
+        """The parameter μ of the Gaussian release, rounded up."""
         return math.sqrt(self.squared_mu) * (1 + 2.0**-50)
 
     def epsilon(self, delta: float) -> float:
@@ -143,7 +143,7 @@ class GaussianCost:
         return min(1.0, math.exp(self.gap) * delta_of(self.mu, inner) * UP)
 
     def curve(self) -> RdpCurve:
-        """Return ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), rounded up: to compose with what has a curve alone.
+        """Return ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), rounded up, to compose with costs that are known as curves only.
 
         Σ P'^α·Q'^(1−α) ≤ e^(αT + (α−1)T)·Σ P^α·Q^(1−α); and Mironov 2017, Proposition 7.
         """

@@ -1,4 +1,4 @@
-"""DP-SGD inside a member: noisy steps on batches that are drawn anew for each, and what they cost.
+"""DP-SGD inside a member: the privacy cost of noisy steps on batches that are drawn anew for each step.
 
 Every record is in a step's batch with probability q (`rate`), by its own draw that nobody else sees; clipped gradients
 are summed, and noise is added. Rate and number of steps are public constants of the plan. The noise is a discrete
@@ -8,10 +8,10 @@ gap T. That theorem's factors e^±T hold for each batch, hence for their mixture
 
 Neighbours have one record more or less, and no others are accounted: q amplifies for these alone.
 
-Sources: Zhu, Dong & Wang 2022 and Doroshenko et al. 2022 (`secagg.privacy.subsampled`); Mironov, Talwar & Zhang, "Rényi
+Sources: Zhu, Dong & Wang 2022 and Doroshenko et al. 2022 (below); Mironov, Talwar & Zhang, "Rényi
 differential privacy of the sampled Gaussian mechanism", 2019.
 
-Privacy losses of sampled Gaussian steps and of Gaussian releases, composed to a δ(ε) that is never too small.
+# Privacy losses of sampled Gaussian steps and of Gaussian releases, composed to a δ(ε) that is never too small
 
 **What is composed.** One step adds N(0, 1) to a sum that holds each record with probability q; the record moves it by
 up to μ. With the record P' = (1 − q)·N(0, 1) + q·N(μ, 1) comes out, without it N(0, 1): this pair dominates the step,
@@ -51,9 +51,9 @@ Kamath, Kumar & Manurangsi, PETS 2022). `discretise` does both; laws may also we
 All that costs less than 10⁻⁶ of δ, and the grid less than 10⁻³ of ε, unless there are 10⁵ steps and more or nearly all
 of them tell nothing (q of 10⁻⁵ and less with σ of ½ and less). Then the bound is looser, but one.
 
-The privacy loss of one sampled Gaussian step, or one Gaussian release: a law on a grid that is never too small.
+# The privacy loss of one step, or of one release: a law on a grid that is never too small
 
-Its construction and its error bounds are points 1 and 2 of `secagg.privacy.subsampled`, which composes such laws.
+Its construction and its error bounds are points 1 and 2 above.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ Floats = NDArray[np.float64]
 SLACK = 2.0**-40
 """Relative error allowed for the normal distribution function."""
 ROUNDING = 2.0**-50
-"""Relative error allowed for a few operations in a row, per unit of what a logarithm or an exponent holds."""
+"""Relative error allowed for a few operations in a row, per unit of the size of a logarithm or exponent."""
 TINY = 1e-300
 
 
-class Steps(NamedTuple):
-    """So many equal steps: sampling rate q in (0, 1], and μ > 0, how far a record moves the sum in units of σ."""
+class SubsampledSteps(NamedTuple):
+    """`times` equal steps: sampling rate q in (0, 1], and μ > 0, how far a record moves the sum in units of σ."""
 
     rate: float
     mu: float
@@ -94,7 +94,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """Masses of P on the losses (first + i)·h, and at infinity."""
+    """A law of privacy losses: masses of P on the losses (first + i)·h, and at infinity."""
 
     first: int
     step: float
@@ -103,17 +103,17 @@ class Law:
 
     @property
     def losses(self) -> Floats:
-        """The losses that have the masses."""
+        """The losses that carry the masses."""
         return (self.first + np.arange(len(self.masses), dtype=np.float64)) * self.step
 
     def delta(self, epsilon: float) -> float:
-        """δ(ε) for ε ≥ 0 and at least the first loss."""
+        """Return δ(ε) for ε ≥ 0 and at least the first loss."""
         start = max(0, math.floor(epsilon / self.step) + 1 - self.first)
         over = -np.expm1(epsilon - self.losses[start:])
         return min(1.0, float(self.masses[start:] @ over) * (1 + 2.0**-30) + self.infinite)
 
     def epsilon(self, delta: float) -> float:
-        """ε(δ), rounded up; infinite where no ε is enough. Between two points of the grid δ is linear in e^ε."""
+        """Return ε(δ), rounded up; infinite where no ε is enough. Between two points of the grid δ is linear in e^ε."""
         if self.infinite > delta:
             return math.inf
         last = self.first + len(self.masses)
@@ -128,15 +128,15 @@ class Law:
         return ((place - 1) * self.step + beyond) * (1 + 2.0**-40)
 
 
-def losses_of(part: Steps, removed: bool, points: Floats) -> Floats:
-    """Return L at points of the real line."""
+def losses_of(part: SubsampledSteps, removed: bool, points: Floats) -> Floats:
+    """Return the privacy losses L at points of the real line."""
     rate, mu, _ = part
     without = math.log1p(-rate) if rate < 1 else -math.inf
     found = np.logaddexp(without, math.log(rate) + mu * points - mu * mu / 2)
     return found if removed else -found
 
 
-def discretise(part: Steps, removed: bool, reach: float, step: float) -> Law:
+def discretise(part: SubsampledSteps, removed: bool, reach: float, step: float) -> Law:
     """Return the law of one step's loss on the grid, between the losses at `reach` standard deviations."""
     ends = losses_of(part, removed, np.array([-reach, reach + part.mu]))
     first, last = math.floor(ends.min() / step), math.ceil(ends.max() / step)
@@ -157,7 +157,7 @@ def discretise(part: Steps, removed: bool, reach: float, step: float) -> Law:
 
 
 def _upward(p: tuple[Floats, Floats], q: tuple[Floats, Floats], lows: Floats, step: float) -> Floats:
-    """w of each interval from `lows` on, rounded up: the part of its mass P that its upper end gets (1.)."""
+    """Return w of each interval from `lows` on, rounded up: the part of its mass P that its upper end gets (1.)."""
     most, fewest = p[0] + p[1] + TINY, q[0] - q[1]
     known = fewest > TINY
     log_p, log_q = np.log(most[known]), np.log(fewest[known])
@@ -168,8 +168,8 @@ def _upward(p: tuple[Floats, Floats], q: tuple[Floats, Floats], lows: Floats, st
     return found
 
 
-def _thresholds(part: Steps, losses: Floats) -> tuple[Floats, Floats]:
-    """The points t where ln((1 − q) + q·e^(μt − μ²/2)) is each loss, and relative errors of tails there (2.).
+def _thresholds(part: SubsampledSteps, losses: Floats) -> tuple[Floats, Floats]:
+    """Return the points t where ln((1 − q) + q·e^(μt − μ²/2)) is each loss, and the tails' relative errors (2.).
 
     Where there is none, as the loss is too low, −∞; where that cannot be told, an infinite error.
     """
@@ -198,15 +198,15 @@ class _Tails(NamedTuple):
     below: Floats
 
     def between(self, errors: Floats) -> tuple[Floats, Floats]:
-        """Masses from each point to the next, and what they may be off by: from the smaller tails."""
+        """Return the masses from each point to the next, and their errors, each from the smaller tail."""
         off_above, off_below = (errors * tails for tails in self)
         off_above, off_below = off_above[:-1] + off_above[1:], off_below[:-1] + off_below[1:]
         masses = np.where(off_above < off_below, -np.diff(self.above), np.diff(self.below))
         return masses, np.minimum(off_above, off_below)
 
 
-def _tails(part: Steps, removed: bool, losses: Floats) -> tuple[_Tails, _Tails, Floats]:
-    """Tails of P and of Q at each loss, and their relative errors."""
+def _tails(part: SubsampledSteps, removed: bool, losses: Floats) -> tuple[_Tails, _Tails, Floats]:
+    """Return the tails of P and of Q at each loss, and their relative errors."""
     points, errors = _thresholds(part, losses if removed else -losses)
     without = ndtr(-points), ndtr(points)
     moved = ndtr(part.mu - points), ndtr(points - part.mu)
@@ -217,19 +217,19 @@ def _tails(part: Steps, removed: bool, losses: Floats) -> tuple[_Tails, _Tails, 
 
 
 SIZE = 1 << 16
-"""N, the points of the grid."""
+"""The number N of points of the grid."""
 FFT_ERROR = 2.0**-49
 NEGLIGIBLE = -40 * math.log(2)
-"""Logarithm of the part of δ that may be lost to what is cut off."""
+"""Logarithm of the part of δ that cutting off may lose."""
 NATS = 5.0
-"""How much worse than the best a tilt's Chernoff bound may be: floats have digits to spare, windows are narrower."""
+"""The excess allowed of a tilt's Chernoff bound over the best: floats have digits to spare, windows are narrower."""
 _POWERS = 2.0 ** np.arange(-10, 30, 0.5)
 _TILTS = np.concatenate([-_POWERS[::-1], [0.0], _POWERS])
 _FARTHEST = 37.0
-"""Standard deviations beyond which the normal distribution leaves the range of floats."""
+"""The number of standard deviations beyond which the normal distribution leaves the range of floats."""
 
 
-def delta_of_steps(parts: Sequence[Steps], epsilon: float) -> float:
+def delta_of_steps(parts: Sequence[SubsampledSteps], epsilon: float) -> float:
     """Return δ at ε ≥ 0 of all steps of all parts about the same data, rounded up; the worse of both directions."""
     found = []
     for removed in (True, False):
@@ -239,7 +239,7 @@ def delta_of_steps(parts: Sequence[Steps], epsilon: float) -> float:
     return max(found)
 
 
-def epsilon_of_steps(parts: Sequence[Steps], delta: float) -> float:
+def epsilon_of_steps(parts: Sequence[SubsampledSteps], delta: float) -> float:
     """Return ε at δ of all steps of all parts about the same data, rounded up; the worse of both directions.
 
     Infinite where the grid is too coarse: for millions of steps that each tell next to nothing.
@@ -247,8 +247,8 @@ def epsilon_of_steps(parts: Sequence[Steps], delta: float) -> float:
     return max(_epsilon(parts, removed, delta) for removed in (True, False))
 
 
-def _epsilon(parts: Sequence[Steps], removed: bool, delta: float) -> float:
-    """In one direction, at Chernoff's ε first, then about what is found there, until that hardly changes."""
+def _epsilon(parts: Sequence[SubsampledSteps], removed: bool, delta: float) -> float:
+    """Return ε in one direction, at Chernoff's ε first, then about what is found there, until that hardly changes."""
     near, found = None, math.inf
     while True:
         better = _compose(parts, removed, math.log(delta), near).epsilon(delta)
@@ -257,8 +257,8 @@ def _epsilon(parts: Sequence[Steps], removed: bool, delta: float) -> float:
         near = found = better
 
 
-def _compose(parts: Sequence[Steps], removed: bool, target: float, near: float | None = None) -> Law:
-    """The law of the sum of all losses, exact where δ is about e^target, at ε `near` (without: Chernoff's)."""
+def _compose(parts: Sequence[SubsampledSteps], removed: bool, target: float, near: float | None = None) -> Law:
+    """Return the law of the sum of all losses, exact where δ is about e^target, at ε `near` (if None: Chernoff's)."""
     cut = target + NEGLIGIBLE
     reach = min(_FARTHEST, -float(ndtri_exp(cut - math.log(sum(part.times for part in parts)))))
     cumulants = _cumulants(parts, removed, reach)
@@ -279,9 +279,9 @@ def _compose(parts: Sequence[Steps], removed: bool, target: float, near: float |
 
 
 def _window(
-    parts: Sequence[Steps], removed: bool, reach: float, cumulants: Floats, target: float, near: float | None
+    parts: Sequence[SubsampledSteps], removed: bool, reach: float, cumulants: Floats, target: float, near: float | None
 ) -> tuple[int, float, float]:
-    """First point, step and tilt of the window in which δ ≈ e^target is made, at ε `near` (without: Chernoff's).
+    """Return first point, step and tilt of the window in which δ ≈ e^target is computed, at ε `near`.
 
     The tilt is the least whose Chernoff bound is nearly good enough. The tilted law's own bounds say where the window
     may begin and end: what wraps around is tilted back as if it lay elsewhere.
@@ -304,8 +304,8 @@ def _window(
     return math.floor(bottom / step) - 1, step, tilt
 
 
-def _cumulants(parts: Sequence[Steps], removed: bool, reach: float) -> Floats:
-    """Σ ln E[e^(sL)] for each s of `_TILTS`, by the trapezoidal rule: to choose by, not to bound."""
+def _cumulants(parts: Sequence[SubsampledSteps], removed: bool, reach: float) -> Floats:
+    """Return Σ ln E[e^(sL)] for each s of `_TILTS`, by the trapezoidal rule: good for choosing, not for bounding."""
     total = np.zeros(len(_TILTS))
     for part in parts:
         points = np.linspace(-reach, reach + part.mu, 1025)
@@ -318,14 +318,14 @@ def _cumulants(parts: Sequence[Steps], removed: bool, reach: float) -> Floats:
 
 
 def _log_moment(law: Law, power: float) -> float:
-    """ln Σ p·e^(power·loss), rounded up."""
+    """Return ln Σ p·e^(power·loss), rounded up."""
     with np.errstate(divide="ignore"):
         found = float(logsumexp(np.log(law.masses) + power * law.losses))
     return found + 2 * ROUNDING * (abs(power) * float(np.abs(law.losses).max()) + abs(found) + 1000)
 
 
 def _convolve(times: Sequence[int], laws: Sequence[Law], tilt: float) -> tuple[Floats, float]:
-    """The tilted law of the sum by cyclic convolution, k at k mod N, and Σκ; every point rounded up (3. to 5.)."""
+    """Return the sum's tilted law by cyclic convolution, k at k mod N, and Σκ; every point rounded up (3. to 5.)."""
     product = np.ones(SIZE // 2 + 1, dtype=np.complex128)
     log_bound, off, shift = np.zeros(len(product)), np.zeros(len(product)), 0.0
     fft_error = FFT_ERROR * math.log2(SIZE)
@@ -351,7 +351,7 @@ def _convolve(times: Sequence[int], laws: Sequence[Law], tilt: float) -> tuple[F
 
 
 def _power(values: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """values^count by squaring: a relative error of count·√5·2⁻⁵³ (Brent, Percival & Zimmermann 2007)."""
+    """Return values^count by squaring: a relative error of count·√5·2⁻⁵³ (Brent, Percival & Zimmermann 2007)."""
     result = np.ones_like(values)
     while True:
         if count & 1:
@@ -365,14 +365,14 @@ SMALLEST_RATE = 1e-9
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 0.01, 1e6
 MOST_STEPS = 10**7
 SMALLEST, LARGEST = 1e-12, 1e300
-"""Stand for an ε or a μ² of 0, and for an infinite ε, where a logarithm is taken."""
+"""Stand-ins where a logarithm is taken: for an ε or a μ² of 0, and for an infinite ε."""
 _TOLERANCE = 2.0**-12
-"""How much larger than need be a multiplier may be that was searched for."""
+"""The relative excess allowed of a multiplier that was searched for."""
 
 
 @dataclass(frozen=True)
 class SampledSteps:
-    """So many steps of DP-SGD: sampling rate q in (0, 1] and noise multiplier of each. Raises BadInput."""
+    """`steps` steps of DP-SGD with sampling rate q in (0, 1] and a noise multiplier of each. Raises BadInput."""
 
     rate: float
     multiplier: float
@@ -401,7 +401,7 @@ class SampledSteps:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The cost of a member's training, with everything else that reads the same records: further Gaussian releases.
+    """The cost of a member's training, with all further Gaussian releases that read the same records.
 
     Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of steps and releases, in nats.
     Raises BadInput.
@@ -436,12 +436,12 @@ class TrainingCost:
         return min(1.0, math.exp(self.gap) * found * UP)
 
     def with_releases(self, releases: GaussianCost) -> TrainingCost:
-        """Return the cost of this and of further releases about the same records, rounded up."""
+        """Return the cost of this training and of further releases about the same records, rounded up."""
         gap = (self.gap + releases.gap) * UP
         return TrainingCost(self.steps, (self.squared_mu + releases.squared_mu) * UP, gap)
 
     def after(self, sums: int, of: int) -> TrainingCost:
-        """Return at least the cost of what is trained before the first `sums` of so many sums, 1 ≤ sums ≤ of.
+        """Return at least the cost of the training before the first `sums` of `of` sums, 1 ≤ sums ≤ of.
 
         That holds if as much is trained before each, and if nothing is before the first. Further releases are left out.
         """
@@ -449,22 +449,22 @@ class TrainingCost:
         return TrainingCost(steps, gap=self.gap * sums / of * UP)
 
     def curve(self) -> RdpCurve:
-        """Return ρ(α) of everything, rounded up: what a ledger adds (`GaussianCost.curve` on the gap)."""
+        """Return ρ(α) of everything, rounded up, as a ledger adds it (`GaussianCost.curve` on the gap)."""
         widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
 
     @property
     def mu(self) -> float:
-        """μ of a Gaussian release that never costs less, up to the gap: all of it, every record in every batch."""
+        """The μ of a Gaussian release that never costs less, up to the gap: as if every record were in every batch."""
         return self._unsampled().mu
 
-    def _parts(self) -> tuple[Steps, ...]:
-        training = Steps(self.steps.rate, self.steps.mu, self.steps.steps)
-        return (training, Steps(1.0, math.sqrt(self.squared_mu) * UP, 1)) if self.squared_mu else (training,)
+    def _parts(self) -> tuple[SubsampledSteps, ...]:
+        training = SubsampledSteps(self.steps.rate, self.steps.mu, self.steps.steps)
+        return (training, SubsampledSteps(1.0, math.sqrt(self.squared_mu) * UP, 1)) if self.squared_mu else (training,)
 
     def _unsampled(self) -> GaussianCost:
-        """All of it as one Gaussian release, as if every record were in every batch: it never costs less.
+        """Return the cost as one Gaussian release, as if every record were in every batch: it is never less.
 
         Divergences of mixtures are at most the largest of their parts'. Raises BadInput where it is out of range.
         """
@@ -474,6 +474,7 @@ class TrainingCost:
 _epsilon_of = functools.lru_cache(maxsize=256)(epsilon_of_steps)  # all parties of one process ask for the same
 
 
+@functools.lru_cache(maxsize=256)
 def multiplier_for(
     rate: float, steps: int, *, epsilon: float, delta: float, squared_mu: float = 0.0, gap: float = 0.0
 ) -> float:
@@ -486,13 +487,16 @@ def multiplier_for(
     from scipy.optimize import brentq  # which every command would load
 
     def excess(logarithm: float) -> float:
-        """By how much ε is more than it may be, on a scale where it is nearly linear in the multiplier's logarithm."""
+        """Return by how much ε exceeds its bound, on a scale nearly linear in the multiplier's logarithm."""
         cost = TrainingCost(SampledSteps(rate, math.exp(logarithm), steps), squared_mu, gap)
         return math.log(min(max(cost.epsilon(delta), SMALLEST), LARGEST)) - math.log(epsilon)
 
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
-    low = high = math.log(_guess(rate, steps, mu_of(epsilon, delta) ** 2 - squared_mu))
+    # The search begins at μ = q·√(T·(e^(1/m²) − 1)) of many steps (Bu et al. 2020, "Deep learning with GDP").
+    wanted = max(mu_of(epsilon, delta) ** 2 - squared_mu, SMALLEST) / (steps * rate**2)
+    guess = 1 / math.sqrt(math.log1p(wanted))
+    low = high = math.log(min(max(guess, SMALLEST_MULTIPLIER), LARGEST_MULTIPLIER))
     while high < math.log(LARGEST_MULTIPLIER) and excess(high) > 0:
         low, high = high, min(high + 0.25, math.log(LARGEST_MULTIPLIER))
     while low > math.log(SMALLEST_MULTIPLIER) and excess(low) <= 0:
@@ -509,15 +513,9 @@ def multiplier_for(
     return min(math.exp(high), LARGEST_MULTIPLIER)
 
 
-def _guess(rate: float, steps: int, squared_mu: float) -> float:
-    """Where to begin to search: μ = q·√(T·(e^(1/m²) − 1)) of many steps (Bu et al. 2020, "Deep learning with GDP")."""
-    wanted = max(squared_mu, SMALLEST) / (steps * rate**2)
-    return min(max(1 / math.sqrt(math.log1p(wanted)), SMALLEST_MULTIPLIER), LARGEST_MULTIPLIER)
-
-
 @functools.lru_cache(maxsize=64)
 def _divergences(rate: float, mu: float) -> tuple[float, ...]:
-    """Rényi divergences of one step at every order, rounded up: ln A(α)/(α − 1), A(α) = E_Q[R^α], R = dP/dQ.
+    """Return Rényi divergences of one step at every order, rounded up: ln A(α)/(α − 1), A(α) = E_Q[R^α], R = dP/dQ.
 
     A is known for whole orders. As E_Q[R] = 1, B(α) = (A(α) − 1)/(α(α − 1)) = E_Q[∫₁^R (R − u)·u^(α−2) du], the moments
     of a positive measure over u: ln B is convex (Hölder), and below its chord between whole orders of 2 and more. So is
@@ -534,7 +532,7 @@ def _divergences(rate: float, mu: float) -> tuple[float, ...]:
 
 
 def _log_excess(order: int, rate: float, mu: float) -> float:
-    """ln B(α) for a whole α ≥ 2, rounded up: A − 1 = Σ_{k≥2} C(α, k)·(1−q)^(α−k)·q^k·(e^(μ²k(k−1)/2) − 1)."""
+    """Return ln B(α) for a whole α ≥ 2, rounded up: A − 1 = Σ_{k≥2} C(α, k)·(1−q)^(α−k)·q^k·(e^(μ²k(k−1)/2) − 1)."""
     k = np.arange(2, order + 1, dtype=np.float64)
     exponents = mu * mu * k * (k - 1) / 2
     choices = [gammaln(order + 1), -gammaln(k + 1), -gammaln(order - k + 1)]

@@ -1,4 +1,4 @@
-"""The draw as state machines: every member commits to a nonce, then all who have reveal theirs.
+"""The draw of cohorts as state machines: every member commits to a nonce, then all who committed reveal theirs.
 
 Whoever reveals has signed the list of commitments that it was shown, and signs one list only. A draw counts with the
 reveals of at least t members, all of its list, 2t > n + c: so no plan has two draws that honest members follow, one of
@@ -6,7 +6,7 @@ which somebody could choose, and of the t nonces more than c are honest ones. Th
 list stands; no other can be changed by then. A member that does not reveal, or reveals something else, ends the plan by
 name before anything is computed. To go on without it would let it choose between two draws.
 
-The schedule: k of n members for every round, from one public seed.
+# The schedule: k of n members for every round, from one public seed
 
 Fresh permutations of the members are laid one behind the other and cut into slices of k. The first R·k places hold
 ⌊R·k/n⌋ whole permutations and a part of one more, and a permutation holds everybody once: so everybody is drawn
@@ -22,10 +22,10 @@ by chance (amplification by sampling). Balance and nonces keep the work even and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar
+from functools import lru_cache
+from typing import Annotated, ClassVar
 
 from secagg.agreement.roster import MAX_CLIENTS, SERVER_INDEX
 from secagg.crypto.labels import digest, labelled, number
@@ -33,17 +33,17 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, Protection, Script, SessionContext
-from secagg.protection.interface import CollectingStep, Transition
-from secagg.protection.messages import Digest, Index, Outcome, Return, Signature, UploadHeader
-from secagg.wire import Items, Length, encode, message
+from secagg.protection.interface import CollectingStep, Outgoing, Transition
+from secagg.protection.messages import Digest, Entries, Index, Outcome, Return, Signature, UploadHeader
+from secagg.wire import Items, Length, message
 
 _WORD = 8
 _BLOCK = 512
-"""Words of the stream that are made at a time."""
+"""The number of the stream's words that are computed at a time."""
 
 
 def most_rounds(members: int, size: int, rounds: int) -> int:
-    """Return ⌈rounds·size/members⌉: for so many of the first `rounds` rounds one member is drawn, and for no more."""
+    """Return ⌈rounds·size/members⌉, the most of the first `rounds` rounds for which one member is drawn."""
     return -(-rounds * size // members)
 
 
@@ -68,22 +68,17 @@ def cohorts(seed: bytes, members: int, size: int, rounds: int) -> tuple[tuple[in
 
 
 def _permuted(members: int, words: Iterator[int]) -> list[int]:
-    """Fisher and Yates's shuffle (Knuth, The Art of Computer Programming, 3.4.2, algorithm P)."""
+    """Return 1…`members` in random order by Fisher and Yates's shuffle (Knuth, TAOCP, 3.4.2, algorithm P)."""
     order = list(range(1, members + 1))
     for place in range(members - 1, 0, -1):
-        other = _below(place + 1, words)
+        largest = (1 << 8 * _WORD) // (place + 1) * (place + 1)  # words beyond are passed over
+        other = next(word for word in words if word < largest) % (place + 1)
         order[place], order[other] = order[other], order[place]
     return order
 
 
-def _below(bound: int, words: Iterator[int]) -> int:
-    """A uniform number below `bound`: words beyond its largest multiple are passed over."""
-    largest = (1 << 8 * _WORD) // bound * bound
-    return next(word for word in words if word < largest) % bound
-
-
 def _words(seed: bytes) -> Iterator[int]:
-    """The public stream: SHAKE-256 of the labelled seed and a block's number, as little-endian words of 64 bits."""
+    """Yield the public stream: SHAKE-256 of the labelled seed and a block's number, as little-endian 64-bit words."""
     block = 0
     while True:
         content = hashlib.shake_256(labelled("cohorts", seed, number(block))).digest(_WORD * _BLOCK)
@@ -112,7 +107,7 @@ class NonceCommitment:
         return replace(bare, signature=identity.sign("nonce commitment", *bare._parts(context)))
 
     def is_signed(self, context: SessionContext) -> bool:
-        """Whether the member signed it for this plan."""
+        """Return whether the member signed this commitment for this plan."""
         identity = context.identities.get(self.member, b"")
         return is_signed(identity, self.signature, "nonce commitment", *self._parts(context))
 
@@ -122,26 +117,16 @@ class NonceCommitment:
 
 @message("Commitments")
 @dataclass(frozen=True)
-class Commitments:
-    """The commitments that the draw is made of."""
+class Commitments(Entries):
+    """The list of commitments that the draw is made of."""
 
     entries: Annotated[tuple[NonceCommitment, ...], Items(1, MAX_CLIENTS, ascending="member")]
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Their members, in order."""
-        return tuple(entry.member for entry in self.entries)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the canonical bytes."""
-        return hashlib.sha256(encode(self)).digest()
 
 
 @message("NonceReveal")
 @dataclass(frozen=True)
 class NonceReveal:
-    """A member's nonce, for one list of commitments alone."""
+    """A member's nonce, revealed for one list of commitments alone."""
 
     member: Index
     nonce: Nonce
@@ -156,7 +141,7 @@ class NonceReveal:
         return replace(bare, signature=identity.sign("nonce reveal", *bare._parts(context, commitments)))
 
     def is_signed(self, context: SessionContext, commitments: bytes) -> bool:
-        """Whether the member signed it for this list."""
+        """Return whether the member signed this nonce for this list."""
         identity = context.identities.get(self.member, b"")
         return is_signed(identity, self.signature, "nonce reveal", *self._parts(context, commitments))
 
@@ -167,24 +152,24 @@ class NonceReveal:
 @message("Draw")
 @dataclass(frozen=True)
 class Draw:
-    """All commitments with the nonces behind them: plan and roster suffice to check it (`check_draw`)."""
+    """All commitments with the nonces behind them; plan and roster are enough to check it (`check_draw`)."""
 
     commitments: Commitments
     reveals: Annotated[tuple[NonceReveal, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members whose nonces are in it, in order."""
+        """The members whose nonces are in the draw, in order."""
         return self.commitments.members
 
 
 def commitment_to(context: SessionContext, member: int, nonce: bytes) -> bytes:
-    """The hash that commits a member to a nonce."""
+    """Return the hash that commits a member to a nonce."""
     return digest("nonce", *_binding(context), number(member), nonce)
 
 
 def seed_of(context: SessionContext, draw: Draw) -> bytes:
-    """The seed of the schedule (32 bytes): of plan, session, roster, who is in the draw, and their nonces alone.
+    """Return the seed of the schedule (32 bytes) from plan, session, roster, the draw's members and their nonces alone.
 
     No signature of a reveal is in it: who reveals last could choose among several.
     """
@@ -201,7 +186,7 @@ VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
 def quorum_of(context: SessionContext) -> int:
-    """The number of members that the draw needs: t of the n in the context, the least with 2t > n + c."""
+    """Return the number of members that the draw needs: t of the n in the context, the least with 2t > n + c."""
     return (len(context.identities) + context.colluders) // 2 + 1
 
 
@@ -215,14 +200,14 @@ def commit(context: SessionContext, me: LocalParty) -> Transition:
 @message("NonceCommitted")
 @dataclass(frozen=True)
 class NonceCommitted:
-    """The nonce is fixed; everybody's commitments are awaited."""
+    """The member's state with a fixed nonce: everybody's commitments are awaited."""
 
     awaits: ClassVar[type] = Commitments
     nonce: Nonce = field(repr=False)
     entry: NonceCommitment
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Commitments) -> Transition:
-        """Reveal the nonce for this list, and for no other."""
+        """Reveal the nonce for this list of commitments, and for no other."""
         if self.entry not in incoming.entries:
             raise ProtocolViolation(SERVER_INDEX, "the commitments do not hold this member's own")
         _check_commitments(context, incoming)
@@ -233,13 +218,13 @@ class NonceCommitted:
 @message("NonceRevealed")
 @dataclass(frozen=True)
 class NonceRevealed:
-    """The nonce is out; the draw is awaited."""
+    """The member's state with a revealed nonce: the draw is awaited."""
 
     awaits: ClassVar[type] = Draw
     commitments: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Draw) -> Transition:
-        """Check the draw, and that it is made of the list that this member signed."""
+        """Check the draw, and that it is made of the list of commitments that this member signed."""
         if incoming.commitments.digest != self.commitments:
             raise ProtocolViolation(SERVER_INDEX, "draws with other commitments than it has shown")
         return Transition(DrawChecked(check_draw(context, incoming)))
@@ -248,78 +233,71 @@ class NonceRevealed:
 @message("DrawAwaited")
 @dataclass(frozen=True)
 class DrawAwaited:
-    """An aggregator or a key holder waits for the draw."""
+    """The state of an aggregator or a key holder that waits for the draw."""
 
     awaits: ClassVar[type] = Draw
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Draw) -> Transition:
-        """Check it."""
+        """Check the draw with `check_draw`."""
         return Transition(DrawChecked(check_draw(context, incoming)))
 
 
 @message("DrawChecked")
 @dataclass(frozen=True)
 class DrawChecked:
-    """The draw is known; the server's end of the session is awaited, which names its seed."""
+    """The state after the draw: the server's outcome, which names the draw's seed, is awaited."""
 
     awaits: ClassVar[type] = Outcome
     seed: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that nothing else was drawn."""
+        """Check that the outcome names no other draw."""
         if incoming.aggregate_sha256 != self.seed:
             raise ProtocolViolation(SERVER_INDEX, "ends the draw with another seed than its nonces give")
         return Transition(self)
 
 
-def wait(context: SessionContext, me: LocalParty) -> Transition:
-    """A helper says nothing in a draw."""
-    return Transition(DrawAwaited())
-
-
-class AwaitingCommitments(CollectingStep):
-    """The server collects commitments as members come."""
+class AwaitingCommitments(CollectingStep[NonceCommitment]):
+    """The server's step in which it collects commitments as members come."""
 
     awaits: ClassVar[type] = NonceCommitment
     is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        super().__init__(context.clients)
-        self.enough = quorum_of(context)
+        super().__init__(context.clients, quorum_of(context))
 
     def check(self, member: int, incoming: NonceCommitment) -> None:
-        """Take the sender's own, signed."""
         if incoming.member != member or not incoming.is_signed(self._context):
             raise ProtocolViolation(member, "commits to a nonce in another name, or for another plan")
 
-    def close(self) -> tuple[AwaitingReveals, Mapping[int, Any]]:
-        """Fix who is in the draw."""
+    def close(self) -> tuple[_AwaitingReveals, Outgoing]:
+        """Fix the members of the draw."""
         if self.is_short:
             raise SessionAborted(
                 f"only {len(self.members)} members came to the draw; at least {self.enough} are needed"
             )
         shown = Commitments(tuple(self.messages[member] for member in self.members))
-        return AwaitingReveals(self._context, shown), dict.fromkeys(self.members, shown)
+        return _AwaitingReveals(self._context, shown), dict.fromkeys(self.members, shown)
 
 
-class AwaitingReveals(CollectingStep):
-    """The server collects the nonces."""
+class _AwaitingReveals(CollectingStep[NonceReveal]):
+    """The server's step in which it collects the nonces."""
 
     awaits: ClassVar[type] = NonceReveal
 
     def __init__(self, context: SessionContext, commitments: Commitments) -> None:
         self._context = context
-        self._commitments = commitments
         super().__init__(commitments.members)
+        self._commitments = commitments
 
     def check(self, member: int, incoming: NonceReveal) -> None:
-        """Take what the sender has signed for this list; whether it is the right nonce is seen at the end."""
+        """Check that the sender signed the nonce for this list; `close` checks that the nonce is the right one."""
         if incoming.member != member or not incoming.is_signed(self._context, self._commitments.digest):
             raise ProtocolViolation(member, "reveals a nonce in another name, or for other commitments")
 
-    def close(self) -> tuple[Drawn, Mapping[int, Any]]:
-        """Nobody may be missing, and nobody may have changed its mind."""
+    def close(self) -> tuple[Drawn, Outgoing]:
+        """Make the draw. Raises if a member is missing or has changed its nonce."""
         if missing := sorted(self.expected - set(self.members)):
             names = ", ".join(self._context.names[member] for member in missing)
             raise SessionAborted(f"{names} committed to a nonce and did not reveal it: {VOID}")
@@ -330,32 +308,28 @@ class AwaitingReveals(CollectingStep):
 
 @dataclass(frozen=True)
 class Drawn:
-    """The end of a draw, in the place of a sum to open: of no vectors. `seed` is the schedule's."""
+    """The end of a draw, in the place of a sum to open: it has no vectors. `seed` is the schedule's."""
 
+    vectors: ClassVar[tuple[int, ...]] = ()
     draw: Draw
     seed: bytes
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members whose nonces are in it."""
+        """The members whose nonces are in the draw."""
         return self.draw.members
 
-    @property
-    def vectors(self) -> tuple[int, ...]:
-        """Empty: a draw has no vectors."""
-        return ()
-
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Raise MalformedMessage: a draw has no sum."""
+        """Raise MalformedMessage, since a draw has no sum."""
         raise MalformedMessage("Draw", "a draw opens nothing")
 
 
 SHOWN_DRAW = Drawn.__name__
-"""The step by which a member that was late for the draw fetches it; the answer is a Draw without a frame."""
+"""The step by which a member that was late for the draw fetches it; a Draw without a frame is the answer."""
 
 
 def check_draw(context: SessionContext, draw: Draw) -> bytes:
-    """Return the seed that a draw gives, `context` being that of all n members before it.
+    """Return the seed that a checked draw gives, `context` being that of all n members before it.
 
     Raises ProtocolViolation: the server for a draw of too few, or without the reveals that its list names; a member for
     a nonce that it signed and had not committed to.
@@ -387,7 +361,12 @@ DRAW = Protection(
     client=Script(
         commit, (NonceCommitted, NonceRevealed, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"
     ),
-    helper=Script(wait, (DrawAwaited, DrawChecked), UploadHeader, "whose nonces the cohorts were drawn by"),
+    helper=Script(
+        lambda context, me: Transition(DrawAwaited()),
+        (DrawAwaited, DrawChecked),
+        UploadHeader,
+        "whose nonces the cohorts were drawn by",
+    ),
     begin_server=AwaitingCommitments,
     proves=FOLLOWS,
     reveals=Return,  # no message of a draw: nothing is ever opened
@@ -398,4 +377,4 @@ DRAW = Protection(
     visits="one visit, with all others",
     absence="who does not come is drawn like everybody else; who does not reveal ends it",
 )
-"""The session before the first round of a plan with cohorts: no vector is in it, whatever protects those of sums."""
+"""The protection of the session before the first round of a plan with cohorts, in which no vector is sent."""

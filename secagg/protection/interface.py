@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
@@ -20,6 +20,10 @@ from secagg.encoding import Integers, Residues, Ring
 from secagg.errors import ProtocolViolation
 from secagg.randomness import RandomSource
 from secagg.wire import tag_of
+
+M = TypeVar("M")
+Outgoing = Mapping[int, object]
+"""Messages by their receivers' indices."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ class SessionContext:
     largest: int = 0
     security: int = 128
 
+    @classmethod
+    def of(cls, session: SessionContext) -> Self:
+        """Return the same facts as a protection's own kind of context; one of this kind as it is. Raises BadInput."""
+        if isinstance(session, cls):
+            return session
+        return cls(**{each.name: getattr(session, each.name) for each in fields(session)})
+
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients' indices in order."""
@@ -63,13 +74,13 @@ class SessionContext:
 
     @property
     def upload_bytes(self) -> int:
-        """Size of what a client uploads in all, beside the messages: its packed vector, unless protected otherwise."""
+        """Size of a client's whole upload, beside the messages: its packed vector, unless protected otherwise."""
         return self.packed_bytes
 
 
 @dataclass(frozen=True)
 class LocalParty:
-    """The party whose machine this is: its index, its identity key and its source of fresh secrets."""
+    """The party on this machine: its index, its identity key and its source of fresh secrets."""
 
     member: int
     identity: SigningKey
@@ -78,7 +89,7 @@ class LocalParty:
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, the message that goes out, and the bytes that go with it if it is an Announcement."""
+    """The next state, the outgoing message, and the bytes that follow it if it is an Announcement."""
 
     state: WaitingState | ReadyState | WorkingState
     outgoing: Any = None
@@ -87,7 +98,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where a part of a client's upload goes: `size` bytes from `start` on, to the party with index `receiver`."""
+    """The destination of a part of a client's upload: `size` bytes from `start` on, to the party `receiver`."""
 
     receiver: int
     start: int
@@ -96,7 +107,7 @@ class Delivery:
 
 @runtime_checkable
 class WaitingState(Protocol):
-    """A step of a party at which it waits for the server's next message."""
+    """The interface of a party's step at which it waits for the server's next message."""
 
     awaits: ClassVar[type]
 
@@ -106,7 +117,7 @@ class WaitingState(Protocol):
 
 @runtime_checkable
 class ReadyState(Protocol):
-    """The step of a client at which the vector is protected; nothing is awaited."""
+    """The interface of a client's step at which it protects its vector, waiting for nothing."""
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
         """Protect the vector; the next state can no longer reveal it."""
@@ -114,7 +125,7 @@ class ReadyState(Protocol):
 
 @runtime_checkable
 class ReceiptState(Protocol):
-    """The step of a client that holds receipts of helpers. `evidence` shows what they did with its upload."""
+    """The interface of a client's step with helpers' receipts; `evidence` proves what they did with its upload."""
 
     receipt: ClassVar[type]
     evidence: ClassVar[type]
@@ -123,35 +134,35 @@ class ReceiptState(Protocol):
         """Raise ProtocolViolation unless this is a receipt for this upload."""
 
     def broken_by(self, context: Any, receipts: Any, evidence: Any) -> tuple[str, ...]:
-        """Names of those whose receipt and evidence contradict each other. Raises ProtocolViolation for a forgery."""
+        """Return the names of helpers whose receipt and evidence contradict. Raises ProtocolViolation for a forgery."""
 
 
 @runtime_checkable
 class WorkingState(Protocol):
-    """A step of a helper whose own work leads on from here, once the server has said what `opened_by` names."""
+    """The interface of a helper's step that its own work ends, once the server has sent the message `opened_by`."""
 
     opened_by: ClassVar[type | None]
 
     def work(
         self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Do it. `kept` gives what is kept of a client's upload; `noise` draws this party's own, if it adds any."""
+        """Do the work. `kept` returns a client's kept upload; `noise` draws this party's own noise, if it adds any."""
 
 
 @runtime_checkable
 class CollectingState(WorkingState, Protocol):
-    """The step of a helper that takes uploads, until its work ends it."""
+    """The interface of a helper's step that takes uploads, until the helper's work ends it."""
 
     def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
-        """Take one client's part; the same again changes nothing. Raises ProtocolViolation (the client)."""
+        """Take one client's part; a repetition changes nothing. Raises ProtocolViolation (culprit: the client)."""
 
     def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
-        """The receipt for what was taken from a client; the same each time."""
+        """Return the receipt for what was taken from a client; the same each time."""
 
 
 @runtime_checkable
 class ServerState(Protocol):
-    """One step of the server: it collects `awaits` from `expected`, then is closed.
+    """The interface of a server's step: it collects messages of type `awaits` from `expected`, then is closed.
 
     `is_joining`: parties may come in their own time, until the plan's `join_seconds` are over.
     """
@@ -161,21 +172,21 @@ class ServerState(Protocol):
 
     @property
     def expected(self) -> frozenset[int]:
-        """The parties that may answer."""
+        """The parties that may answer in this step."""
 
     def accept(self, member: int, incoming: Any) -> None:
         """Take one client's message. Raises ProtocolViolation; the same message twice changes nothing."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more can usefully arrive."""
+        """Whether no further message can be of use."""
 
     @property
     def is_short(self) -> bool:
-        """Whether too few have answered: closing the step now would end the session."""
+        """Whether too few have answered, so that closing the step now would end the session."""
 
-    def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Mapping[int, Any]]:
-        """End the step: what follows, and the message for each receiver. Raises SessionAborted when too few answered.
+    def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Outgoing]:
+        """End the step: return what follows, and each receiver's message. Raises SessionAborted when too few answered.
 
         May raise ProtocolViolation or Equivocated when the messages together prove that someone lied.
         """
@@ -183,19 +194,19 @@ class ServerState(Protocol):
 
 @runtime_checkable
 class VectorState(ServerState, Protocol):
-    """A step that collects announcements, each with its bytes."""
+    """The interface of a server's step that collects announcements, each with its bytes."""
 
     @property
     def vector_bytes(self) -> int:
-        """The number of bytes that each of them announces."""
+        """The number of bytes that each announcement names."""
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Look at bytes that are what their sender announced. Raises ProtocolViolation for what cannot be used."""
+        """Check bytes that their sender announced. Raises ProtocolViolation for bytes that cannot be used."""
 
 
 @runtime_checkable
 class SumToDeclare(Protocol):
-    """The clients' vectors are in: their sum is to be made and shown to the party that can open it.
+    """The interface of a server's step that adds the clients' vectors and shows the sum to the party that opens it.
 
     `requests` is the message that shows it.
     """
@@ -207,21 +218,21 @@ class SumToDeclare(Protocol):
         """The parties whose vectors to add."""
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add one; memory is that of one sum."""
+        """Add one vector, in the memory of one sum."""
 
     def request(self, identity: SigningKey) -> Any:
-        """The message that shows the complete sum, signed by the server."""
+        """Return the message that shows the complete sum, signed by the server."""
 
     def is_sum(self, request: Any) -> bool:
-        """Whether a request shows the complete sum of what was added, as `request` would."""
+        """Return whether a request shows the complete sum of the added vectors, as `request` does."""
 
-    def requested(self, request: Any) -> tuple[ServerState, Mapping[int, Any]]:
-        """The next step after a request by anybody, and the message for each receiver."""
+    def requested(self, request: Any) -> tuple[ServerState, Outgoing]:
+        """Return the next step after a request, by any caller, and the message for each receiver."""
 
 
 @runtime_checkable
 class SumToOpen(Protocol):
-    """The end of the collection: whose vectors to add, and how to open their sum."""
+    """The interface of the end of the collection: whose vectors to add, and how to open their sum."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -232,7 +243,7 @@ class SumToOpen(Protocol):
         """The parties whose uploaded ring vectors add up to `total`: the members, or those who opened for them."""
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
+        """Return the signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
 
 
 @dataclass(frozen=True)
@@ -243,28 +254,28 @@ class VectorSum:
     vectors: tuple[int, ...]
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum."""
+        """Return the signed integers of the sum."""
         return context.ring.decode(total)
 
 
-class CollectingStep(ABC):
-    """A step of the server that takes one message of each that it expects; complete when all have answered.
+class CollectingStep(ABC, Generic[M]):
+    """A server's step that takes one message, an M, of each expected party; it is complete when all have answered.
 
-    `enough` is how many must answer for the session to go on: all, unless a subclass sets another number.
+    `enough` is how many must answer for the session to go on: all, unless another number is given.
     """
 
     is_joining: ClassVar[bool] = False
 
-    def __init__(self, expected: Iterable[int]) -> None:
+    def __init__(self, expected: Iterable[int], enough: int | None = None) -> None:
         self.expected = frozenset(expected)
-        self.messages: dict[int, Any] = {}
-        self.enough = len(self.expected)
+        self.messages: dict[int, M] = {}
+        self.enough = len(self.expected) if enough is None else enough
 
     @abstractmethod
-    def check(self, member: int, incoming: Any) -> None:
+    def check(self, member: int, incoming: M) -> None:
         """Raise ProtocolViolation for a message that does not belong here."""
 
-    def accept(self, member: int, incoming: Any) -> None:
+    def accept(self, member: int, incoming: M) -> None:
         """Take one message that `check` lets pass; an exact repetition changes nothing.
 
         Raises ProtocolViolation, for a stranger or a second, different message too.
@@ -285,7 +296,7 @@ class CollectingStep(ABC):
 
     @property
     def complete(self) -> bool:
-        """Whether everybody has answered."""
+        """Whether all expected parties have answered."""
         return len(self.messages) == len(self.expected)
 
     @property
@@ -294,8 +305,8 @@ class CollectingStep(ABC):
         return len(self.messages) < self.enough
 
 
-class PackedVectors:
-    """Of a step that collects announcements: the bytes that go with them are vectors packed in the session's ring."""
+class PackedVectors(CollectingStep[M]):
+    """A server's step that collects announcements of vectors packed in the session's ring."""
 
     _context: Any  # a SessionContext, or a protection's own
 
@@ -306,12 +317,12 @@ class PackedVectors:
         return size
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Every vector of the right size is one of the ring."""
+        """Accept the bytes: every vector of the right size is one of the ring."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A party's part: its first step, the states that survive a crash, and its message that announces bytes.
+    """A party's part in a protection: first step, states that survive a crash, and the message that announces bytes.
 
     `proves` is what the transcript of such a party proves, for people.
     """
@@ -324,7 +335,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Handover:
-    """The way clients hand parts of their uploads to helpers, past the server, against signed receipts.
+    """The way in which clients send parts of their uploads to helpers, past the server, against signed receipts.
 
     Once a helper has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
@@ -341,76 +352,76 @@ class Handover:
 
 @dataclass(frozen=True)
 class Protection:
-    """Everything that plans and parties need to know of a protection: its state machines, its facts and its words."""
+    """A protection as plans and parties need it: its state machines, its facts, and texts about it."""
 
     name: str
-    """Its name in plans and policies."""
+    """Name of the protection in plans and policies."""
     fewest: Callable[[Any], int]
     """The smallest number of clients whose sum can be opened. Raises BadInput where the plan's clients, colluders and
     dropouts do not go together."""
     explain: Callable[[Any], str]
-    """Why `fewest` is what it is, for people."""
+    """Returns the reason for `fewest`, for people."""
 
     # The state machines.
     client: Script
-    """A client's part."""
+    """The client's part."""
     begin_server: Callable[[Any], ServerState]
     """The server's first step."""
     steps: tuple[type, ...]
-    """Messages a client may vanish before, first to last. A receipt stands for the upload's other parts, once the
+    """Messages before which a client may vanish, first to last. A receipt stands for the upload's other parts, once the
     receiver of the first has given one."""
     reveals: type
-    """From the first message of this class on somebody may know the sum, published or not."""
+    """The message from which on a party may know the sum, published or not."""
     revealed: str
-    """Why somebody may know it, for people."""
+    """The reason why a party may know it, for people."""
 
     # For people.
     proves: str
-    """What a server's transcript proves of the published sum, and on whose word the rest stands."""
+    """A text on what a server's transcript proves of the published sum, and whose word the rest needs."""
     trust: str
-    """What must hold for a vector to stay secret."""
+    """A text on the conditions under which a vector stays secret."""
     sum_trust: str
-    """Who beside the clients can add to an opened sum unseen: a class gate rests on their word."""
+    """A text on the parties beside the clients that can add to an opened sum unseen: class gates rest on their word."""
     visits: str
-    """When a client has to be there."""
+    """A text on when a client has to be online."""
     absence: str
-    """What becomes of a client that leaves."""
+    """A text on the consequences when a client leaves."""
     details: Callable[[Any], list[tuple[str, str]]] = lambda context: []
-    """Further rows about a plan: (heading, text)."""
+    """Further rows of a plan's description: (heading, text)."""
 
     # The helpers, where it has any, and the bytes that they get.
     helper_role: str = ""
-    """The role of its helpers in the roster; empty without any."""
+    """The role of the protection's helpers in the roster; empty without helpers."""
     fewest_helpers: int = 0
-    """How many helpers it needs at least."""
+    """The least number of helpers."""
     helper: Script | None = None
-    """A helper's part."""
+    """The helper's part."""
     deliveries: Callable[[Any], tuple[Delivery, ...]] = lambda context: (
         Delivery(SERVER_INDEX, 0, context.upload_bytes),
     )
-    """Which bytes of an upload go to whom."""
+    """Returns the parts of an upload and their receivers."""
     handover: Handover | None = None
-    """How bytes of an upload go to a helper, past the server."""
+    """The way in which bytes of an upload go to a helper, past the server."""
 
     # Its facts.
     context: Callable[[SessionContext], SessionContext] = lambda context: context
-    """Adds what the protection itself derives from the session's facts."""
+    """Returns the session's facts with those that the protection itself derives from them."""
     most_dropouts: Callable[[int, int], int] = lambda clients, colluders: max(0, clients - colluders - 2)
-    """How many of so many clients, with so many colluders, may vanish: all but two honest ones, unless set."""
+    """Returns how many of so many clients may vanish, with so many colluders: by default all but two honest ones."""
     check_machine: Callable[[], None] = lambda: None
     """Raises BadInput, with the remedy, on a machine that lacks what a member's part needs."""
     hides_vectors: bool = True
-    """Nobody sees one client's vector alone, so that the noise shares of all clients in a sum protect each of them."""
+    """Whether no party sees one client's vector alone: then all clients' shares of the noise protect each client."""
     speaks_once: bool = False
-    """A client uploads and may leave; whether it comes back for the outcome is its own affair."""
+    """Whether a client may leave after its upload; then coming back for the outcome is optional."""
     encrypts: bool = False
-    """A key holder decrypts the exact sum, so that aggregators cannot add the noise."""
+    """Whether a key holder decrypts the exact sum, so that aggregators cannot add the noise."""
     grows_with_clients: bool = False
-    """A client's work grows with the number of clients."""
+    """Whether a client's work grows with the number of clients."""
 
     @property
     def helper_roles(self) -> dict[str, str]:
-        """Name → role of the fewest helpers, for simulations and demos."""
+        """The roles of the fewest helpers by name, for simulations and demos."""
         return {f"{self.helper_role}-{place}": self.helper_role for place in range(1, self.fewest_helpers + 1)}
 
     @property
@@ -419,7 +430,7 @@ class Protection:
         return tuple(tag_of(step) for step in self.steps)
 
     def usual_dropouts(self, clients: int, colluders: int) -> int:
-        """The dropouts to tolerate where a plan states none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.
+        """Return the dropouts to tolerate where a plan states none: ⌈n/10⌉, or `most_dropouts` where that is less.
 
         Noise is calibrated for the clients that are left. To tolerate all that can vanish, nearly half, would cost √2
         in σ, and leave masks no neighbour graph.
@@ -427,9 +438,9 @@ class Protection:
         return min(math.ceil(clients / 10), self.most_dropouts(clients, colluders))
 
     def receivers(self, context: SessionContext) -> frozenset[int]:
-        """The parties that get a part of every client's upload."""
+        """Return the parties that get a part of every client's upload."""
         return frozenset(part.receiver for part in self.deliveries(context))
 
 
 OF_CLIENT = "what this client was told and what it gave, each frame signed; of the sum it has the server's word alone"
-"""What a client's transcript proves under every protection so far."""
+"""A text on what a client's transcript proves under every protection so far."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, Any
 
 from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.labels import digest, number
-from secagg.wire import Items, Length, Range, message
+from secagg.wire import Items, Length, Range, encode, message
 
 MAX_VECTOR_BYTES = 2**40
 """The largest upload, or sum, that a message announces."""
@@ -23,16 +24,32 @@ Complaints = Annotated[tuple[int, ...], Items(0, MAX_CLIENTS, each=Range(1, MAX_
 
 
 class Announcement:
-    """A message with `length` and `digest` (SHA-256) of bytes that follow it in chunks."""
+    """The interface of a message with `length` and `digest` (SHA-256) of bytes that follow it in chunks."""
 
     length: int
     digest: bytes
 
 
+class Entries:
+    """The base of messages of signed `entries`, one of each member, in order."""
+
+    entries: tuple[Any, ...]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members of the entries, in order."""
+        return tuple(entry.member for entry in self.entries)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical message, which binds every member and its whole entry."""
+        return hashlib.sha256(encode(self)).digest()
+
+
 @message("UploadHeader")
 @dataclass(frozen=True)
 class UploadHeader(Announcement):
-    """Announces a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
+    """The announcement of a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
 
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
@@ -44,29 +61,29 @@ class UploadHeader(Announcement):
 @message("Attachment")
 @dataclass(frozen=True)
 class Attachment:
-    """Bytes that are read beside the signed message that names them."""
+    """The name of bytes that are read beside the signed message: length and digest."""
 
     length: Annotated[int, Range(1, MAX_ATTACHED)]
     digest: Digest
 
     @classmethod
     def of(cls, content: bytes) -> Attachment:
-        """The attachment that names these bytes."""
+        """Return the attachment that names these bytes."""
         return cls(len(content), hashlib.sha256(content).digest())
 
     def names(self, content: bytes) -> bool:
-        """Whether it is these bytes that are named."""
+        """Return whether the attachment names these bytes."""
         return len(content) == self.length and hashlib.sha256(content).digest() == self.digest
 
 
 Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
-"""An attachment, or none."""
+"""One attachment, or none."""
 
 
 @message("Outcome")
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a session: whose vectors are in the sum, and the digests of its results, read beside it.
+    """The server's message at a session's end: the members summed, and digests of the results, read beside it.
 
     `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
     ring.
@@ -81,19 +98,19 @@ class Outcome:
 
     @property
     def attached(self) -> tuple[tuple[Attachment, ...], ...]:
-        """All that is read beside it: head, broadcast, sum."""
+        """All attachments that are read beside the outcome: head, broadcast, sum."""
         return self.head, self.broadcast, self.release
 
     @property
     def opens(self) -> Attachment | None:
-        """The broadcast that opens the next round, as named here; None after the last."""
+        """The attachment of the broadcast that opens the next round; None after the last."""
         return self.broadcast[0] if self.broadcast else None
 
 
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """The opening of round `number` of a plan: the sum of the round before, and the broadcast that the server sent.
+    """The message that opens round `number` of a plan: the sum of the round before, and the server's broadcast.
 
     `previous` is the round digest of the round before (the plan's digest before the second round), and so binds all
     that led to it.
@@ -106,12 +123,12 @@ class RoundOpening:
 
     @property
     def round_digest(self) -> bytes:
-        """The digest that stands for plan and history in the round that this opens (`SessionContext.round_digest`)."""
+        """The digest of plan and history in the round that this opens (`SessionContext.round_digest`)."""
         told = self.broadcast.length.to_bytes(8, "big"), self.broadcast.digest
         return digest("round", number(self.number), self.previous, self.aggregate_sha256, *told)
 
     def statement(self, plan: bytes) -> bytes:
-        """The digest by which a member that followed this opening says so (`Acknowledgement.opens`).
+        """Return the digest by which a member states that it followed this opening (`Acknowledgement.opens`).
 
         It names the plan (by digest) too: who did not follow the rounds between cannot tell whose `previous` is.
         """
@@ -121,7 +138,7 @@ class RoundOpening:
 @message("Acknowledgement")
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A party has recorded the outcome. `opens` is the `statement` of what that opens, zero after the last round."""
+    """A party's message that it recorded the outcome. `opens` is the next opening's `statement`; zero at the end."""
 
     aggregate_sha256: Digest
     opens: Digest
@@ -130,7 +147,7 @@ class Acknowledgement:
 @message("Return")
 @dataclass(frozen=True)
 class Return:
-    """The opening of a round, and the frames in which others signed it, for a client that was away."""
+    """The opening of a round, with the frames in which others signed it, for a client that was away."""
 
     opening: RoundOpening
     acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]
@@ -139,12 +156,12 @@ class Return:
 @message("Receipt")
 @dataclass(frozen=True)
 class Receipt:
-    """The server's last word to one client."""
+    """The server's last message to one client."""
 
 
 @message("Abort")
 @dataclass(frozen=True)
 class Abort:
-    """The sender has left the session for good."""
+    """The message by which a sender leaves the session for good."""
 
     reason: Annotated[str, Length(1, 2000)]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import (
     OF_CLIENT,
-    CollectingStep,
     LocalParty,
+    Outgoing,
     PackedVectors,
     Protection,
     Script,
@@ -28,26 +27,20 @@ _ABSENT = bytes(32)
 
 
 def fewest(context: SessionContext) -> int:
-    """All clients but the tolerated dropouts, and never fewer than the minimum of clients."""
+    """Return the number of clients but the tolerated dropouts, or the minimum of clients if that is more."""
     return max(context.min_clients_in_sum, len(context.clients) - context.dropouts)
 
 
 def explain(context: SessionContext) -> str:
-    """The warning about what is lost."""
+    """Return the warning that vectors are not protected."""
     return f"NO PROTECTION: the server sees every client's vector; it waits for {fewest(context)} of them"
 
 
-def begin(context: SessionContext, me: LocalParty) -> Transition:
-    """There is nothing to agree on."""
-    return Transition(PlainReady())
-
-
 @dataclass(frozen=True)
-class PlainReady:
-    """The vector can be sent at once."""
+class _PlainReady:
+    """The client's state at which the vector can be sent at once."""
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Pack the vector as it is."""
         packed = context.ring.pack(residues)
         header = UploadHeader(len(packed), hashlib.sha256(packed).digest(), _ABSENT, _ABSENT, ())
         return Transition(PlainUploaded(), header, packed)
@@ -56,7 +49,7 @@ class PlainReady:
 @message("PlainUploaded")
 @dataclass(frozen=True)
 class PlainUploaded:
-    """The vector is out; the outcome is awaited."""
+    """The client's state after its upload: the outcome is awaited."""
 
     awaits: ClassVar[type] = Outcome
 
@@ -67,36 +60,32 @@ class PlainUploaded:
         return Transition(self)
 
 
-class AwaitingPlainUploads(PackedVectors, CollectingStep):
-    """Collects the vectors' headers."""
+class _AwaitingPlainUploads(PackedVectors[UploadHeader]):
+    """The server's step in which it collects the vectors' headers."""
 
     awaits: ClassVar[type] = UploadHeader
     is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        super().__init__(context.clients)
-        self.enough = fewest(context)
+        super().__init__(context.clients, fewest(context))
 
     def check(self, member: int, incoming: UploadHeader) -> None:
-        """Take a vector of the right length."""
         if incoming.length != self._context.packed_bytes:
             raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
 
-    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
-        """Fix the set of summed clients."""
-        members = self.members
-        if len(members) < self.enough:
-            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
-        return VectorSum(members, members), {}
+    def close(self) -> tuple[VectorSum, Outgoing]:
+        if self.is_short:
+            raise SessionAborted(f"only {len(self.members)} clients uploaded; at least {self.enough} are needed")
+        return VectorSum(self.members, self.members), {}
 
 
 PROTECTION = Protection(
     name="none",
     fewest=fewest,
     explain=explain,
-    client=Script(begin, (PlainUploaded,), UploadHeader, OF_CLIENT),
-    begin_server=AwaitingPlainUploads,
+    client=Script(lambda context, me: Transition(_PlainReady()), (PlainUploaded,), UploadHeader, OF_CLIENT),
+    begin_server=_AwaitingPlainUploads,
     proves="the published sum is the sum of the accepted uploads, each of which the server saw in clear",
     reveals=UploadHeader,
     revealed="vectors were uploaded in clear",

@@ -1,4 +1,4 @@
-"""The model card beside a head's file: its plan, its privacy promise, its signers and its metrics."""
+"""The model card beside a head's file: the head's plan, (ε, δ), signers and metrics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.agreement.schema import column_from_dict
-from secagg.scoring.metrics import Metrics
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE
 from secagg.system.files import write_synced
 from secagg.system.printable import escaped
+
+if TYPE_CHECKING:
+    from secagg.scoring.metrics import Metrics
 
 CARD_JSON, CARD_MARKDOWN = "model_card.json", "model_card.md"
 SIGNED = "members signed what they sent, the server its outcome: `secagg verify` checks both on a transcript"
@@ -34,7 +36,7 @@ def card_of(
     known_noise: bool = False,
     metrics: Metrics | None = None,
 ) -> dict[str, Any]:
-    """The card as plain values, version 1, of the head that the last session of a plan gave.
+    """Return the model card, version 1, as JSON values, of the head that the last session of a plan gave.
 
     `members` are the roster indices in its sum. `known_noise`: a seed gives the noise again, so that nothing is
     promised. `metrics` are an experiment's: a real federation measures nothing.
@@ -92,20 +94,26 @@ def markdown_of(card: Mapping[str, Any]) -> str:
     plan, privacy, data = card["plan"], card["privacy"], card["data"]
     positive = (data["schema"] or {}).get("positive", "")
     who = ", ".join(f"{name} (`{key[:16]}…`)" for name, key in card["signed_by"].items()) or NOBODY
+    shape = "×".join(map(str, data["shape"]))
+    more = f", expanded to {data['expand']}" if data["expand"] else ""
+    takes = f"{data['kind']} of {shape}, backbone {_plain(data['backbone'])} (`{data['backbone_sha256'][:16]}…`){more}"
+    rows = [
+        ("head", f"`{HEAD_FILE}`, SHA-256 `{card['head_sha256']}`"),
+        ("made by", f"{_plain(plan['consortium'])}, plan SHA-256 `{plan['sha256']}`"),
+        ("purpose", _plain(plan["purpose"]) or "not said"),
+        ("tells apart", _plain(", ".join(card["classes"]))),
+        *([("positive class", _plain(positive))] if positive else []),
+        ("takes", takes),
+        ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),
+        ("promise", "none: the noise is known" if privacy["reproducible_noise"] else privacy["promise"] or EXACT),
+        ("signed by", who + ("" if card["simulated"] else f"; {SIGNED}")),
+    ]
     lines = [
         f"# A classifier head: {card['method']}, {len(card['classes'])} classes",
         "",
-        *_table(
-            ("head", f"`{HEAD_FILE}`, SHA-256 `{card['head_sha256']}`"),
-            ("made by", f"{_plain(plan['consortium'])}, plan SHA-256 `{plan['sha256']}`"),
-            ("purpose", _plain(plan["purpose"]) or "not said"),
-            ("tells apart", _plain(", ".join(card["classes"]))),
-            *([("positive class", _plain(positive))] if positive else []),
-            ("takes", _inputs(data)),
-            ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),
-            ("promise", "none: the noise is known" if privacy["reproducible_noise"] else privacy["promise"] or EXACT),
-            ("signed by", who + ("" if card["simulated"] else f"; {SIGNED}")),
-        ),
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {value} |" for name, value in rows),
         "",
         *(_columns(data["schema"]) if data["schema"] else []),
         *(_measures(card["metrics"]) if card["metrics"] else []),
@@ -115,23 +123,12 @@ def markdown_of(card: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(*rows: tuple[str, str]) -> list[str]:
-    return ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
-
-
 def _plain(text: str) -> str:
-    """A text of others as Markdown that is nothing but this text: no HTML, link, picture or further cell."""
+    """Return foreign text escaped for Markdown, so that it can form no HTML, link, picture or table cell."""
     return re.sub(r"[\\`\[\]<>|]", r"\\\g<0>", escaped(text))
 
 
-def _inputs(data: Mapping[str, Any]) -> str:
-    shape = "×".join(map(str, data["shape"]))
-    more = f", expanded to {data['expand']}" if data["expand"] else ""
-    return f"{data['kind']} of {shape}, backbone {_plain(data['backbone'])} (`{data['backbone_sha256'][:16]}…`){more}"
-
-
 def _columns(schema: Mapping[str, Any]) -> list[str]:
-    """List the columns that a table must hold."""
     columns = [column_from_dict(each) for each in schema["columns"]]
     listed = [f"| {_plain(column.name)} | {_plain(column.declared)} |" for column in columns]
     return ["| column | values |", "| --- | --- |", *listed, ""]
@@ -140,10 +137,5 @@ def _columns(schema: Mapping[str, Any]) -> list[str]:
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
     rows = [(name.replace("_", " "), each) for name, each in metrics.items() if isinstance(each, dict)]
     listed = [f"| {name} | {each['value']:.4f} | {each['low']:.4f} to {each['high']:.4f} |" for name, each in rows]
-    head = [
-        f"On {metrics['records']} records, {metrics['note']}.",
-        "",
-        "| measure | value | 95 % |",
-        "| --- | ---: | --- |",
-    ]
-    return [*head, *listed, ""]
+    first = f"On {metrics['records']} records, {metrics['note']}."
+    return [first, "", "| measure | value | 95 % |", "| --- | ---: | --- |", *listed, ""]

@@ -1,4 +1,4 @@
-"""Apply a head's file, and its backbone's where there is one, to records, with probabilities that may be calibrated."""
+"""Predict records' classes by a head's file and its backbone, with probabilities that may be calibrated."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from secagg.networks import SlotMeans, TrainedModel, parse_artifact
 from secagg.scoring.metrics import Metrics
 
 FEWEST = 10
-"""Records below which no temperature is fitted."""
+"""Fewest labelled records to which a temperature is fitted."""
 RANGE = (1e-2, 1e3)
-"""Temperatures that are tried: records that are all classified right would ask for 0."""
+"""Bounds of the fitted temperature: for records that are all classified right the best one would be 0."""
 
 
 def probabilities_of(scores: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:
-    """The softmax (n, C) of scores (n, C), divided by the temperature first; the most probable class stays."""
+    """Return the softmax (n, C) of scores (n, C) divided by the temperature, which keeps the most probable class."""
     found: NDArray[np.float64] = np.exp(log_softmax(scores / temperature, axis=1))
     return found
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A `temperature` > 0 fitted to `records`, and their mean loss −log p in nats `before` and `after`."""
+    """A `temperature` > 0, the number of `records` it was fitted to, and their mean −log p `before` and `after`."""
 
     temperature: float
     records: int
@@ -48,7 +48,7 @@ class Calibration:
 
     @classmethod
     def fit(cls, scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Calibration:
-        """The temperature of the least loss (Guo et al. 2017, section 4.2) of scores (n, C) with labels (n,).
+        """Fit the temperature of the least loss (Guo et al. 2017, section 4.2) to scores (n, C) with labels (n,).
 
         Raises BadInput for fewer than ten records, or none of a class that the head knows.
         """
@@ -70,7 +70,7 @@ class Calibration:
 
 
 def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
-    """A head or a model and what its file says of it. Raises BadInput for one that tells no classes apart."""
+    """Read a head or a model, and its file's metadata. Raises BadInput if it predicts no classes."""
     model, metadata = load_as(path, parse_artifact)
     if not model.predicts:
         raise BadInput(f"{path} tells no classes apart by itself", remedy="give a member's own model")
@@ -79,7 +79,7 @@ def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[s
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A head or a trained model behind its pipeline; `metadata` is what its file says of it."""
+    """A head or a trained model with the pipeline from records to its features, and its file's `metadata`."""
 
     model: LinearHead | TrainedModel | SlotMeans
     pipeline: Pipeline
@@ -88,7 +88,7 @@ class Predictor:
 
     @classmethod
     def open(cls, head: Path | str, backbone: str | None = None) -> Predictor:
-        """Read a head's file. Raises BadInput for another file, and for one that tells no classes apart."""
+        """Build a predictor from a head's file. Raises BadInput if the file holds no head that predicts classes."""
         return cls.of(*read_head(Path(head)), backbone)
 
     @classmethod
@@ -99,21 +99,25 @@ class Predictor:
         backbone: str | None = None,
         progress: Progress | None = None,
     ) -> Predictor:
-        """Build a predictor from the result of `read_head`; `progress` follows a backbone's work."""
+        """Build a predictor from the result of `read_head`; `progress` is called while the backbone works."""
         pipeline = Pipeline.of_metadata(metadata)
         feature_map = pipeline.feature_map(backbone, progress)
-        return cls(
-            model.over(feature_map) if isinstance(model, TrainedModel) else model, pipeline, feature_map, metadata
-        )
+        whole = model.over(feature_map) if isinstance(model, TrainedModel) else model
+        return cls(whole, pipeline, feature_map, metadata)
 
     def scores(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
-        """The classes' scores (n, C) of records' inputs (n, …)."""
-        return self.model.scores(self._prepared(inputs))
+        """Return the classes' scores (n, C), before the softmax, of records' inputs (n, …)."""
+        prepared: Any
+        if isinstance(self.model, TrainedModel) and self.model.reads_inputs:
+            prepared = self.feature_map.encoder.prepare(inputs)
+        else:
+            prepared = inputs_of(self.feature_map.extract(inputs), self.pipeline.grid)
+        return self.model.scores(prepared)
 
     def predict(
         self, source: str, calibration: Calibration | None = None, *, skip_bad_rows: bool = False
     ) -> Predictions:
-        """Open a file or folder of records, with labels or without, and predict. Raises BadInput.
+        """Predict the classes of the records in a file or folder, with labels or without. Raises BadInput.
 
         `skip_bad_rows`: a row of a table that cannot be used has no prediction but a reason, and refuses nothing.
         """
@@ -126,20 +130,15 @@ class Predictor:
         return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive, skipped)
 
     def calibrate(self, source: str) -> Calibration:
-        """The temperature that fits labelled records of the member's own. Raises BadInput."""
+        """Fit a temperature to the labelled records in a file or folder. Raises BadInput."""
         records = self.pipeline.to_predict(source)
         known = records.labels != UNLABELLED
         return Calibration.fit(self.scores(records.inputs[known]), records.labels[known])
 
-    def _prepared(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        if isinstance(self.model, TrainedModel) and self.model.reads_inputs:
-            return self.feature_map.encoder.prepare(inputs)
-        return inputs_of(self.feature_map.extract(inputs), self.pipeline.grid)
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of n records: `probabilities` (n, C), each row adding up to 1, and what is known of the records themselves.
+    """Predictions for n records: `probabilities` (n, C), each row adding up to 1, beside the `records` themselves.
 
     `positive` is the schema's positive class; "" where none is declared. `skipped`: why a row has no prediction, by
     its index; its probabilities are NaN.
@@ -156,19 +155,19 @@ class Predictions:
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """The most probable class of each record (n,), the lower one of several."""
+        """The most probable class of each record (n,); of equally probable ones the lowest."""
         found: NDArray[np.int64] = np.argmax(self.probabilities, axis=1).astype(np.int64)
         return found
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which records have a label, and were not skipped (n,)."""
+        """Mask (n,) of the records that have a label and were not skipped."""
         found: NDArray[np.bool_] = self.records.labels >= 0
         return found
 
     @property
     def labelled(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Probabilities (m, C) and labels (m,) of the records that have one."""
+        """Probabilities (m, C) and labels (m,) of the m records with a label."""
         return self.probabilities[self.known], self.records.labels[self.known]
 
     @property
@@ -178,7 +177,7 @@ class Predictions:
         return Metrics.of(probabilities, labels, self.classes, positive=self.positive) if len(labels) else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each record's file and row, class, probabilities by class, and label (None: it has none).
+        """Return each record's file and row, predicted class, probabilities by class, and label (None: unlabelled).
 
         A skipped row has neither class nor probabilities, and says under "skipped" why; others have None there.
         """

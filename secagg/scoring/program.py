@@ -1,4 +1,4 @@
-"""One exported PyTorch program from a record to its probabilities: backbone, expansion, normalisation and head.
+"""Export a predictor as one PyTorch program from records to probabilities: backbone, expansion, normalisation, head.
 
 It runs wherever torch does, without this package. Records enter as float32 in the shape that the plan says: images in
 [0, 1], tables as the schema encodes them. All but a backbone's own layers computes in float64.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,11 @@ import numpy as np
 
 from secagg.encoding import Grid, Normalisation
 from secagg.encoding.grid import FLAT
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.features import Expansion, FeatureMap
-from secagg.features.backbone import Backbone, Concatenation, Identity, Pixels
+from secagg.features.backbone import Backbone, Concatenation, PlainInputs
 from secagg.features.expansion import ENTRY_BITS, MANTISSA_BITS, projection_of
-from secagg.features.program import Program, first_line, torch_unheard
-from secagg.heads import LinearHead
+from secagg.features.program import FrozenNetwork, first_line, torch_unheard
 from secagg.heads.linear import SHORTEST, HeadAdapter, Recentring
 from secagg.networks import SlotMeans, TrainedModel
 from secagg.scoring.predictor import Predictor, probabilities_of
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Step = Callable[..., Any]
-"""A tensor of records to another, (n, …) to (n, …)."""
+"""A function from a tensor of n records (n, …) to another tensor of n rows (n, …)."""
 CLOSE = 1e-4
-"""How far the program's probabilities may be from this package's own."""
+"""Largest allowed difference between the program's probabilities and the predictor's."""
 PROBED = 4
-"""Random records on which both are compared."""
+"""Number of random records on which the program and the predictor are compared."""
 TEXT = "secagg.json"
-"""The file inside a program that says what it is."""
+"""Name of the file inside an exported program that describes the program."""
 
 
 def export_program(predictor: Predictor, path: Path, temperature: float = 1.0) -> None:
-    """Write a .pt2 from records (n, …) to probabilities (n, C); behind a backbone's program n is 1, else any.
+    """Write a .pt2 program from records (n, …) to probabilities (n, C); n is 1 with a backbone's program, else any.
 
     The program is compared with the predictor on random records first. Raises BadInput for a backbone or a model that
     has no such form, and where nothing can be written.
@@ -69,17 +68,8 @@ def export_program(predictor: Predictor, path: Path, temperature: float = 1.0) -
         raise BadInput(f"the head cannot be exported: {first_line(error)}") from error
     if not np.allclose(probabilities_of(predictor.scores(probe), temperature), found, atol=CLOSE):
         raise BadInput("the exported program does not say what the head says", remedy="report this as a fault of ours")
-    content = io.BytesIO()
-    torch.export.save(program, content, extra_files={TEXT: json.dumps(_text(predictor, alone, temperature))})
-    try:
-        path.write_bytes(content.getvalue())
-    except OSError as error:
-        raise BadInput(f"cannot write {path} ({why(error)})") from error
-
-
-def _text(predictor: Predictor, alone: bool, temperature: float) -> Mapping[str, Any]:
     schema = predictor.pipeline.schema
-    return {
+    text = {
         "takes": ["float32", 1 if alone else "any number of records", *predictor.pipeline.input_shape],
         "gives": "probabilities in the order of the classes",
         "classes": predictor.pipeline.classes,
@@ -88,67 +78,60 @@ def _text(predictor: Predictor, alone: bool, temperature: float) -> Mapping[str,
         "plan_sha256": predictor.metadata.get("plan"),
         "schema": schema.to_dict() if schema is not None else None,
     }
+    content = io.BytesIO()
+    torch.export.save(program, content, extra_files={TEXT: json.dumps(text)})
+    try:
+        path.write_bytes(content.getvalue())
+    except OSError as error:
+        raise BadInput(f"cannot write {path} ({describe_error(error)})") from error
 
 
 def _whole(steps: list[Step], programs: list[Any], temperature: float) -> torch.nn.Module:
-    """All steps as one module, which owns the backbones' programs so that their weights go along."""
+    """Return one module of all steps and a softmax; it owns the backbones' programs, to export their weights too."""
     import torch
 
     class Whole(torch.nn.Module):
-        """Records to probabilities."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.programs = torch.nn.ModuleList(programs)
-
         def forward(self, records: Tensor) -> Tensor:
-            """One step after the other, then the softmax."""
-            found = records
-            for step in steps:
-                found = step(found)
-            return torch.softmax(found.double() / temperature, dim=1)
+            return torch.softmax(_through(steps, records).double() / temperature, dim=1)
 
-    return Whole().requires_grad_(requires_grad=False)
+    whole = Whole()
+    whole.programs = torch.nn.ModuleList(programs)
+    return whole.requires_grad_(requires_grad=False)
 
 
 def _programs(backbone: Backbone) -> list[Any]:
-    """The modules of the exported programs in a backbone."""
+    """Return the modules of the exported programs that a backbone consists of."""
     if isinstance(backbone, FeatureMap):
         return _programs(backbone.backbone)
     if isinstance(backbone, Concatenation):
         return [module for part in backbone.parts for module in _programs(part)]
-    return [backbone.module] if isinstance(backbone, Program) else []
+    return [backbone.module] if isinstance(backbone, FrozenNetwork) else []
+
+
+def _through(steps: list[Step], records: Tensor) -> Any:
+    return reduce(lambda found, step: step(found), steps, records)
 
 
 def _steps_of(backbone: Backbone) -> list[Step]:
-    """A backbone as steps. Raises BadInput for one that is neither arithmetic nor an exported program."""
+    """Return a backbone as steps. Raises BadInput unless it consists of arithmetic and exported programs."""
+    import torch
+
     if isinstance(backbone, FeatureMap):
         more = [_expand(backbone.expansion, backbone.backbone.dimension)] if backbone.expansion is not None else []
         return [*_steps_of(backbone.backbone), *more]
     if isinstance(backbone, Concatenation):
-        return [partial(_side_by_side, [_steps_of(part) for part in backbone.parts])]
-    if isinstance(backbone, Identity | Pixels):
+        parts = [_steps_of(part) for part in backbone.parts]
+        return [lambda records: torch.cat([_through(steps, records) for steps in parts], dim=1)]
+    if isinstance(backbone, PlainInputs):
         return [lambda records: records.flatten(1).double()]
-    if isinstance(backbone, Program):
+    if isinstance(backbone, FrozenNetwork):
         return [partial(_run, backbone.module, backbone.input_shape)]
     problem = f"the backbone {backbone.name} is a library's model, which no exported program holds"
     raise BadInput(problem, remedy="use the head with transformers itself: see methods/TUNING.md")
 
 
-def _side_by_side(parts: list[list[Step]], records: Tensor) -> Tensor:
-    import torch
-
-    found = []
-    for steps in parts:
-        own = records
-        for step in steps:
-            own = step(own)
-        found.append(own)
-    return torch.cat(found, dim=1)
-
-
 def _run(module: Callable[..., Any], shape: tuple[int, ...], records: Tensor) -> Any:
-    """Run a program on one record, images with their channels first and as many as it takes."""
+    """Run a backbone's program on one record; an image's channels come first, repeated to the number that it takes."""
     if len(shape) == 3:
         records = records[:, None] if records.ndim == 3 else records.permute(0, 3, 1, 2)
         records = records.expand(-1, *shape)
@@ -156,7 +139,7 @@ def _run(module: Callable[..., Any], shape: tuple[int, ...], records: Tensor) ->
 
 
 def _expand(expansion: Expansion, dimension: int) -> Step:
-    """The exact random expansion: every number in it is an integer below 2⁵³, or one times a power of two."""
+    """Return the step of the random expansion; it is exact, as its numbers are integers < 2⁵³ times powers of two."""
     import torch
 
     projection = torch.tensor(projection_of(dimension, expansion.size))
@@ -170,7 +153,7 @@ def _expand(expansion: Expansion, dimension: int) -> Step:
 
 
 def _steps_behind(predictor: Predictor) -> Iterator[Step]:
-    """Normalisation, then the head or the model, up to scores."""
+    """Yield the steps behind the backbone: normalisation, then the head or the model, up to the scores."""
     import torch
 
     model, grid = predictor.model, predictor.pipeline.grid
@@ -186,20 +169,14 @@ def _steps_behind(predictor: Predictor) -> Iterator[Step]:
         problem = "means of slots are what pictures are made of, and no network"
         raise BadInput(problem, remedy="secagg generate trains a classifier on them, which can be exported")
     else:
-        yield from _linear(model)
-
-
-def _linear(head: LinearHead) -> Iterator[Step]:
-    import torch
-
-    if isinstance(head.before, Recentring):
-        matrix, centre = (torch.tensor(each).double() for each in head.before.arrays)
-        scale = math.sqrt(len(centre) / (len(centre) + 1))
-        yield lambda features: torch.nn.functional.normalize(features @ matrix - centre, dim=1, eps=1e-300) * scale
-    elif head.before is not None:
-        yield _adapter(head.before)
-    weight, bias = torch.tensor(head.weight).double(), torch.tensor(head.bias).double()
-    yield lambda features: features @ weight.T + bias
+        if isinstance(model.before, Recentring):
+            matrix, centre = (torch.tensor(each).double() for each in model.before.arrays)
+            scale = math.sqrt(len(centre) / (len(centre) + 1))
+            yield lambda features: torch.nn.functional.normalize(features @ matrix - centre, dim=1, eps=1e-300) * scale
+        elif model.before is not None:
+            yield _adapter(model.before)
+        weight, bias = torch.tensor(model.weight).double(), torch.tensor(model.bias).double()
+        yield lambda features: features @ weight.T + bias
 
 
 def _adapter(adapter: HeadAdapter) -> Step:
@@ -219,7 +196,7 @@ def _adapter(adapter: HeadAdapter) -> Step:
 
 
 def _normalise(grid: Grid, dimension: int) -> Step:
-    """A record's direction on the grid, as `secagg.encoding.inputs_of` gives it; zero for one without any."""
+    """Return the step that normalises features as `secagg.encoding.inputs_of` does; a zero vector stays zero."""
     import torch
 
     unit, own_mean = grid.unit(dimension), grid.normalisation is Normalisation.CENTRED_UNIT

@@ -1,4 +1,4 @@
-"""The parties of a session: state machine, storage and transcript of each brought together."""
+"""The parties' sides of a session, each with its state machine, storage and transcript."""
 
 from secagg.session.aggregator import AggregatorWork
 from secagg.session.member_session import Contributor, MemberSession

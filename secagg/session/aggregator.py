@@ -1,4 +1,4 @@
-"""An aggregator's work of its own: collect uploads at its endpoint, then work on what it keeps.
+"""An aggregator's part in a session: it collects uploads at its endpoint, then computes with them.
 
 An upload is on the disk before it is in the transcript, and in the transcript before its receipt leaves. A restart
 feeds the transcript's uploads through the same state again.
@@ -28,7 +28,7 @@ _log = logging.getLogger("secagg.aggregator")
 
 
 class AggregatorWork:
-    """One session's uploads at one aggregator, and its work on them.
+    """An aggregator's work in one session: it collects the uploads and computes its next message from them.
 
     It does not wait for clients that are among the `dropped_out`. Raises BadInput where the plan's protection has no
     aggregators.
@@ -70,7 +70,7 @@ class AggregatorWork:
                 self._receipts[body.receiver] = record.content
 
     async def work(self, state: Any) -> Transition:
-        """Do what the state waits for. Raises SessionAborted when too few clients have uploaded."""
+        """Collect uploads or compute the next message, by `state`. Raises SessionAborted for too few uploads."""
         if isinstance(state, CollectingState):
             return await self._collect(state)
         if isinstance(state, WorkingState):
@@ -79,7 +79,7 @@ class AggregatorWork:
         raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Take a client's part; return the frame with its receipt, the same each time.
+        """Receive this aggregator's part of a client's upload; return the signed receipt, the same each time.
 
         Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
         have not begun, SessionAborted once they are closed.
@@ -142,23 +142,23 @@ class AggregatorWork:
         return self._end(closing)
 
     def _look(self) -> None:
-        """Whether everybody who may still come has come."""
+        """End the collection once every client that has not dropped out has uploaded."""
         if self._collecting is not None and set(self._context.clients) <= set(self._receipts) | self._dropped_out:
             self._complete.set()
 
     def _end(self, state: WorkingState) -> Transition:
-        """Compute the next step from the kept uploads, and this party's own noise where the plan says so."""
+        """Compute the aggregator's next step from the stored uploads, with its own noise if the plan prescribes it."""
         return state.work(self._context, self._me, self._read_kept, opening_noise_of(self._setup, self._me.randomness))
 
     def _digest(self, upload: Any, client: int) -> bytes:
-        """SHA-256 of the part of a client's upload that is for this party. Raises ProtocolViolation if unsigned."""
+        """Return the SHA-256 of this party's part of a client's upload. Raises ProtocolViolation if it is unsigned."""
         digest = self._handover.kept(self._context, upload, client, self._me.member)
         if digest is None:
             raise ProtocolViolation(client, "uploads what it did not sign as its own for this session's aggregators")
         return digest
 
     def _read_kept(self, client: int) -> bytes:
-        """A client's part, from this party's folder. Raises BadInput where it is not there as it was signed."""
+        """Read a client's part from this party's folder. Raises BadInput if it is missing or not as it was signed."""
         return read_vector(self._folder, self._setup.roster.name(client), client, self._digests[client])
 
     def _uploads(self) -> Iterator[tuple[FrameBody, Any, bytes]]:

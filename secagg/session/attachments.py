@@ -1,4 +1,4 @@
-"""Files that signed messages name by digest: opened sums, heads, broadcasts that open a round.
+"""Files that signed messages name by digest: opened sums, heads, and the broadcasts that begin rounds.
 
 A file is read on from where an earlier try broke off, and counts only when all of it has the digest that was signed.
 Every sum of a plan is kept for `verify` and `audit`, in ring width. What opens a round is kept for the newest two where
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import BadInput, ServerAway
+from secagg.errors import BadInput
 from secagg.plan_facts.facts import KEPT_OPENINGS
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.session.receive_signed import Connection, SignedReceiver
@@ -25,13 +25,12 @@ from secagg.system.files import open_private, private_folder, sync_folder, write
 SUM_FILE = "sum.bin"
 """The opened sum, packed in the session's ring."""
 OPENING_FILE = "opening.bin"
-"""What opened the session, but for a plan's first."""
-_AGAIN_SECONDS = 0.5
+"""The broadcast that began the session's round; absent in a plan's first round."""
 _BLOCK = 1 << 20
 
 
 def read_kept(path: Path, attachment: Attachment) -> bytes | None:
-    """Return what a message names, from its file; None where the file is absent or another one."""
+    """Return the content of the file that `attachment` names; None if it is absent or differs in length or SHA-256."""
     try:
         if path.stat().st_size != attachment.length:
             return None
@@ -42,24 +41,27 @@ def read_kept(path: Path, attachment: Attachment) -> bytes | None:
 
 
 def folder_name(round_digest: bytes) -> str:
-    """Return the name of a round's folder."""
+    """Return the name of a round's folder: the first 16 hexadecimal digits of the round digest."""
     return round_digest.hex()[:16]
 
 
 def read_opening(state: Path, opening: RoundOpening | None) -> bytes:
-    """Return what opens a round, from the round's folder in a party's `state`; empty where it is not there."""
+    """Return the broadcast that begins a round, from the round's folder in a party's `state`; empty if absent."""
     if opening is None:
         return b""
     return read_kept(opening_file(state, opening), opening.broadcast) or b""
 
 
 def opening_file(state: Path, opening: RoundOpening) -> Path:
-    """Where a party keeps what opens a round."""
+    """Return the path of the broadcast that begins a round, in a party's `state` folder."""
     return state / folder_name(opening.round_digest) / OPENING_FILE
 
 
 def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
-    """Write what opens a round into its folder, before any message names it. Raises BadInput when the disk refuses."""
+    """Write the broadcast that begins a round into the round's folder. Raises BadInput when the disk refuses.
+
+    To be called before any message names the broadcast.
+    """
     file = opening_file(state, opening)
     try:
         if read_kept(file, opening.broadcast) is None:
@@ -70,9 +72,9 @@ def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
 
 
 def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
-    """Let go of what opened the latest session that is not among the newest, where what stays tells all.
+    """Delete the broadcast before the newest two, if each broadcast holds the method's whole state.
 
-    `done` are the sessions that have ended, the one that follows them is open. To be asked after each session.
+    `done` are the finished rounds in order; the broadcast with which a client returned stays.
     """
     if len(done) < KEPT_OPENINGS:
         return
@@ -84,12 +86,12 @@ def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
 async def read_attached(
     signed: SignedReceiver, connection: Connection, session: bytes, attachment: Attachment, path: Path
 ) -> None:
-    """Have what the server has named for a session (its round digest) in a file; asks for no byte that is there.
+    """Download the file that `attachment` names, unless `path` holds it; a partial download is continued.
 
     Bytes that are not the named ones are the server's doing, or of whoever carries them: all is asked again, for as
     long as anything is. Raises ServerAway then, BadInput when the disk refuses.
     """
-    part, clock, failing_since = path.with_name(path.name + ".part"), asyncio.get_running_loop().time, None
+    part, failing_since = path.with_name(path.name + ".part"), None
     try:
         while await asyncio.to_thread(read_kept, path, attachment) is None:
             if await _read_on(connection, session, attachment, part):
@@ -98,26 +100,20 @@ async def read_attached(
                 return
             part.unlink()
             problem = f"sends other bytes than the {attachment.length} that it has signed"
-            name = signed.setup.roster.name(SERVER_INDEX)
-            if failing_since is None:
-                failing_since = clock()
-                signed.progress(f"{name}: {problem}; asking again for up to {connection.patience:.0f} s")
-            if clock() > failing_since + connection.patience:
-                raise ServerAway(connection.patience, name, problem)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            failing_since = await signed.wait_to_ask(SERVER_INDEX, problem, connection.patience, failing_since)
     except OSError as error:
         raise BadInput(f"cannot write {path} ({error.strerror})", remedy="free the disk and start again") from None
 
 
 async def read_opening_of(signed: SignedReceiver, connection: Connection, opening: RoundOpening, state: Path) -> None:
-    """Have what opens a round in its folder, from the server. Raises what `read_attached` raises."""
+    """Download the broadcast that begins a round into its folder. Raises what `read_attached` raises."""
     file = opening_file(state, opening)
     private_folder(file.parent)
     await read_attached(signed, connection, opening.round_digest, opening.broadcast, file)
 
 
 async def _read_on(connection: Connection, session: bytes, attachment: Attachment, part: Path) -> bool:
-    """Read the bytes that are still missing after those in the file; return whether all together are the named ones."""
+    """Download the bytes that the partial file lacks; return whether the whole then has the signed digest."""
     hasher = hashlib.sha256()
     with os.fdopen(open_private(part, os.O_RDWR), "r+b") as file:
         file.truncate(min(os.fstat(file.fileno()).st_size, attachment.length))
@@ -137,7 +133,7 @@ async def _read_on(connection: Connection, session: bytes, attachment: Attachmen
 
 
 def session_folder(state: Path, setup: RoundSetup) -> Path:
-    """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
+    """Create and return the session's folder in a party's `state` folder. Raises BadInput when the disk refuses."""
     folder = state / folder_name(setup.context.round_digest)
     try:
         private_folder(folder)

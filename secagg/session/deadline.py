@@ -1,4 +1,4 @@
-"""Deadline of a step, kept on the disk, so that a restarted party does not begin the time anew."""
+"""The deadline of a step, stored on disk, so that a restarted party does not begin the step's time anew."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from secagg.errors import BadInput
 from secagg.system.files import write_synced
 
 CLOSING_FILE = "closing"
-"""Holds the step that a party waits in, when it closes (seconds of the system's clock), and whether it was put off.
+"""Holds the step that a party waits in, its closing time (seconds since 1970), and whether that was postponed.
 
 A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
 LOOK_SECONDS = 1.0
-"""How often a deadline is to be looked at, so that it notices when the process was stopped."""
+"""Seconds between two looks at a deadline; a longer gap shows that the process was stopped."""
 _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
 
 def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
-    """When a step closes, in seconds since 1970, and whether that was put off, or extended; None for no note of it."""
+    """Return a step's closing time (seconds since 1970), and whether it was postponed and extended; None if unknown."""
     try:
         noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
         return (float(closes), is_put_off == "1", rest == ["1"]) if noted == step else None
@@ -29,7 +29,7 @@ def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
 
 
 class Deadline:
-    """When one step closes. Of several lives of a party the first one sets it.
+    """The time at which one step closes; it stays the same when the party's process restarts.
 
     A party that was itself away (restarted, or stopped) when its step should have closed could hear nobody: once, it
     puts the close off, so that those who waited for it are heard. A step takes at most its time, the time in which the
@@ -41,7 +41,7 @@ class Deadline:
     def __init__(
         self, folder: Path, step: str, seconds: float, slack: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin the step's time, or go on with it. Raises BadInput when the disk refuses."""
+        """Start the step's time, or continue with the stored deadline. Raises BadInput when the disk refuses."""
         self._file = folder / CLOSING_FILE
         self._step = step
         self._seconds = seconds
@@ -59,7 +59,10 @@ class Deadline:
             self._put_off(now)
 
     def left(self, waited: float = 0.0) -> float:
-        """Seconds until the step closes, not above 0 when it does; who `waited` for a place has that time on top."""
+        """Return the seconds until the step closes, 0 or less once it has closed.
+
+        A wait for an upload place (`waited`) is added, up to half of the slack.
+        """
         now = self._clock()
         if now > self._looked + LOOK_SECONDS + _STOPPED_SECONDS:
             self._put_off(now)
@@ -67,10 +70,7 @@ class Deadline:
         return self._closes + min(waited, self._slack / 2) - now
 
     def extend(self) -> bool:
-        """Give the step its time once more, from now on; return False for one that is extended already.
-
-        Raises BadInput when the disk refuses.
-        """
+        """Restart the step's whole time now; return False if that was done before. Raises BadInput (disk)."""
         if self.is_extended:
             return False
         self._closes, self.is_extended = self._looked + self._seconds, True
@@ -88,6 +88,5 @@ class Deadline:
         try:
             write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)} {int(self.is_extended)}".encode())
         except OSError as error:
-            raise BadInput(
-                f"cannot write {self._file} ({error.strerror})", remedy="free the disk and start again"
-            ) from None
+            problem = f"cannot write {self._file} ({error.strerror})"
+            raise BadInput(problem, remedy="free the disk and start again") from None

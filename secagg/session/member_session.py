@@ -1,4 +1,4 @@
-"""One party's session with the server: state machine, transcript, memory and connections brought together.
+"""A client's or helper's session with the server: state machine, transcript, stored state and connections.
 
 A client, an aggregator and a key holder differ in their states alone. The order at every step is: the server's frame
 is in the transcript; the next state and the frames that answer are remembered (bytes that go with them before); the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,22 +63,21 @@ _GRACE_SECONDS = 60.0
 _LEAVING_SECONDS = 10.0
 
 
-async def _never(state: Any) -> Transition:
-    raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
-
-
 class Contributor(Protocol):
-    """A client's vector for a session, and its duties before the upload."""
+    """The source of a client's vector for a session, with what the client must do before the upload."""
 
     def vector(self) -> Integers:
-        """Return its flat vector (int64); the same each time."""
+        """Return the client's flat vector (int64), the same at each call."""
 
     def before_upload(self) -> None:
-        """Do what must be done once the protected bytes are fixed, and before the first of them leaves."""
+        """Do the client's last work before the first byte of its upload is sent, such as charging the ledger.
+
+        The protected bytes are fixed by then.
+        """
 
 
 class MemberSession:
-    """Drives one party through one session; safe to run again after a crash at any point.
+    """One client's or helper's part in one session; it may be started again after a crash at any point.
 
     `progress` takes lines for the operator. `contributor` gives a client's vector, `work` does what a helper does
     on its own. `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only
@@ -92,7 +92,7 @@ class MemberSession:
         journal: Journal,
         progress: Callable[[str], None],
         contributor: Contributor | None = None,
-        work: Callable[[Any], Awaitable[Transition]] = _never,
+        work: Callable[[Any], Awaitable[Transition]] | None = None,
         stays: bool = True,
     ) -> None:
         self._setup = setup
@@ -101,7 +101,7 @@ class MemberSession:
         self._script = _script(setup, me)
         self._folder = folder
         self._vector_file = folder / VECTOR_FILE
-        self._transcript = MemberTranscript(setup, me, journal, self._script.announcement)
+        self._transcript = _MemberTranscript(setup, me, journal, self._script.announcement)
         self._progress = progress
         self._contributor = contributor
         self._work = work
@@ -116,22 +116,22 @@ class MemberSession:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome, once the transcript holds it."""
+        """The server's Outcome, once the transcript holds it."""
         return self._transcript.outcome
 
     @property
     def draw(self) -> Draw | None:
-        """The draw, in a session that is one and has come so far."""
+        """The draw of the cohorts, once this session has made it; None before, and in every round's session."""
         return next(iter(self._transcript.payloads(Draw)), None) if self._setup.is_draw else None
 
     @property
     def is_protected(self) -> bool:
-        """Whether a client's vector is fixed: the same bytes leave again, and it is not computed again."""
+        """Whether the client's protected vector is fixed, so that a restart sends the same bytes."""
         _, frames = self._memory.recall() or (None, ())
         return self._transcript.has_announced or any(self._transcript.announces(peek(frame)) for frame in frames)
 
     async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
-        """Carry the session to its outcome; `others` are the connections to helpers that take uploads.
+        """Run the session to its outcome; `others` are the connections to helpers that receive uploads, by index.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
         without one (for ever), NotNow when it may go on later.
@@ -158,9 +158,10 @@ class MemberSession:
             raise
 
     def _checked(self) -> Outcome | None:
-        """The outcome that an earlier life wrote down, checked by the state that awaited it; None without one.
+        """Return the outcome that the transcript already holds, checked by the state that awaited it; else None.
 
-        That life may have ended before the check. Raises what `advance` raises, LeftBehind where the state is gone.
+        The process that recorded it may have ended before the check. Raises what `advance` raises, or LeftBehind if the
+        state is lost.
         """
         outcome = self.outcome
         if outcome is None or self._transcript.acknowledgement:
@@ -174,7 +175,7 @@ class MemberSession:
         return outcome
 
     async def _complete(self, server: Connection, outcome: Outcome) -> None:
-        """Have all that the outcome names, and check it: what follows from the sum here is made here, not asked for.
+        """Obtain and check every file that the outcome names; a file that follows from the sum is computed instead.
 
         Files are written before anything is said of them. Raises ProtocolViolation, MalformedMessage or
         ImpossibleSum.
@@ -228,16 +229,18 @@ class MemberSession:
             state, frames = self._keep(transition)
 
     def _recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
-        """The last state and its frames; None for a party that has sent nothing. Raises LeftBehind where it is gone."""
+        """Read the stored state and frames; None if nothing was sent yet. Raises LeftBehind if they are lost."""
         recalled = self._memory.recall()
         if recalled is None and self._transcript.has_sent:
             raise LeftBehind("what this party remembered of the session is lost; it has dropped out")
         return recalled
 
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
-        """Advance by a message, or by this party's own work. A party that gives up here tells the server why."""
+        """Advance the state by a message, or by this party's own work; tell the server if that aborts."""
         try:
             if isinstance(state, WorkingState):
+                if self._work is None:
+                    raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
                 return await self._work(state)
             following: Transition = state.advance(self._context, self._me, incoming)
             return following
@@ -246,7 +249,7 @@ class MemberSession:
             raise
 
     def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
-        """Remember the next state and the frames that leave from it; the bytes that go with them first."""
+        """Store the next state and its frames, and before them the protected bytes that the frames announce."""
         if isinstance(transition.state, ReadyState) and self._contributor is not None:
             self._progress("protecting the statistics")
             residues = self._context.ring.encode(self._contributor.vector())
@@ -267,7 +270,7 @@ class MemberSession:
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
-        """Send the frames of a state. An absent helper does not matter once there is an outcome."""
+        """Send a state's frames. A helper that does not answer is ignored if the server already has an outcome."""
         try:
             for frame in frames:
                 await self._send(connections, state, frame)
@@ -300,7 +303,7 @@ class MemberSession:
                 self._transcript.received(reply)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
-        """The server's message of a step; None when it has no outcome yet and this party does not wait for it."""
+        """Return the server's message of class `expected`; None if it is an outcome that the client does not await."""
         if (heard := self._transcript.heard) is not None and heard.step == tag_of(expected):
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
@@ -326,7 +329,7 @@ class MemberSession:
         return payload_of(body, expected)
 
     async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
-        """The abort, naming the aggregators that signed a receipt for this upload and left it out."""
+        """Return the abort error, naming aggregators that signed a receipt for this client's upload but left it out."""
         if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
@@ -340,11 +343,11 @@ class MemberSession:
         return error
 
     async def _acknowledge(self, connection: Connection) -> None:
-        """Countersign the server's transcript and have this one countersigned."""
+        """Countersign the server's transcript, and receive the server's signature on this one."""
         transcript = self._transcript
         if transcript.is_countersigned:
             return
-        expected_head = transcript.head
+        expected_head = transcript.journal.head
         try:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
@@ -357,7 +360,7 @@ class MemberSession:
         transcript.received(receipt)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
-        """Send the reason, if the server still listens, and never come back to this session."""
+        """End this party's session for good, and send the server the reason if it still answers."""
         self._end(error)
         with contextlib.suppress(SecaggError, TimeoutError):
             (frame,) = self._transcript.sign(Abort(str(error)[:2000]))
@@ -376,11 +379,11 @@ class MemberSession:
 
 
 class _NothingYet(Exception):
-    """The server has no frame of the step."""
+    """Raised when the server has no frame of the step yet."""
 
 
 def _script(setup: RoundSetup, me: LocalParty) -> Script:
-    """States of this party under the plan's protection. Raises SessionAborted for one that has no part in it."""
+    """Return this party's states under the round's protocol. Raises SessionAborted if it has no part in it."""
     protection = setup.protocol
     if me.member in setup.context.identities:
         return protection.client
@@ -389,75 +392,66 @@ def _script(setup: RoundSetup, me: LocalParty) -> Script:
     raise SessionAborted(f"member {me.member} has no part in a {setup.plan.protection} sum")
 
 
-class MemberTranscript:
-    """One session's journal, and what follows from all that it holds: after a restart the same as before.
+@dataclass
+class _MemberTranscript:
+    """One session's journal, and the facts that follow from its records, equal before and after a restart.
 
     `heard` is the server's last frame, `receipts` are the helpers that have signed for their part of an upload,
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
     """
 
-    def __init__(self, setup: RoundSetup, me: LocalParty, journal: Journal, announcement: type) -> None:
-        self._setup = setup
-        self._me = me
-        self._journal = journal
-        self._announcement = tag_of(announcement)
-        self._server_head = NOT_SEEN
-        self.heard: FrameBody | None = None
-        self.receipts: set[int] = set()
-        self.outcome: Outcome | None = None
-        self.acknowledgement = b""
-        self.is_countersigned = False
-        self.has_sent = False
-        self.has_announced = False
-
-    @property
-    def head(self) -> bytes:
-        """The head of all that is written."""
-        return self._journal.head
+    setup: RoundSetup
+    me: LocalParty
+    journal: Journal
+    announcement: type
+    server_head: bytes = NOT_SEEN
+    heard: FrameBody | None = None
+    receipts: set[int] = field(default_factory=set)
+    outcome: Outcome | None = None
+    acknowledgement: bytes = b""
+    is_countersigned: bool = False
+    has_sent: bool = False
+    has_announced: bool = False
 
     def replay(self) -> None:
-        """Take in what an earlier life wrote. Raises SessionAborted when that holds the session's end."""
-        for record in self._journal.records():
+        """Process the records written before a restart. Raises SessionAborted if they end the session."""
+        for record in self.journal.records():
             self._take(record.kind, record.content)
 
     def sent(self, frames: Iterable[bytes]) -> None:
-        """Write down frames that are about to leave; what stands there already is not written again."""
+        """Record frames that are about to be sent; frames already recorded are not written again."""
         for frame in frames:
-            self._journal.append("sent", frame)
+            self.journal.append("sent", frame)
             self._take("sent", frame)
 
-    def received(self, frame: bytes) -> FrameBody:
-        """Write down a frame that was checked. Raises SessionAborted when it ends the session."""
-        self._journal.append("received", frame)
+    def received(self, frame: bytes) -> None:
+        """Record a checked frame. Raises SessionAborted if the frame ends the session."""
+        self.journal.append("received", frame)
         self._take("received", frame)
-        return peek(frame)
 
     def ended(self, reason: str) -> None:
-        """Write down why the session is over for this party."""
-        self._journal.append("aborted", reason.encode())
+        self.journal.append("aborted", reason.encode())
 
     def payloads(self, expected: type) -> list[Any]:
-        """All messages of a class that were received."""
-        frames = [peek(record.content) for record in self._journal.records() if record.kind == "received"]
+        frames = [peek(record.content) for record in self.journal.records() if record.kind == "received"]
         return [payload_of(each, expected) for each in frames if each.step == tag_of(expected)]
 
     def sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
-        """One frame for each receiver, as the journal will hold them: one after the other."""
-        frames, head = [], self._journal.head
+        """Sign one frame for each receiver, chained in the order in which the journal will record them."""
+        frames, head = [], self.journal.head
         for receiver in receivers:
-            seen = self._server_head if receiver == SERVER_INDEX else NOT_SEEN
-            body = make_body(self._setup.context.round_digest, self._me.member, receiver, head, seen, payload)
-            frames.append(sign_frame(self._me.identity, body))
+            seen = self.server_head if receiver == SERVER_INDEX else NOT_SEEN
+            body = make_body(self.setup.context.round_digest, self.me.member, receiver, head, seen, payload)
+            frames.append(sign_frame(self.me.identity, body))
             head = chain(head, "sent", frames[-1])
         return tuple(frames)
 
     def announces(self, body: FrameBody) -> bool:
-        """Whether bytes go with a frame."""
-        return body.step == self._announcement
+        return body.step == tag_of(self.announcement)
 
     def open_servers(self, frame: bytes) -> FrameBody:
-        """A frame of the server for this party and session. Raises MalformedMessage or ProtocolViolation."""
-        return open_frame(frame, self._setup.roster, self._setup.context.round_digest, SERVER_INDEX, self._me.member)
+        """Decode and check a frame from the server. Raises MalformedMessage or ProtocolViolation."""
+        return open_frame(frame, self.setup.roster, self.setup.context.round_digest, SERVER_INDEX, self.me.member)
 
     def _take(self, kind: str, content: bytes) -> None:
         if kind == "aborted":
@@ -474,7 +468,7 @@ class MemberTranscript:
 
     def _take_servers(self, body: FrameBody, frame: bytes) -> None:
         self.heard = body
-        self._server_head = chain(body.head, "sent", frame)
+        self.server_head = chain(body.head, "sent", frame)
         if body.step == tag_of(Outcome):
             self.outcome = payload_of(body, Outcome)
         elif body.step == tag_of(Receipt):

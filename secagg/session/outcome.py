@@ -1,4 +1,4 @@
-"""Outcome of an opened sum: its blocks, head, digests and files; and the check of the server's against them."""
+"""The outcome of an opened sum (blocks, head, digests, files), and the check of the server's outcome."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from methods.round import Opened, Round
-from secagg.agreement.plan import Plan, Result
+from methods.round import OpenedTotal, Round
+from secagg.agreement.plan import Plan, ResultAccess
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
-from secagg.encoding import Integers, Kind, sanity_failures, sum_digest
+from secagg.encoding import Integers, Kind, sum_digest
+from secagg.encoding.moments import sanity_failures
 from secagg.errors import COUNTS, BadInput, ImpossibleSum, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.heads import Artifact, to_safetensors
 from secagg.plan_facts.records import FeatureRecipe
@@ -31,18 +32,18 @@ from secagg.transcript import Record
 
 HEAD_FILE = "head.safetensors"
 RESULT_FILE = "result.json"
-"""What a server says at the end of a plan, in the folder of its last session."""
+"""The server's report of a plan's result as JSON, in the folder of the plan's last session."""
 PERSONAL_FILE = "personal-{}.safetensors"
-"""A model that is a member's own, by its name."""
+"""A model that is only for the member that trained it; {} stands for the model's name."""
 TORCH_FILE = "head.pt"
 AGGREGATE_FILE = "aggregate.npz"
 NO_ARTIFACT = bytes(32)
-"""Stands for the digest of an artifact where there is none."""
+"""Stands for the digest of an artifact if there is none."""
 
 
 @dataclass(frozen=True)
 class SumResult:
-    """The opened sum and the artifact built from it, None where another sum must come first.
+    """An opened sum with the artifact built from it; `artifact` is None if that takes a later sum too.
 
     `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
     of `broken_bounds`: whoever is shown the sum refuses that.
@@ -58,34 +59,35 @@ class SumResult:
 
     @cached_property
     def aggregate_sha256(self) -> bytes:
-        """SHA-256 of the opened blocks as little-endian int64 in layout order."""
+        """The SHA-256 of the opened blocks as little-endian int64 in layout order."""
         return sum_digest(self.vector)
 
     @cached_property
     def broadcast(self) -> bytes:
-        """Broadcast that opens the next round; empty after the last."""
+        """The broadcast that begins the next round; empty after the last round."""
         return self.following.broadcast() if self.following is not None else b""
 
     @property
     def opens(self) -> Attachment | None:
-        """Attachment that names the broadcast; None after the last."""
+        """The Attachment (digest and length) that names the next round's broadcast; None after the last round."""
         return Attachment.of(self.broadcast) if self.broadcast else None
 
     @property
     def artifact_sha256(self) -> bytes:
-        """The artifact's digest (`Artifact.digest`); zero bytes where there is none."""
+        """The artifact's digest (`Artifact.digest`), 32 bytes; `NO_ARTIFACT` if there is none."""
         return bytes.fromhex(self.artifact.digest) if self.artifact is not None else NO_ARTIFACT
 
     def require_artifact(self) -> Artifact:
-        """The artifact. Raises BadInput after a sum that gives none, which no last one is."""
+        """Return the artifact. Raises BadInput if the sum gives none; the last sum of a plan always gives one."""
         if self.artifact is None:
             raise BadInput("this sum gives no head", remedy="open the sums that follow it")
         return self.artifact
 
 
 def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
-    """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
+    """Compute what follows from an opened sum: an artifact, the next round, or both. Raises BadInput if nothing does.
 
+    A sum of a single class leads to neither, for example.
     There is no step where the session's round is not known. `seed` is the step's public randomness, by default what
     plan and sum decide.
     """
@@ -104,21 +106,20 @@ def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed
 def personal_models(
     setup: RoundSetup, members: tuple[int, ...], vector: Integers, state: bytes
 ) -> Mapping[str, Artifact]:
-    """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
-
-    Raises BadInput for a state that is not that round's.
-    """
+    """Return a member's own models by name, from the last sum and the member's private `state`. Raises BadInput."""
     return setup.round.personal(state, _opened_total(setup, members, vector))
 
 
-def _opened_total(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+def _opened_total(
+    setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None
+) -> OpenedTotal:
     noise = setup.sum.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.round_digest, sum_digest(vector))
-    return Opened(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
+    return OpenedTotal(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 
 def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
-    """Add the vectors in the session's folder up, open their sum, and build the head.
+    """Add up the vectors in the session's folder, open their sum, and build the artifact.
 
     Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
     no head.
@@ -131,7 +132,7 @@ def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping
 
 
 def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
-    """Write the sum, the head if any, and what opens the next round, if any; return the outcome message.
+    """Write an opened sum, its head, and the next round's broadcast, if any; return the Outcome that names them.
 
     After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
     """
@@ -150,35 +151,36 @@ def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
         result.members,
         result.aggregate_sha256,
         result.artifact_sha256,
-        (Attachment.of(head),) if head and setup.plan.result is Result.MEMBERS else (),
+        (Attachment.of(head),) if head and setup.plan.result is ResultAccess.MEMBERS else (),
         (result.opens,) if result.opens is not None else (),
         (Attachment.of(release),) if setup.shows_sum else (),
     )
 
 
 def pack_sum(setup: RoundSetup, vector: Integers) -> bytes:
-    """An opened sum in ring width. Raises CapacityExceeded for one that the ring does not hold."""
+    """Encode an opened sum as bytes in the ring's width. Raises CapacityExceeded if an entry does not fit the ring."""
     return setup.context.ring.pack(setup.context.ring.encode(vector))
 
 
 def unpack_sum(setup: RoundSetup, packed: bytes) -> Integers:
-    """Undo `pack_sum`. Raises MalformedMessage for another length than the plan's."""
+    """Decode the bytes of `pack_sum`. Raises MalformedMessage if the plan's sum has another length."""
     return setup.context.ring.decode(setup.context.ring.unpack(packed, setup.context.length))
 
 
 def head_file(setup: RoundSetup, result: SumResult) -> bytes:
-    """The head's file, with all that `predict` needs to know; empty where the sum gives no head."""
+    """Return the head as a safetensors file with all that `predict` needs; empty if the sum gives no head."""
     return to_safetensors(result.artifact, metadata_of(setup.plan)) if result.artifact is not None else b""
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:
-    """Metadata of the head's file: plan, method, features."""
+    """Return the metadata of the head's file: plan, method, features."""
     return FeatureRecipe.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
 
 def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
-    """Write the models that the plan leaves a member for itself, from its private `state`; return where, by name.
+    """Write a member's own models to `folder`; return their paths by name.
 
+    They follow from the last sum and the member's private `state`.
     They are trained on its records and for nobody else. `outcome` is the last one's, and checked; what it names lies in
     the session's `folder`. Raises BadInput for a state that is not that round's.
     """
@@ -195,11 +197,11 @@ def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Pa
 FALSE_ALARM_BITS = 40
 """Honest sums break a bound with probability at most 2⁻⁴⁰, over all blocks and rounds of a plan."""
 SLACK = 1e-9
-"""Relative room for the float64 rounding of a length."""
+"""Relative tolerance for the float64 rounding of a length."""
 
 
 def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
-    """Complaints about the opened int64 `blocks` of so many clients, multipliers and noise included; none if honest.
+    """Describe each bound on the sum of honest clients that the opened `blocks` exceed; () if they exceed none.
 
     One unit (a client, or each of its at most max_records records) adds at most `bound` to an entry of a block, and to
     an update at most the L2 length l2 that its sensitivity states. So with K units |X_j| ≤ K·bound, 0 ≤ X_j for counts,
@@ -230,7 +232,7 @@ def broken_bounds(setup: RoundSetup, clients: int, blocks: Mapping[str, Integers
 
 
 def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[float, float]:
-    """Largest |E_j| and ‖E‖₂ of the noise E on `size` entries; each exceeded with probability ≤ 2⁻⁴⁰/`tests`.
+    """Return bounds on max |E_j| and ‖E‖₂ of noise E on `size` entries, each broken with probability ≤ 2⁻⁴⁰/`tests`.
 
     Entries are independent with E e^(λE_j) ≤ e^(λ²σ²/2): so is a discrete Gaussian (Canonne, Kamath & Steinke 2020,
     arXiv 2004.00010), hence the sum of shares with total `sigma`. With t = ln(tests·2⁴⁰):
@@ -245,10 +247,7 @@ def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[floa
 
 @dataclass(frozen=True)
 class Caveat:
-    """One point that a consistent transcript leaves open ("consistent, but …"), and the condition for the rest.
-
-    `remedy` is what a verifier can do about it; empty: nothing.
-    """
+    """One point that a transcript does not prove (`words`), the `condition` on which the rest holds, and a remedy."""
 
     words: str
     condition: str
@@ -263,13 +262,11 @@ PURGED = Caveat(
     "if the purged vectors lead to it",
     "bring its uploads/ folder, where somebody still has it",
 )
-
 SUM_GONE = Caveat(
     "what its outcome names was purged, or is not all there: digests only",
     "if the sum that it names leads to what it says",
     "bring its whole folder, and those of the rounds beside it, where somebody still has them",
 )
-
 IMPOSSIBLE_SUM = Caveat(
     "its sum is beyond what honest clients' vectors and noise add up to",
     "whoever sent a vector beyond the plan's bounds",
@@ -278,7 +275,7 @@ IMPOSSIBLE_SUM = Caveat(
 
 
 def require(holds: bool, record: Record, problem: str) -> None:
-    """Raise TranscriptInvalid for the record unless it holds."""
+    """Raise TranscriptInvalid for the record, with the problem, unless the condition `holds`."""
     if not holds:
         raise TranscriptInvalid(record.index, problem)
 
@@ -288,7 +285,7 @@ MOST_LONGER = 1 << 16
 
 @dataclass(frozen=True)
 class OutcomeContents:
-    """An outcome, with the bytes in place of what names them; empty where it names none.
+    """An outcome and the bytes of its files; empty for a file that the Outcome message does not name.
 
     `head` is a file, `broadcast` opens the next round, `release` is the opened sum in ring width.
     """
@@ -309,10 +306,10 @@ class OutcomeContents:
 
 @dataclass(frozen=True)
 class Files:
-    """Files that an outcome names, if they are in the session's `folder` or follow from the sum on this machine.
+    """The files that an outcome names, read from the session's `folder` or computed again from the sum.
 
-    What follows need not have the bits of the server's, but where the method's arithmetic is exact: it stands for what
-    the outcome names only where it has.
+    Unless the method's arithmetic is exact, a file computed here may differ from the server's in some bits; it counts
+    only if it does not.
     """
 
     setup: RoundSetup
@@ -321,18 +318,18 @@ class Files:
 
     @property
     def release(self) -> bytes:
-        """The opened sum; empty where it is not there."""
+        """The opened sum, packed; empty if the file is absent."""
         return self._read_named(self.folder / SUM_FILE, self.outcome.release)
 
     @cached_property
     def own(self) -> SumResult | None:
-        """Result that follows from the sum; None without one. Raises what `recompute` raises."""
+        """The result computed here from the opened sum; None without the sum. Raises what `recompute` raises."""
         release = self.release
         return recompute(self.setup, self.outcome, release) if release else None
 
     @property
     def head(self) -> bytes:
-        """The head's file; empty where it is not there."""
+        """The head's file, read or computed again; empty if neither is possible."""
         kept = self._read_named(self.folder / HEAD_FILE, self.outcome.head)
         if kept or not self.outcome.head or self.own is None:
             return kept
@@ -341,7 +338,7 @@ class Files:
 
     @property
     def broadcast(self) -> bytes:
-        """Broadcast of the next round; empty where it is not there."""
+        """The broadcast that begins the next round, read or computed again; empty if neither is possible."""
         kept = read_opening(self.folder.parent, opening_after(self.setup, self.outcome))
         if kept or self.outcome.opens is None or self.own is None:
             return kept
@@ -349,7 +346,7 @@ class Files:
 
     @property
     def contents(self) -> OutcomeContents | None:
-        """All of it; None where something lacks."""
+        """The outcome with the bytes of all its files; None if one is missing."""
         parts = self.head, self.broadcast, self.release
         outcome = self.outcome
         if any(bool(part) < bool(named) for part, named in zip(parts, outcome.attached, strict=True)):
@@ -366,7 +363,7 @@ class Files:
 
 
 def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless the outcome names what the plan says, and the sum in the plan's length."""
+    """Raise ProtocolViolation unless an outcome names the files that the plan prescribes, with the sum's length."""
     if setup.is_draw:
         check_outcome_of_draw(outcome)
         return
@@ -374,13 +371,14 @@ def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     if outcome.release and outcome.release[0].length != setup.context.packed_bytes:
         raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
-    if outcome.head and setup.plan.result is not Result.MEMBERS:
+    if outcome.head and setup.plan.result is not ResultAccess.MEMBERS:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
 
 
 def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None:
-    """Raise ProtocolViolation where what an outcome names is longer than what follows from the sum, before it is read.
+    """Raise ProtocolViolation if a file that an outcome names is much longer than the one computed from the sum.
 
+    To be called before such a file is downloaded.
     What is as long is compared once it is there (`check_outcome`); numbers of other machines may be written longer.
     """
     for named, made in ((outcome.head, head_file(setup, own)), (outcome.broadcast, own.broadcast)):
@@ -390,7 +388,7 @@ def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None
 
 
 def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | None = None) -> None:
-    """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
+    """Raise ProtocolViolation unless the outcome has all that the plan asks for, and its parts agree.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
     is known; `own` is what that gives, where it is at hand.
@@ -416,13 +414,13 @@ def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | Non
 
 
 def require_possible(own: SumResult | None) -> None:
-    """Raise ImpossibleSum for an opened sum beyond the bounds of honest vectors (`broken_bounds`)."""
+    """Raise ImpossibleSum if no honest vectors can have this opened sum (`broken_bounds`)."""
     if own is not None and own.impossible:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
 def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, ...]:
-    """Check an outcome against what lies in its session's folder; return what that leaves open.
+    """Check an outcome against the files in its session's folder; return a caveat for each point left unproven.
 
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
@@ -436,7 +434,7 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, 
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
-    """Compute the result of the released sum. Raises ProtocolViolation unless it is the one that the outcome names."""
+    """Compute the result of a packed opened sum. Raises ProtocolViolation if the outcome names another sum."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
@@ -447,8 +445,8 @@ def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
 
 
 def _told_artifact(setup: RoundSetup, told: OutcomeContents) -> Artifact | None:
-    """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
-    if bool(told.head) != (setup.plan.result is Result.MEMBERS):
+    """Read the artifact in an outcome; None if the plan gives members none. Raises ProtocolViolation if it is wrong."""
+    if bool(told.head) != (setup.plan.result is ResultAccess.MEMBERS):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
     if not told.head:
         return None

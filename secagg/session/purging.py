@@ -1,4 +1,4 @@
-"""The end of what finished sessions leave: vectors, and all sums and states but a plan's newest.
+"""Deletion of finished sessions' data: the protected vectors, and all but a plan's newest sums and broadcasts.
 
 Transcripts, with the signed digests of all of these, and heads stay. Until then a party keeps them for `verify` and
 `audit`. Whoever later breaks the key agreement opens every single vector with them and a transcript: they are kept no
@@ -26,7 +26,7 @@ from secagg.wire import decode, tag_of
 
 
 def session_folders(state: Path) -> tuple[Path, ...]:
-    """The folders of a party's sessions, by name. Raises BadInput for a folder that is none of a party's."""
+    """List the session folders in a party's `state` folder, by name. Raises BadInput if there are none."""
     found = tuple(sorted(path.parent for path in state.glob(f"*/{FILE_NAME}")))
     if not found:
         raise BadInput(f"there are no sessions in {state}", remedy="give the --state folder of a party")
@@ -34,7 +34,7 @@ def session_folders(state: Path) -> tuple[Path, ...]:
 
 
 def purge(folder: Path) -> int | None:
-    """Delete the vectors in a session's folder; return how many there were. None: the session is not over, they stay.
+    """Delete the vectors in a finished session's folder; return their number, or None if the session is unfinished.
 
     Raises BadInput while another process is at work in the folder, or when the disk refuses, TranscriptInvalid for a
     transcript that does not say whether the session is over.
@@ -49,9 +49,10 @@ def purge(folder: Path) -> int | None:
 
 
 def purge_sum(folder: Path) -> int:
-    """Delete the opened sum in a session's folder, and what opened the session; return how many files there were.
+    """Delete a session's sum and the broadcast that began its round; return the number of deleted files.
 
-    To be asked of `earlier_sessions` alone. Raises what `purge` raises.
+    The session is one of `earlier_sessions`.
+    Raises what `purge` raises.
     """
     with closing(Journal(folder / FILE_NAME)):
         found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE) if path.exists()]
@@ -72,7 +73,7 @@ def _delete(paths: Iterable[Path], folder: Path, what: str) -> None:
 
 
 def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
-    """Those of the folders whose session is over, and followed by another one of its plan that is over too.
+    """Return the folders of finished sessions, without the latest one of each plan.
 
     Nobody needs their sums to go on; the latest's some member may not have yet. While a plan has rounds to come, only
     where what opens a round is all of it: else a party that starts again goes through the sums before.
@@ -92,7 +93,7 @@ def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
 
 
 def _opens_alone(plan: Plan) -> bool:
-    """Whether what opens a round of the plan is all of it; no where its model's file is not at hand."""
+    """Return whether a broadcast of the plan holds the method's whole state; False if the model's file is missing."""
     try:
         begun = method_of(plan).begin(plan.dimension, len(plan.classes), plan.levels)
     except BadInput:
@@ -101,7 +102,7 @@ def _opens_alone(plan: Plan) -> bool:
 
 
 def _is_end(record: Record) -> bool:
-    """Whether a record ends its session: no vector is read after it."""
+    """Return whether a record ends its session, so that no vector is read after it."""
     return record.kind == "aborted" or (
         record.kind in ("sent", "received") and peek(record.content).step == tag_of(Outcome)
     )

@@ -1,4 +1,4 @@
-"""Receive frames: accept those alone that the sender signed for this receiver and session."""
+"""Reception of frames: only those count that the sender signed for this receiver and this session."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _AGAIN_SECONDS = 0.5
 
 
 class Connection(Protocol):
-    """Connection as a session needs it (`transport.Link` is one)."""
+    """The connection to another party that a session needs; `transport.Link` is one."""
 
     @property
     def patience(self) -> float:
-        """For how many seconds to go on asking in vain."""
+        """Seconds for which a failing request is repeated."""
 
     async def submit(self, frame: bytes) -> bytes:
-        """Send a frame; return the frame that answers it, or nothing."""
+        """Send a frame; return the frame that answers it, or no bytes."""
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-        """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
+        """Send a frame and the part of a file that it announces; return the frame that answers it, or no bytes."""
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
+        """Wait for the server's frame of one step; return no bytes if it does not come within `seconds`."""
 
     async def read(
         self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
     ) -> None:
-        """Have `take` take the bytes start … length − 1 of what has this digest, in order and each once."""
+        """Read the bytes from `start` to `length` − 1 of the file with this digest; `take` gets each once, in order."""
 
 
 @dataclass(frozen=True)
 class SignedReceiver:
-    """Receives signed frames for the party `receiver`. `progress` takes a line about each other answer."""
+    """A receiver of signed frames for the party `receiver`; `progress` is called with a line about each bad answer."""
 
     setup: RoundSetup
     receiver: int
@@ -49,13 +49,12 @@ class SignedReceiver:
     async def receive_signed(
         self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]], patience: float
     ) -> tuple[bytes, FrameBody]:
-        """The sender's frame of an expected step, and its body.
+        """Repeat the request `ask` until `sender` answers with an expected step; return the frame and its body.
 
         Whatever else `ask` brings (damage, another's frame, one of another session or step) may be the doing of whoever
         carries the bytes, so it is asked again. Raises ServerAway when that is all for `patience` seconds.
         """
-        clock, steps = asyncio.get_running_loop().time, [tag_of(each) for each in expected]
-        name, failing_since = self.setup.roster.name(sender), None
+        steps, failing_since = [tag_of(each) for each in expected], None
         while True:
             answer = await ask()
             try:
@@ -65,9 +64,15 @@ class SignedReceiver:
                 problem = f"sends a {body.step} while {steps[0]} is awaited"
             except (MalformedMessage, ProtocolViolation) as error:
                 problem = str(self.setup.roster.name_culprit(error))
-            if failing_since is None:
-                failing_since = clock()
-                self.progress(f"{name}: {problem}; asking again for up to {patience:.0f} s")
-            if clock() > failing_since + patience:
-                raise ServerAway(patience, name, problem)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            failing_since = await self.wait_to_ask(sender, problem, patience, failing_since)
+
+    async def wait_to_ask(self, sender: int, problem: str, patience: float, since: float | None) -> float:
+        """Wait before a failed request is repeated; return the time of its first failure. Raises ServerAway."""
+        name, clock = self.setup.roster.name(sender), asyncio.get_running_loop().time
+        if since is None:
+            since = clock()
+            self.progress(f"{name}: {problem}; asking again for up to {patience:.0f} s")
+        if clock() > since + patience:
+            raise ServerAway(patience, name, problem)
+        await asyncio.sleep(_AGAIN_SECONDS)
+        return since

@@ -1,4 +1,4 @@
-"""One round of a plan as every party derives it: from plan, roster and what opened it; and a client's part in it."""
+"""One round of a plan as every party derives it from public data, and a client's contribution to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from secagg.randomness import RandomSource
 
 @dataclass(frozen=True)
 class RoundSetup:
-    """One round of a plan, equal for all parties because plan, roster and broadcasts are.
+    """One round of a plan; all parties derive the same one from the plan, the roster and the broadcasts.
 
     `known_round` is what it sums, None where the broadcasts of the rounds between are not at hand. `opening` led to it,
     None to the plan's first. `rejoin` is what a client that returned in this round was given in place of the
@@ -45,26 +45,26 @@ class RoundSetup:
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> RoundSetup:
-        """The plan's first round, or its draw. Raises BadInput as `PlanFacts.of` does."""
+        """Return the plan's first round; with cohorts, their draw. Raises what `PlanFacts.of` raises (BadInput)."""
         facts = PlanFacts.of(plan, roster)
         context = replace(facts.kinds[0].context, identities=identities_of(roster, roster.clients))
         return cls(facts, context, facts.first_round)
 
     def with_draw(self, draw: Draw) -> RoundSetup:
-        """The first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
+        """Return the first round with the drawn cohorts. Raises what `check_draw` raises (ProtocolViolation)."""
         if not self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
         return self.seeded(check_draw(self.context, draw), draw)
 
     def seeded(self, seed: bytes, draw: Draw | None = None) -> RoundSetup:
-        """The first round under a seed of the cohorts, drawn or chosen; unchanged in a plan without cohorts."""
+        """Return the first round with the cohorts that `seed` draws; this round itself in a plan without cohorts."""
         if not self.plan.cohort:
             return self
         seeded = replace(self, seed=seed, draw=draw)
         return replace(seeded, context=seeded.context_at(1, digest("cohorts", self.plan.digest, seed)))
 
     def following(self, opening: RoundOpening, broadcast: bytes = b"") -> RoundSetup:
-        """The next round, bound to this one's sum and to the broadcast that opens it.
+        """Return the next round, bound to this round's sum and to the broadcast that begins the next one.
 
         Who was told something else signs for another session, and no sum with the others comes about. What it sums is
         known with the `broadcast`, if what this one sums is, or the broadcast tells all.
@@ -75,8 +75,9 @@ class RoundSetup:
         return self._later_round(opening, broadcast)
 
     def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
-        """Any later round, from the plan's first: of what it sums it knows what its `broadcast` alone tells.
+        """Return a later round, which `opening` begins; `self` is the plan's first round.
 
+        What it sums is known if `broadcast` alone determines it.
         `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
         ProtocolViolation for a round that the plan does not have, or that cannot be.
         """
@@ -88,20 +89,18 @@ class RoundSetup:
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
         if opening.number > self.rounds + bool(self.seed):
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
-        context = self.context_at(opening.number, opening.round_digest)
-        return RoundSetup(
-            self.facts, context, self._round_of(opening, broadcast), opening, seed=self.seed, draw=self.draw
-        )
+        context, known = self.context_at(opening.number, opening.round_digest), self._round_of(opening, broadcast)
+        return RoundSetup(self.facts, context, known, opening, seed=self.seed, draw=self.draw)
 
     def context_at(self, number: int, round_digest: bytes) -> SessionContext:
-        """The facts of a round, which its digest binds to all before it."""
+        """Return the SessionContext of a round, bound to all earlier rounds by its round digest."""
         session_id = digest("session of a round", self.plan.session, round_digest)
         identities = identities_of(self.roster, self.cohort(number))
         kind = self.facts.kinds[self.facts.kind_of(number)]
         return replace(kind.context, round_digest=round_digest, session_id=session_id, identities=identities)
 
     def _round_of(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
-        """The method's round that an opening begins; None where that does not follow from what is at hand."""
+        """Return the method's `Round` that begins with an opening; None if the data at hand do not determine it."""
         if not broadcast:
             return None
         if not opening.broadcast.names(broadcast):
@@ -115,7 +114,7 @@ class RoundSetup:
 
     @property
     def plan(self) -> Plan:
-        """The plan that the round is of."""
+        """The plan to which the round belongs."""
         return self.facts.plan
 
     @property
@@ -140,22 +139,20 @@ class RoundSetup:
 
     @property
     def sum(self) -> SumFacts:
-        """The kind of sum of this round; of the first at the draw, of the last at the end."""
+        """The facts of this round's sum; in the draw the first sum's, at the plan's end the last sum's."""
         return self.facts.kinds[self.facts.kind_of(self.number)]
 
     @property
     def round(self) -> Round:
-        """The method's round. Raises BadInput where it is not known."""
+        """The method's `Round` for this round. Raises BadInput if broadcasts of earlier rounds are missing."""
         if self.known_round is None:
-            raise BadInput(
-                f"what round {self.number} sums follows from the rounds before it",
-                remedy="give their transcripts too, or leave each in its folder beside this one's",
-            )
+            problem = f"what round {self.number} sums follows from the rounds before it"
+            raise BadInput(problem, remedy="give their transcripts too, or leave each in its folder beside this one's")
         return self.known_round
 
     @property
     def number(self) -> int:
-        """Which of the plan's rounds this is, from 1; 0 for the draw before them."""
+        """The round's number in the plan, from 1; 0 for the draw of the cohorts."""
         return self.opening.number if self.opening is not None else int(not self.is_draw)
 
     @property
@@ -165,7 +162,7 @@ class RoundSetup:
 
     @property
     def is_end(self) -> bool:
-        """Whether this is what the last round opens to clients that were not in it: the result."""
+        """Whether this is the step after the last round that brings the result to clients outside that round."""
         return self.number > self.rounds
 
     @property
@@ -175,16 +172,19 @@ class RoundSetup:
 
     @property
     def protocol(self) -> Protection:
-        """Protocol of this round: the draw, or the plan's protection."""
+        """The protocol of this round: that of the draw, or the plan's protection."""
         return DRAW if self.is_draw else self.protection
 
     @property
     def shows_sum(self) -> bool:
-        """Whether members get the opened sum: where it opens a round, and where the last artifact takes it."""
+        """Whether members receive the opened sum: if another round follows, or if the last artifact needs the sum."""
         return not self.is_last or self.method.traits.shows_last_sum
 
     def cohort(self, number: int) -> tuple[int, ...]:
-        """The clients of a round: those drawn, or all, as in the draw and at the end."""
+        """Return the indices of a round's clients: the drawn cohort, or all clients in a plan without cohorts.
+
+        All clients too in the draw and at the plan's end.
+        """
         clients, size = self.roster.clients, self.plan.cohort
         if not size or not 1 <= number <= self.rounds:
             return clients
@@ -192,7 +192,7 @@ class RoundSetup:
 
     @property
     def join_seconds(self) -> int:
-        """Seconds that parties may take to join: the plan's long wait at first, and where they may leave in between.
+        """Seconds that parties may take to join: the plan's `join_seconds`, or `round_seconds` if they stay connected.
 
         Where they stay, they take so long to compute before they join.
         """
@@ -201,7 +201,7 @@ class RoundSetup:
 
     @property
     def remedy(self) -> str:
-        """Advise what to do after an aborted session, with the times that may have been too short."""
+        """Advice after an aborted session, with the waiting times that may have been too short."""
         plan = self.plan
         joining = f"--join-seconds {plan.join_seconds}"
         if self.join_seconds != plan.join_seconds:
@@ -215,7 +215,7 @@ class RoundSetup:
 def contribution_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> tuple[Integers, bytes]:
-    """A client's flat vector (int64) for the round, its share of the noise in it, and its state for the next round.
+    """Compute a client's flat vector (int64) with its share of the noise, and its private state for the next round.
 
     The vector may leave, protected; the state never does.
     `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
@@ -233,14 +233,14 @@ def contribution_of(
 def local_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> Local:
-    """Input of a member's contribution: its records, and the `state` that the round before left."""
+    """Return the input of a member's contribution: its records, and its private `state` from the round before."""
     plan, own = setup.plan, records.counted
     of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
     return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)
 
 
 def opening_noise_of(setup: RoundSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
-    """Sampler of the noise of one party that opens the sum; None where the plan has it add none."""
+    """Return a sampler of the noise that one party adds to the opened sum; None if clients add it, or there is none."""
     calibration = setup.sum.calibration
     if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
         return None

@@ -1,6 +1,7 @@
-"""Rounds of a plan in order, one session for each, until an outcome opens none; and the return to a later one.
+"""The rounds of a plan in order, one session each, and the return of a client that missed some of them.
 
-A client that was away takes t other clients' signatures on what opened a round for what it has missed.
+# How a client returns: t other clients' signatures on a round's opening stand for the rounds that it has missed
+
 Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
 this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
 the quorum of a masked sum makes a set of survivors: of any t at most c lie, any two sets of t share an honest client,
@@ -25,11 +26,14 @@ from secagg.session.round_setup import RoundSetup
 from secagg.transcript import open_frame, payload_of, peek
 
 LAST = bytes(32)
-"""What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
+"""Stands in an Acknowledgement for the next round's opening if there is none.
+
+There is none after a draw, nor after the last round of a plan without cohorts.
+"""
 
 
 class Ended(Protocol):
-    """End of a session: an `Outcome` from the server, or a `SumResult` where the sum was opened."""
+    """The facts of a finished session: an `Outcome` from the server, or a `SumResult` of the opened sum."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -37,18 +41,18 @@ class Ended(Protocol):
 
     @property
     def aggregate_sha256(self) -> bytes:
-        """The digest of the opened sum."""
+        """The SHA-256 of the opened sum."""
 
     @property
     def opens(self) -> Attachment | None:
-        """Attachment that names the broadcast of the next round; None after the last."""
+        """The Attachment that names the next round's broadcast; None after the last round."""
 
 
 E = TypeVar("E", bound=Ended)
 
 
 class Rounds(Generic[E]):
-    """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
+    """The sessions of a plan, in order; iteration yields each one once the session before it has `ended`.
 
     `dropped_out` are the clients that were not in the latest sum that they could be in: parties do not wait for them
     until they ask to rejoin. It is a new set after each session, which changes while its session is open.
@@ -72,7 +76,7 @@ class Rounds(Generic[E]):
             yield setup
 
     def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
-        """End the open session; `broadcast` is what opens the next, where that is at hand, `draw` that of the cohorts.
+        """End the open session; the next one is begun by the bytes `broadcast`, or by the `draw` of cohorts.
 
         The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
         them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
@@ -84,70 +88,61 @@ class Rounds(Generic[E]):
         self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.with_draw(draw)
 
     def request_rejoin(self, client: int) -> None:
-        """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
+        """Let a client that was away rejoin: parties wait for it in the open round and in the next one."""
         self._rejoining.add(client)
         self.dropped_out.discard(client)
 
     def go_on_at(self, setup: RoundSetup) -> None:
-        """The next session is a later one: this party has missed those between."""
+        """Make a later round the next session: this party has missed the rounds between."""
         self._due = setup
 
     @property
     def last(self) -> E:
-        """End of the latest session."""
+        """The facts of the latest finished session: its Outcome or SumResult."""
         return self.done[-1][1]
 
 
 def opening_after(setup: RoundSetup, how: Ended) -> RoundOpening | None:
-    """Opening of the next round; None after the last."""
+    """Return the RoundOpening that begins the next round; None after the last round."""
     if how.opens is None:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
 
 
 def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> RoundSetup | None:
-    """The session that an end opens; None after the last.
-
-    What it sums is known with the `broadcast` that opens it. Raises what `RoundSetup.following` raises.
-    """
+    """Return the round that follows a finished session, begun by the bytes `broadcast`; None after the last round."""
     opening = opening_after(setup, how)
     return None if opening is None else setup.following(opening, broadcast)
 
 
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
-    """Acknowledgement of a checked end: the sum, and what it opens.
-
-    So many clients say so of a round that one that was away may believe them (`secagg.session.rounds`).
-    """
+    """Return the Acknowledgement of a checked outcome: of the sum, and of the round that it begins, if any."""
     opening = opening_after(setup, how) or end_after(setup, how)
     return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
 
 
 def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
-    """Opening of the end of a plan with cohorts: the result, for those that were not in the last round; else None."""
+    """Return the RoundOpening that hands the result to clients outside the last cohort; None before the last round."""
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])
 
 
-NOTHING = bytes(32)
-
-
 def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
-    """Outcome of a draw: its seed in the place of a sum, and nothing else."""
-    return Outcome(members, seed, NOTHING)
+    """Return the Outcome message of a draw; it holds the draw's seed in place of a sum's digest, and names no files."""
+    return Outcome(members, seed, bytes(32))
 
 
 def check_outcome_of_draw(outcome: Outcome) -> None:
-    """Raise ProtocolViolation for an end of the draw that shows anything but a seed."""
+    """Raise ProtocolViolation unless the outcome of a draw holds its seed alone."""
     if outcome != outcome_of_draw(outcome.members, outcome.aggregate_sha256):
         raise ProtocolViolation(SERVER_INDEX, "ends the draw with more than its seed")
 
 
 def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """`Return` for a client that was away; None where it is not drawn, or too few others have signed.
+    """Build the `Return` message by which a client may join this round; None if not drawn, or too few have signed.
 
-    `acknowledged` are the parties' frames in the session before.
+    `acknowledged` are the signed acknowledgements of the session before, by client.
     """
     if setup.opening is None or client not in setup.context.identities:
         return None
@@ -155,9 +150,9 @@ def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: in
 
 
 def show_end(last: RoundSetup, outcome: Outcome, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """The result for a client that was not in the last round, as `show_return` has it; `acknowledged` are that round's.
+    """Build the `Return` message that brings the result to a client outside the last cohort.
 
-    None in a plan without cohorts.
+    None without cohorts, or if too few have signed.
     """
     end = end_after(last, outcome)
     return None if end is None else _signed_by_enough(last, end, acknowledged, client)
@@ -175,7 +170,7 @@ def _signed_by_enough(
 def follow_return(
     first: RoundSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
 ) -> RoundSetup:
-    """The session in which `client` returns; `first` is the plan's first one, `after` the last round that it saw.
+    """Check the `Return` message of a rejoining client; return the round in which the client rejoins.
 
     What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
     that is not a later one of the plan, a plan that nobody may return to, for fewer than t valid signatures of distinct
@@ -199,7 +194,7 @@ def follow_return(
 
 
 def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
-    """The result, as `setup.rejoin` names it to a client that was not in the last round: `members` have signed it.
+    """Return the Outcome for a client outside the last cohort; its `members` are the clients that signed the result.
 
     They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
     """
@@ -215,7 +210,7 @@ def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
 
 
 def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
-    """The client whose frame acknowledges the opening for this plan. Raises MalformedMessage or ProtocolViolation."""
+    """Return the client that signed this acknowledgement. Raises MalformedMessage or ProtocolViolation."""
     opening, sender = shown.opening, peek(frame).sender
     if sender not in first.cohort(opening.number - 1):
         raise ProtocolViolation(SERVER_INDEX, f"shows a signature of party {sender}, which is no client of that round")

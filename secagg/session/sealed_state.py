@@ -1,4 +1,4 @@
-"""State of a party on disk, encrypted: between two steps, and of a member between two rounds.
+"""A party's encrypted state on disk: between two steps of a session, and of a client between two rounds.
 
 Whoever reads the folder while the session runs reads key and state; the seal serves the time after. On media that
 keep old blocks, erasing a file is not proof that its bytes are gone: threat_models/README.md says so.
@@ -19,12 +19,15 @@ from secagg.system.files import sync_folder, write_synced
 from secagg.wire import MAX_FRAME_BYTES, Items, Length, decode, encode, message, tag_of
 
 _NUMBER_BYTES = 8
+_MEMORY_FORMAT, _STATE_FORMAT = b"secagg/session/1", b"secagg/private/1"
+"""The name of each file's format, written in clear before the ciphertext; another version has another name."""
+_OTHERS = "go on with the secagg that began the plan"
 
 
 @message("Remembered")
 @dataclass(frozen=True)
 class Remembered:
-    """A state, by class name and canonical bytes, and the frames that are to be sent from it."""
+    """A stored protocol state (class name, canonical bytes), with the signed frames to send in that state."""
 
     state: Annotated[str, Length(1, 40)]
     content: Annotated[bytes, Length(0, MAX_FRAME_BYTES)] = field(repr=False)
@@ -32,7 +35,9 @@ class Remembered:
 
 
 class Memory:
-    """One session's remembered state in one folder: session.state, and session-N.key for its N-th version alone.
+    """One session's encrypted state in a folder: session.state, and the key of its N-th version, session-N.key.
+
+    The file holds N (8 bytes), the name of the format, and what is sealed.
 
     Every version is sealed under a key of its own, and the key before it is erased, so that what a later version no
     longer holds cannot be opened with what is left.
@@ -45,37 +50,39 @@ class Memory:
         self._state_file = folder / "session.state"
 
     def recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
-        """The last state and its frames, or None at the beginning. Raises BadInput when the files are damaged."""
+        """Decrypt the last state and its frames; None if nothing is stored. Raises BadInput for an unreadable state."""
         if not self._state_file.exists():
             return None
         stored = self._state_file.read_bytes()
+        prefix, sealed = stored[:_NUMBER_BYTES], stored[_NUMBER_BYTES:]
+        if not sealed.startswith(_MEMORY_FORMAT):
+            problem = f"the remembered session in {self._folder} is of another format, or damaged"
+            raise BadInput(problem, remedy=f"{_OTHERS}; without it this party cannot go on, the others can")
         try:
-            key = self._key_file(int.from_bytes(stored[:_NUMBER_BYTES], "big")).read_bytes()
-            remembered = decode(Remembered, unseal(key, stored[_NUMBER_BYTES:], stored[:_NUMBER_BYTES]))
+            key = self._key_file(int.from_bytes(prefix, "big")).read_bytes()
+            remembered = decode(Remembered, unseal(key, sealed.removeprefix(_MEMORY_FORMAT), prefix))
             return decode(self._states[remembered.state], remembered.content), remembered.frames
         except (OSError, ValueError, MalformedMessage, KeyError):
-            raise BadInput(
-                f"the remembered session in {self._folder} is damaged", remedy="it cannot go on; the others can"
-            ) from None
+            problem = f"the remembered session in {self._folder} is damaged"
+            raise BadInput(problem, remedy="it cannot go on; the others can") from None
 
     def keep(self, state: Any, frames: tuple[bytes, ...]) -> None:
-        """Replace what is remembered, in one step that a crash cannot split. Raises BadInput when the disk refuses."""
+        """Store a state in place of the last one, atomically. Raises BadInput when the disk refuses."""
         remembered = encode(Remembered(tag_of(type(state)), encode(state), frames))
         try:
             number = 1 + max((int(path.stem.removeprefix("session-")) for path in self._key_files()), default=0)
             key, prefix = self._randomness.bytes(32), number.to_bytes(_NUMBER_BYTES, "big")
             write_synced(self._key_file(number), key)
-            write_synced(self._state_file, prefix + seal(key, remembered, prefix))
+            write_synced(self._state_file, prefix + _MEMORY_FORMAT + seal(key, remembered, prefix))
             for path in self._key_files():
                 if path != self._key_file(number):
                     overwrite(path)
         except OSError as error:
-            raise BadInput(
-                f"cannot write to {self._folder} ({error.strerror})", remedy="free the disk and start again"
-            ) from None
+            problem = f"cannot write to {self._folder} ({error.strerror})"
+            raise BadInput(problem, remedy="free the disk and start again") from None
 
     def erase(self) -> None:
-        """Forget everything: the keys first."""
+        """Erase the stored state, the keys first."""
         for path in (*self._key_files(), self._state_file):
             overwrite(path)
         sync_folder(self._folder)
@@ -88,7 +95,7 @@ class Memory:
 
 
 def overwrite(path: Path) -> None:
-    """Write zeros over a file, wait for the disk, and unlink it, if it is there."""
+    """Overwrite a file with zeros, wait for the disk, and unlink it; do nothing if the file is absent."""
     with contextlib.suppress(FileNotFoundError):
         with path.open("r+b") as file:
             file.write(bytes(path.stat().st_size))
@@ -102,11 +109,14 @@ KEY_BYTES = 32
 
 
 def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: RandomSource) -> None:
-    """Write the state that the round of this digest leaves in place of an earlier try's; no file for an empty one."""
+    """Encrypt and write a client's private state after this round; write nothing if it is empty.
+
+    It takes the place of an earlier attempt's.
+    """
     if state:
         key = randomness.bytes(KEY_BYTES)
         write_synced(folder / KEY_FILE, key)
-        write_synced(folder / STATE_FILE, seal(key, state, round_digest))
+        write_synced(folder / STATE_FILE, _STATE_FORMAT + seal(key, state, round_digest))
     elif (folder / KEY_FILE).exists():  # which is written first
         (folder / STATE_FILE).unlink(missing_ok=True)
         (folder / KEY_FILE).unlink()
@@ -114,28 +124,33 @@ def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: Rand
 
 
 def erase_state(folder: Path) -> None:
-    """Forget what a round has left, the key first: what it left to the round after is all that counts from then on."""
+    """Erase a client's private state of a round, the key first.
+
+    The state of the next round replaces it.
+    """
     for path in (folder / KEY_FILE, folder / STATE_FILE):
         overwrite(path)
 
 
 def recall_state(folder: Path, round_digest: bytes) -> bytes:
-    """Return what the round of this digest left in its folder; empty where nothing, or what a crash left of erasing it.
+    """Decrypt a client's private state of this round; empty if there was none, or if it is half erased.
 
-    Raises BadInput for damage.
+    Raises BadInput for damage, or another format.
     """
     if not ((folder / STATE_FILE).exists() and _key(folder)):
         return b""
     try:
-        return unseal(_key(folder), (folder / STATE_FILE).read_bytes(), round_digest)
+        stored = (folder / STATE_FILE).read_bytes()
+        if not stored.startswith(_STATE_FORMAT):
+            problem = f"the private state in {folder} is of another format, damaged, or of another round"
+            raise BadInput(problem, remedy=f"bring the folder back, or {_OTHERS}; without it this member cannot go on")
+        return unseal(_key(folder), stored.removeprefix(_STATE_FORMAT), round_digest)
     except (OSError, ValueError):
-        raise BadInput(
-            f"the private state in {folder} is damaged, or of another round",
-            remedy="bring the folder back; without it this member cannot go on",
-        ) from None
+        problem = f"the private state in {folder} is damaged, or of another round"
+        raise BadInput(problem, remedy="bring the folder back; without it this member cannot go on") from None
 
 
 def _key(folder: Path) -> bytes:
-    """The key; empty where there is none or it was being erased, so that what is left of the state says nothing."""
+    """Read the key; empty if it is absent or already overwritten with zeros."""
     key = (folder / KEY_FILE).read_bytes() if (folder / KEY_FILE).exists() else b""
     return key if any(key) else b""

@@ -1,4 +1,4 @@
-"""The server's protocol without disk, network and clock: frames and decisions in, messages out.
+"""The server's protocol without disk, network and clock: it takes frames and decisions, and returns messages.
 
 The live server and `secagg verify` run this same object: one as things happen, the other from the transcript.
 """
@@ -21,7 +21,7 @@ from secagg.wire import tag_of
 
 
 class ServerProtocol:
-    """Where the session stands, who has said what, and which messages are due."""
+    """The state of one session at the server: its step, the messages received, and the messages due."""
 
     def __init__(self, setup: RoundSetup) -> None:
         self._setup = setup
@@ -43,17 +43,17 @@ class ServerProtocol:
 
     @property
     def awaits(self) -> str:
-        """Name of the message that the clients owe now; "Acknowledgement" after the last step."""
+        """The name of the message that the step awaits; "Acknowledgement" after the last step."""
         return tag_of(Acknowledgement) if self._step is None else tag_of(self._step.awaits)
 
     @property
     def vectors(self) -> VectorState | None:
-        """The present step, if it collects announcements and their bytes."""
+        """The present step if it collects clients' vectors, else None."""
         return self._step if isinstance(self._step, VectorState) else None
 
     @property
     def seconds_to_wait(self) -> int:
-        """Seconds that the present step may take, from the plan.
+        """Seconds that the present step may take, according to the plan.
 
         Where clients speak once, they come back for the outcome in their own time. Helpers may themselves wait
         as long for the clients before they answer.
@@ -66,7 +66,7 @@ class ServerProtocol:
 
     @property
     def is_joining(self) -> bool:
-        """Whether parties may still come."""
+        """Whether parties may still join the session."""
         return self._step is not None and self._step.is_joining
 
     @property
@@ -76,42 +76,42 @@ class ServerProtocol:
 
     @property
     def is_short(self) -> bool:
-        """Whether too few have answered the present step: closing it now would end the session."""
+        """Whether so few have answered the present step that closing it now would abort the session."""
         return self._step is not None and self._step.is_short
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Names of those who may still answer the present step: neither heard nor gone."""
+        """Names of the parties that may still answer the present step: they have neither answered nor left."""
         expected = self._step.expected if self._step is not None else self.recipients.get(tag_of(Outcome), ())
         heard = {member for member, step in self._taken if step in (self.awaits, tag_of(Abort))}
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """Names of those who have answered the present step."""
+        """Names of the parties that have answered the present step."""
         members = sorted(member for member, step in self._taken if step == self.awaits)
         return tuple(map(self._setup.roster.name, members))
 
     @property
     def present(self) -> frozenset[int]:
-        """Parties that have taken part and have not left."""
+        """The parties, by index, that have sent a message and have not left."""
         return frozenset(self.client_heads) - frozenset(self._reasons)
 
     def is_left_out(self, member: int) -> bool:
-        """Whether the session goes on without a client: the latest message to clients was not for it."""
+        """Return whether the session continues without a client: the last message to clients left it out."""
         clients = set(self._setup.context.clients)
         told = [who for who in self.recipients.values() if who & clients]
         return member in clients and bool(told) and member not in told[-1]
 
     def open(self, member: int, frame: bytes) -> FrameBody:
-        """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
+        """Decode and check a member's frame. Raises MalformedMessage or ProtocolViolation."""
         body = open_frame(frame, self._setup.roster, self._setup.context.round_digest, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
             raise ProtocolViolation(member, "has seen another transcript than this server's")
         return body
 
     def is_wanted(self, member: int, frame: bytes, body: FrameBody) -> bool:
-        """Whether the frame belongs to the present step and is new.
+        """Return whether the frame belongs to the present step and is new.
 
         False for an exact repetition and for a message of a step that is over (its sender learns at the next one
         whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
@@ -129,7 +129,7 @@ class ServerProtocol:
         return True
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
-        """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
+        """Process a frame that `is_wanted` approved. Raises MalformedMessage or ProtocolViolation, changing nothing."""
         step = self._step
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
@@ -147,7 +147,7 @@ class ServerProtocol:
         self.client_heads[member] = chain(body.head, "sent", frame)
 
     def replay(self, record: Record) -> None:
-        """Let a record of this server's own transcript act once more. Raises what the parts of the protocol raise."""
+        """Process a record of this server's transcript again. Raises MalformedMessage, ProtocolViolation and others."""
         if record.kind == "received":
             sender = peek(record.content).sender
             self.take(sender, record.content, self.open(sender, record.content))
@@ -164,7 +164,7 @@ class ServerProtocol:
                 self.declare(payload_of(body, self.sum_to_declare.requests))
 
     def close(self) -> None:
-        """End the present step. When the session cannot go on, `failure` says why and no step is left."""
+        """End the present step. If the session cannot go on, no step follows, and `failure` gives the reason."""
         if self._step is None:
             raise MalformedMessage("closed", "there is no step left to close")
         self._past.add(self.awaits)
@@ -187,14 +187,14 @@ class ServerProtocol:
 
     @property
     def revealed(self) -> str:
-        """Why somebody may know the sum by now, published or not; empty before."""
+        """The reason why a party may know the sum by now, even if it is not published; empty if none can know it."""
         protection = self._setup.protocol
         step = tag_of(protection.reveals)
         is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
         return protection.revealed if is_revealed else ""
 
     def declare(self, request: Any) -> None:
-        """Send the made sum to the party that can open it. Raises ProtocolViolation for another sum's request."""
+        """Queue a request to open the sum for the party that can. Raises ProtocolViolation for a wrong request."""
         if self.sum_to_declare is None:
             raise MalformedMessage(tag_of(type(request)), "there is no sum to declare")
         self._step, messages = self.sum_to_declare.requested(request)
@@ -202,18 +202,18 @@ class ServerProtocol:
         self._owe(messages)
 
     def conclude(self, outcome: Outcome) -> None:
-        """The sum is opened: the outcome is due to everyone in it, and to the helpers."""
+        """Queue the outcome of the opened sum for the clients in the sum and for the helpers."""
         self.outcome = outcome
         self._acknowledgement = acknowledgement_of(self._setup, outcome)
         self._owe(dict.fromkeys((*outcome.members, *self._setup.context.helpers), outcome))
 
     def _owe(self, messages: Mapping[int, Any]) -> None:
-        """Messages of one class are due, and those to whom they are due may ask for them."""
+        """Make messages of one class due to their receivers, by index, who may then fetch them."""
         if messages:
             step = tag_of(type(next(iter(messages.values()))))
             self.due[step] = messages
             self.recipients[step] = frozenset(messages)
 
     def sent(self, head: bytes) -> None:
-        """Remember a head that clients may countersign."""
+        """Store a head of the server's transcript, which clients may countersign from now on."""
         self._own_heads.add(head)

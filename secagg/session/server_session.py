@@ -1,4 +1,4 @@
-"""The server's session: protocol, transcript, uploads and deadlines brought together.
+"""The server's session, with protocol, transcript, uploads and deadlines.
 
 The transcript is the server's only memory of the protocol. Every accepted frame is in it before it is acknowledged,
 every decision ("closed") before it is acted on, every frame that goes out before anyone can fetch it. A restart
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,13 +34,13 @@ from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
-"""Bytes of a frame that is checked at once: longer ones hold many signatures."""
+"""The longest frame, in bytes, that is checked on the event loop; longer ones hold many signatures."""
 _NAMED = 8
-"""Of those that are waited for, how many a line of the log names."""
+"""The most awaited parties that one line of the log names."""
 
 
 class ServerSession:
-    """One session, as the endpoint's coordinator.
+    """One session at the server, with the methods to which the endpoint hands the members' calls.
 
     `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
     Methods that change the protocol, or look at more of it than one value, take their turn, for long messages are
@@ -61,15 +62,16 @@ class ServerSession:
         self._dropped_out = dropped_out
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
-        self._outbox = Outbox(setup, identity, journal, self._protocol, self._write)
+        self._outbox = _Outbox(setup, identity, journal, self._protocol, self._write)
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
         self._calls: dict[int, str] = {}
-        self._steps_seconds: dict[str, float] = {}
+        self.steps_seconds: dict[str, float] = {}
+        """Seconds that each step took since this process began, by the step's name."""
         self.doubts: tuple[str, ...] = ()
-        """What no honest sum shows, of the sum that this life has opened."""
+        """Traits of the sum, opened by this process, that no honest sum has, in words."""
         begin_transcript(journal, setup)
         for record in journal.records():
             if record.kind == "sent":
@@ -78,36 +80,31 @@ class ServerSession:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome, once it is decided."""
+        """The outcome, once it is decided; None before."""
         return self._protocol.outcome
 
     @property
     def draw(self) -> Draw | None:
-        """The draw, once it is made; None in a session with a sum."""
+        """The draw of the cohorts, once it is made; None in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
 
     @property
     def acknowledgements(self) -> Mapping[int, bytes]:
-        """The frames of those that have checked the outcome, by party."""
+        """The frames of the parties that have checked and acknowledged the outcome, by party."""
         return self._protocol.acknowledgements
 
     def show_return(self, before: ServerSession, client: int) -> Return | None:
-        """`Return` for a client that was away, while parties may still join; else None.
+        """Build the `Return` message by which a client may join this session; None if too late or not signed.
 
-        `before` is the session of the round before this one.
+        `before` is the session before.
         """
         if self._outbox.frame_with(Abort, EVERYONE) is not None or not self._protocol.is_joining:
             return None
         return show_return(self._setup, before.acknowledgements, client)
 
-    @property
-    def steps_seconds(self) -> Mapping[str, float]:
-        """Seconds that each step took, since this process began."""
-        return self._steps_seconds
-
     async def run(self) -> Outcome:
-        """Carry the session to its outcome and wait for the members to have it. Raises what `decide` raises."""
+        """Run the session to its outcome and wait until the members have fetched it. Raises what `decide` raises."""
         outcome = await self.decide()
         _log.info(
             "the sum is opened and written; up to %d s for its members to fetch the outcome "
@@ -118,23 +115,20 @@ class ServerSession:
         return outcome
 
     async def decide(self) -> Outcome:
-        """Carry the session to its outcome, and announce it. Raises what `find_outcome` raises."""
+        """Run the session to its outcome, and publish it. Raises what `find_outcome` raises."""
         outcome = await self.find_outcome()
         await self.announce(outcome)
         return outcome
 
     async def announce(self, outcome: Outcome) -> None:
-        """Let the members have the outcome."""
+        """Publish the outcome, so that the members can fetch it."""
         async with self._turn:
             if self._protocol.outcome is None:
                 self._protocol.conclude(outcome)
             self._publish()
 
     async def find_outcome(self) -> Outcome:
-        """Carry the session to its outcome and write its files; it is not announced yet.
-
-        Raises SessionAborted, or BadInput when the disk fails (start again to go on).
-        """
+        """Run the steps up to the outcome, and write its files. Raises SessionAborted, or BadInput (disk)."""
         clock, outcome = asyncio.get_running_loop().time, self._protocol.outcome
         while outcome is None:
             begun, name = clock(), self._protocol.awaits
@@ -152,11 +146,11 @@ class ServerSession:
                 await self._until_complete()
                 async with self._turn:
                     self._close_step()
-            self._steps_seconds[name] = clock() - begun
+            self.steps_seconds[name] = clock() - begun
         return outcome
 
     async def farewell(self, seconds: float) -> None:
-        """Wait until every party has fetched the abort, for so many seconds at most."""
+        """Wait until every party has fetched the abort, for at most `seconds`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         while (remaining := deadline - clock()) > 0:
@@ -167,14 +161,11 @@ class ServerSession:
             await self._change_within(changed, remaining)
 
     def note_call(self, member: int) -> None:
-        """Note that a member is connected: it has called, about this session or another one of the plan."""
+        """Note that a member is connected, as it has called about a session of the plan."""
         self._calls[member] = self._protocol.awaits
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Take one frame; an Acknowledgement is answered with a receipt.
-
-        A caller that hangs up does not stop this half way.
-        """
+        """Process a frame, even if its caller hangs up; return a receipt for an Acknowledgement, else no bytes."""
         return await asyncio.shield(self._submit(member, frame))
 
     async def _submit(self, member: int, frame: bytes) -> bytes:
@@ -193,7 +184,7 @@ class ServerSession:
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
+        """Store an uploaded vector, then process the frame that announced it. Raises NotNow for a slow upload."""
         body = self._protocol.open(member, frame)
         if not self._protocol.is_wanted(member, frame, body):
             return b""
@@ -213,7 +204,7 @@ class ServerSession:
         return b""
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
+        """Return the frame of `step` for `member` as soon as it is due, or the abort; None after `patience` seconds."""
         if round_digest != self._setup.context.round_digest:
             raise OtherPlan(self._setup.plan.digest, round_digest)
         deadline = asyncio.get_running_loop().time() + patience
@@ -233,7 +224,7 @@ class ServerSession:
                 return None
 
     def read(self, member: int, digest: bytes) -> Path:
-        """File that an outcome names, for its recipients; or that opened the session, for all.
+        """Return the path of a file that the outcome names to this member, or of the broadcast that began the round.
 
         Raises ProtocolViolation for anything else, NotNow for what is not kept any more.
         """
@@ -250,7 +241,7 @@ class ServerSession:
         return path
 
     async def _leave_out(self, member: int, step: str) -> bytes:
-        """The signed abort for a client that answered too late; the same each time."""
+        """Return the signed abort for one client that answered too late, the same at each call."""
         name = self._setup.roster.name(member)
         if not self._protocol.is_left_out(member):
             raise ProtocolViolation(member, f"asks for the {step}, which is for others")
@@ -281,7 +272,7 @@ class ServerSession:
         self._publish()
 
     def _abort(self, reason: str) -> NoReturn:
-        """Tell everyone that the session is over; after a restart, again."""
+        """Record the abort, and publish it to everyone. Raises SessionAborted."""
         self._write("aborted", reason.encode())
         if self._outbox.frame_with(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
@@ -289,7 +280,7 @@ class ServerSession:
         raise SessionAborted(reason, remedy=self._setup.remedy)
 
     async def _declare(self, ready: SumToDeclare) -> None:
-        """Add up what the members uploaded, and show the sum to the party that can open it."""
+        """Add up the members' vectors, and make the sum due to the party that can open it."""
 
         def work() -> Any:
             for member in ready.vectors:
@@ -303,7 +294,7 @@ class ServerSession:
             self._publish()
 
     async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
-        """Add up, unmask, build the head; all of it follows from transcript and uploads. None where it cannot be."""
+        """Open the sum and build the head from transcript and uploads; None, with `failure` set, if it aborts."""
         uploads = self._protocol.uploads
         try:
             result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, uploads)
@@ -314,7 +305,7 @@ class ServerSession:
         return await asyncio.to_thread(self.write, result)
 
     def write(self, result: SumResult) -> Outcome:
-        """Write the files of an opened sum; return the outcome that names them."""
+        """Write the files of an opened sum; return the Outcome that names them."""
         return write_result(self._setup, result, self._folder)
 
     def _publish(self) -> None:
@@ -323,7 +314,7 @@ class ServerSession:
         self._wake()
 
     def _write(self, kind: Any, content: bytes) -> None:
-        """Append to the transcript; when the disk refuses, this process ends: what is in memory is then ahead of it."""
+        """Append to the transcript. If the disk refuses, the session ends: its memory is ahead of the transcript."""
         try:
             self._journal.append(kind, content)
         except BadInput as error:
@@ -361,7 +352,7 @@ class ServerSession:
                 raise self._disk_failure
 
     def _extend(self, deadline: Deadline) -> bool:
-        """Give a step its time once more, if too few members have answered it while others of them are connected."""
+        """Extend a step's time once, if too few have answered it while other members of it are connected."""
         late = [name for name in self._protocol.waiting_for if self._setup.roster.index(name) in self._connected]
         if not late or not self._protocol.is_short or not deadline.extend():
             return False
@@ -378,7 +369,7 @@ class ServerSession:
         return {member for member, step in self._calls.items() if step == self._protocol.awaits}
 
     def _awaited(self, before: str) -> str:
-        """Names of those that may still answer the present step, the first few; empty where none may."""
+        """Return `before` and the first names of those that may still answer the step; empty if none may."""
         names = self._protocol.waiting_for
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""
@@ -395,38 +386,30 @@ class ServerSession:
         self._changed = asyncio.Event()
 
 
-class Outbox:
-    """The frames that the server has sent, by step and receiver. `write` puts one into the transcript."""
+@dataclass
+class _Outbox:
+    """The `frames` that the server has sent, by step and receiver. `write` appends a record to the transcript."""
 
-    def __init__(
-        self,
-        setup: RoundSetup,
-        identity: SigningKey,
-        journal: Journal,
-        protocol: ServerProtocol,
-        write: Callable[[str, bytes], None],
-    ) -> None:
-        self._round_digest = setup.context.round_digest
-        self._identity = identity
-        self._journal = journal
-        self._protocol = protocol
-        self._write = write
-        self._frames: dict[str, dict[int, bytes]] = {}
+    setup: RoundSetup
+    identity: SigningKey
+    journal: Journal
+    protocol: ServerProtocol
+    write: Callable[[str, bytes], None]
+    frames: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
     def frame_with(self, message: type, receiver: int) -> bytes | None:
-        """The frame with such a message that is addressed to `receiver`."""
-        return self._frames.get(tag_of(message), {}).get(receiver)
+        return self.frames.get(tag_of(message), {}).get(receiver)
 
     def frame_for(self, member: int, step: str) -> bytes | None:
-        """The frame of a step for a member: its own, or the one for everyone."""
-        frames = self._frames.get(step, {})
+        """Return the frame of a step for a member, its own or the one for everyone; None if there is none."""
+        frames = self.frames.get(step, {})
         return frames.get(member) or frames.get(EVERYONE)
 
     def publish(self) -> None:
-        """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
-        while self._protocol.due:
-            step, messages = self._protocol.due.popitem()
-            known = self._frames.get(step, {})
+        """Sign and record every due frame not yet recorded; one for everyone if all get the same message."""
+        while self.protocol.due:
+            step, messages = self.protocol.due.popitem()
+            known = self.frames.get(step, {})
             same_to_all = len(messages) > 1 and len({id(message) for message in messages.values()}) == 1
             owed = {EVERYONE: next(iter(messages.values()))} if same_to_all else messages
             for receiver, message in owed.items():
@@ -434,16 +417,15 @@ class Outbox:
                     self.send(receiver, message)
 
     def send(self, receiver: int, message: Any) -> bytes:
-        """Sign and record one frame."""
-        seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
-        body = make_body(self._round_digest, SERVER_INDEX, receiver, self._journal.head, seen, message)
-        frame = sign_frame(self._identity, body)
-        self._write("sent", frame)
-        self._protocol.sent(chain(body.head, "sent", frame))
+        seen = self.protocol.client_heads.get(receiver, NOT_SEEN)
+        body = make_body(self.setup.context.round_digest, SERVER_INDEX, receiver, self.journal.head, seen, message)
+        frame = sign_frame(self.identity, body)
+        self.write("sent", frame)
+        self.protocol.sent(chain(body.head, "sent", frame))
         self.keep(frame)
         return frame
 
     def keep(self, frame: bytes) -> None:
-        """Take in a frame that the transcript holds, and which the protocol knows or hears of."""
+        """Store a frame that is already in the transcript."""
         body = peek(frame)
-        self._frames.setdefault(body.step, {})[body.receiver] = frame
+        self.frames.setdefault(body.step, {})[body.receiver] = frame

@@ -1,4 +1,4 @@
-"""Uploads on the server's disk: received in parts, checked, kept, and added one at a time into one running sum.
+"""Storage of uploads: each is received in parts, checked and stored; the vectors are then added one at a time.
 
 Only so many are received at a time: each costs buffers, and all share the server's line. The others wait for a place in
 the order in which they came. Nobody keeps a place by being slow: an upload that is silent is ended, and so is one that
@@ -27,18 +27,18 @@ from secagg.system.files import open_private, private_folder, sync_folder
 T = TypeVar("T")
 UPLOADS_AT_A_TIME = 32
 SILENT_SECONDS = 10.0
-"""How long nothing may come of an upload that has a place."""
+"""Seconds without data after which an upload that has a place is ended."""
 START_SECONDS, LEAST_RATE = 30.0, 64_000
-"""With others waiting, an upload may take so long, and the time in which its bytes come at so many in a second."""
+"""While others wait, an upload may take START_SECONDS, and one second more for each LEAST_RATE bytes."""
 
 
 def vector_path(folder: Path, member: int) -> Path:
-    """Where a member's complete, verified vector lies in a session's folder."""
+    """Return the path of a member's complete, verified vector in a session's folder."""
     return folder / "uploads" / f"{member}.bin"
 
 
 def read_vector(folder: Path, name: str, member: int, digest: bytes) -> bytes:
-    """A member's kept vector. Raises BadInput for one that is missing or not the one that its sender announced."""
+    """Read a member's stored vector. Raises BadInput if it is missing or not the one that its sender announced."""
     path = vector_path(folder, member)
     try:
         vector = path.read_bytes()
@@ -50,13 +50,13 @@ def read_vector(folder: Path, name: str, member: int, digest: bytes) -> bytes:
 
 
 def is_purged(folder: Path) -> bool:
-    """Whether no vector is left in a session's folder: its operator has purged it, or copied the transcript alone."""
+    """Return whether no vector is left in a session's folder: all were purged, or never copied there."""
     return not any(vector_path(folder, 0).parent.glob("*.bin"))
 
 
 @dataclass(eq=False)
 class _Arrival:
-    """An upload on its way: since when, since when it has a place, and what ends it (and why) before it is whole."""
+    """An upload in progress: when it came, when it got a place, and the limit (with the reason) that may end it."""
 
     member: int
     since: float
@@ -66,7 +66,7 @@ class _Arrival:
 
 
 class Staging:
-    """The vectors on their way into a session's folder."""
+    """The uploads to a session's folder, of which a limited number is received at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class Staging:
     async def receive(
         self, member: int, name: str, size: int, digest: bytes, parts: AsyncIterator[bytes]
     ) -> AsyncIterator[Path]:
-        """Stage one vector beside the kept ones; inside the context it is on the disk, whole, with this digest.
+        """Receive one vector into a temporary file; `async with` gets its path once size and digest are right.
 
         Raises ProtocolViolation when the bytes are others, NotNow when they are too slow or `end_all` comes first,
         BadInput when the disk refuses.
@@ -105,18 +105,18 @@ class Staging:
 
     @property
     def longest_wait(self) -> float:
-        """For how many seconds one of those whose upload is not whole has waited for its place."""
+        """The longest time, in seconds, that an unfinished upload has waited for its place."""
         return max(((arrival.placed or _now()) - arrival.since for arrival in self._arrivals), default=0.0)
 
     def end_all(self) -> None:
-        """End every upload on its way: what they are for is over."""
+        """End every upload in progress: the step that collects them is closed."""
         for arrival in self._arrivals:
             if arrival.limit is not None:
                 arrival.why = "the upload comes too late"
                 arrival.limit.reschedule(_now())
 
     def keep(self, member: int, part: Path) -> None:
-        """Let a staged vector be the member's."""
+        """Store a received vector as the one of this member."""
         part.replace(vector_path(self._folder, member))
         sync_folder(self._uploads)
 
@@ -141,7 +141,7 @@ class Staging:
             await asyncio.to_thread(os.fsync, file.fileno())
 
     def _expect_more(self, arrival: _Arrival, size: int) -> None:
-        """Give the next part its time. Raises NotNow when the upload is slow and others wait for its place."""
+        """Set the time limit for the next part. Raises NotNow if the upload is slow and others wait for its place."""
         now, began = _now(), arrival.placed or 0.0
         if now > began + START_SECONDS + size / LEAST_RATE and any(each.placed is None for each in self._arrivals):
             raise NotNow(f"slower than {LEAST_RATE // 1000} kB in a second while others wait")
@@ -154,7 +154,7 @@ def _now() -> float:
 
 
 async def _until_ended(arrival: _Arrival, work: Awaitable[T]) -> T:
-    """Do some work, unless the upload is ended. Raises NotNow then."""
+    """Await some work of an upload. Raises NotNow once the upload is ended."""
     try:
         async with asyncio.timeout(None) as arrival.limit:
             return await work
@@ -165,7 +165,7 @@ async def _until_ended(arrival: _Arrival, work: Awaitable[T]) -> T:
 
 
 def add_up(folder: Path, uploads: Mapping[int, Announcement], context: SessionContext) -> Residues:
-    """The ring sum of the vectors in a session's folder, read one at a time. Raises what `read_vector` raises."""
+    """Add the vectors in a session's folder in the ring, reading one at a time. Raises what `read_vector` raises."""
     total = np.zeros(context.length, dtype=context.ring.word)
     for member, announced in uploads.items():
         vector = read_vector(folder, context.names[member], member, announced.digest)

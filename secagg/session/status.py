@@ -1,4 +1,4 @@
-"""Status of a server's sessions, read from their folders without verification or locks."""
+"""The status of a server's sessions, read from their folders without verification or locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from secagg.transcript import FILE_NAME, peek, read_transcript
 
 @dataclass(frozen=True)
 class SessionStatus:
-    """One session. `step`: the message that is awaited, and who has sent it (`heard`) or may still (`waiting_for`).
+    """The progress of a session: the awaited message (`step`), its senders (`heard`), the others (`waiting_for`).
 
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
     """
@@ -32,12 +32,12 @@ class SessionStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is waited for any more."""
+        """Whether the session is over: it has failed, or no acknowledgement of its outcome is still awaited."""
         return self.failure is not None or (self.is_opened and not self.waiting_for)
 
 
 def status_of(folder: Path) -> SessionStatus:
-    """Read the status of the session in a server's folder. Raises BadInput for another party's, TranscriptInvalid."""
+    """Read a session's status from the server's folder. Raises TranscriptInvalid, or BadInput for a member's folder."""
     setup, records = setup_of(read_transcript(folder / FILE_NAME, torn_tail_allowed=True))
     protocol = ServerProtocol(setup)
     for record in records:
@@ -47,14 +47,6 @@ def status_of(folder: Path) -> SessionStatus:
             raise BadInput(f"{folder} is another party's", remedy="give the --state folder of the server")
         protocol.replay(record)
     step = protocol.awaits
-    closing = read_closing(folder, step)
-    return SessionStatus(
-        folder,
-        setup,
-        step,
-        protocol.answered,
-        protocol.waiting_for,
-        closing and closing[0],
-        protocol.outcome is not None,
-        protocol.failure,
-    )
+    closing, is_opened = read_closing(folder, step), protocol.outcome is not None
+    closes, who = closing and closing[0], (protocol.answered, protocol.waiting_for)
+    return SessionStatus(folder, setup, step, *who, closes, is_opened, protocol.failure)

@@ -1,4 +1,4 @@
-"""Beginning of every transcript: plan, roster, draw and opening, from which its session is derived again.
+"""The first records of every transcript (plan, roster, draw, opening), from which its session is derived.
 
 A later round's transcript holds one opening, its own: what it names as the session before binds all that led there. For
 what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the folder
@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -31,14 +30,15 @@ from secagg.wire import decode, encode, tag_of
 
 T = TypeVar("T")
 Follow = Callable[[RoundSetup, RoundOpening], RoundSetup]
-"""From a plan's first session to the one that an opening begins."""
+"""The type of a function that leads from a plan's first session to the round that an opening begins."""
 _BEGINNING = 5
-"""Records: a client's salt, the plan, the roster, the draw, the opening."""
+"""The most records that may come first: a client's salt, the plan, the roster, the draw, the opening."""
 
 
 def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
-    """Write the plan, the roster, the draw and what opened this round; a journal that has them stays as it is.
+    """Write a transcript's first records: plan, roster, and the draw and the round's opening, if there are any.
 
+    Records already written stay.
     Who returned writes what it was shown: the opening, and who has signed it.
     """
     journal.append("plan", encode(setup.plan))
@@ -52,7 +52,7 @@ def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
 
 
 def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple[RoundSetup, Sequence[Record]]:
-    """The session of a transcript, and the records that follow its beginning.
+    """Derive a transcript's session from its first records; return it with the other records.
 
     `follow` leads to a later round. Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another
     version.
@@ -80,7 +80,7 @@ def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple
 
 
 class Openings:
-    """Openings of the sessions of the transcripts `given`, and of those in the folders beside one of them.
+    """A search for later rounds' sessions, in the transcripts `given` and the session folders beside one of them.
 
     Each opening is followed once, however many transcripts come after it, if those of earlier rounds are asked for
     first: of rounds whose opening is a whole state no more than the latest is held.
@@ -90,12 +90,8 @@ class Openings:
         self._given = {context: path for path in given if (context := _context_of(path))}
         self._sessions: dict[tuple[bytes, bytes], RoundSetup] = {}
 
-    def follower_for(self, transcript: Path) -> Follow:
-        """Look among the given ones first, then in the state folder that a transcript lies in."""
-        return partial(self._follow, transcript.resolve().parent.parent)
-
-    def _follow(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup:
-        """Go back to a session that is known, then from there through every opening, as far as they are to be found."""
+    def follow(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup:
+        """Derive the round that an opening begins, from the nearest known round and the openings found between them."""
         plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
         while (known := self._known(state, first, at)) is None:
             missing.append(at)
@@ -116,7 +112,7 @@ class Openings:
         return known
 
     def _known(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup | None:
-        """A session that was followed before, or whose opening tells all and is there."""
+        """Return a round derived before, or one whose broadcast is at hand and holds the whole state; else None."""
         known = self._sessions.get((first.plan.digest, opening.round_digest))
         if known is None and first.facts.opens_alone:
             told = self._read_opening(state, opening)
@@ -124,7 +120,7 @@ class Openings:
         return known
 
     def _broadcast(self, state: Path, before: RoundSetup, opening: RoundOpening) -> bytes:
-        """Broadcast that opens a round, from its folder, or made of the sum before; empty where neither is there."""
+        """Return the broadcast that begins a round, from its folder or computed from the sum before; else empty."""
         if kept := self._read_opening(state, opening):
             return kept
         path = self._place(state, opening.previous)
@@ -142,7 +138,7 @@ class Openings:
 
 
 def outcome_of(records: Iterable[Record]) -> Outcome | None:
-    """The server's Outcome in a transcript; None where it is absent."""
+    """Return the server's Outcome message in a transcript; None if there is none."""
     for record in records:
         if record.kind in ("sent", "received"):
             body = peek(record.content)
@@ -153,13 +149,13 @@ def outcome_of(records: Iterable[Record]) -> Outcome | None:
 
 
 def round_of(path: Path) -> int:
-    """Which round a transcript says that it is of; 1 where it says nothing."""
+    """Return the number of a transcript's round; 1 if it states none."""
     opening = _opening_of(path)
     return opening.number if opening is not None else 1
 
 
 def _context_of(path: Path) -> bytes | None:
-    """Round digest of a transcript's session; None for a file that is not a transcript."""
+    """Return the round digest of a transcript's session; None for a file that is not a transcript."""
     opening = _opening_of(path)
     if opening is not None:
         return opening.round_digest
@@ -168,7 +164,6 @@ def _context_of(path: Path) -> bytes | None:
 
 
 def _opening_of(path: Path) -> RoundOpening | None:
-    """Opening that a transcript begins with; None where it has none."""
     told = {record.kind: record.content for record in _beginning(path)}
     try:
         if "return" in told:
@@ -179,7 +174,7 @@ def _opening_of(path: Path) -> RoundOpening | None:
 
 
 def next_return(state: Path, plan: Plan, after: int) -> Return | None:
-    """`Return` by which a client first rejoined a plan after a round, from its state folder; None if it never did."""
+    """Find the `Return` message by which a client first rejoined a plan after round `after`; None if it never did."""
     found = []
     for path in state.glob(f"*/{FILE_NAME}"):
         told = {record.kind: record.content for record in _beginning(path)}
@@ -190,7 +185,7 @@ def next_return(state: Path, plan: Plan, after: int) -> Return | None:
 
 
 def _beginning(path: Path) -> list[Record]:
-    """Records from which a session is derived; none of a file that is not a transcript."""
+    """Return the first records, from which the session is derived; none of a file that is not a transcript."""
     try:
         return list(islice(iterate_transcript(path, torn_tail_allowed=True), _BEGINNING))
     except SecaggError:
@@ -203,9 +198,7 @@ def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> 
     try:
         return decode(cls, records[index].content)
     except OtherVersion as error:
-        raise BadInput(
-            f"the transcript has a {kind} of version {error.version}, this program reads version {error.known}",
-            remedy="use the secagg that wrote it",
-        ) from None
+        problem = f"the transcript has a {kind} of version {error.version}, this program reads version {error.known}"
+        raise BadInput(problem, remedy="use the secagg that wrote it") from None
     except SecaggError as error:
         raise TranscriptInvalid(index, str(error)) from None

@@ -1,1 +1,1 @@
-"""Foundations of every package: files on disk, limits on reading, printable text, threads, extras, plug-ins."""
+"""Shared foundations of all packages: private files, limits on reading, printable text, threads, extras, plug-ins."""

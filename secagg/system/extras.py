@@ -1,4 +1,4 @@
-"""Libraries that only some commands need: they come with an extra, `pip install 'secagg[EXTRA]'`."""
+"""Optional libraries, which only some commands need: `pip install 'secagg[EXTRA]'` installs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OURS = ("secagg", "methods", "threat_models")
 
 @contextmanager
 def extra(name: str, what: str = "this", otherwise: str = "") -> Iterator[None]:
-    """Around imports of libraries of an extra. Raises BadInput, with what to install, where one is absent.
+    """Wrap imports of optional libraries. Raises BadInput, with the extra to install, if one is missing.
 
     `what` needs them; `otherwise` says what could be done instead of installing them.
     """
@@ -28,6 +28,6 @@ def extra(name: str, what: str = "this", otherwise: str = "") -> Iterator[None]:
 
 
 def require(library: str, name: str) -> None:
-    """Raise BadInput now where a library of an extra is absent that the end of a long work needs."""
+    """Raise BadInput if an extra's library is missing; to be called before long work whose end needs it."""
     with extra(name):
         import_module(library)

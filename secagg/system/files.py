@@ -1,4 +1,4 @@
-"""Files and folders for their owner alone, whatever the umask: keys, transcripts, protected vectors, opened sums."""
+"""Make files and folders for their owner alone, whatever the umask: keys, transcripts, protected vectors, sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file, made for its owner alone (0600) where it is not there; never through a symbolic link.
+    """Open a file, never through a symbolic link; a new file is readable by its owner alone (0600).
 
     `flags` are those of `os.open`; with `os.O_EXCL` a file that is there already is refused. Returns the descriptor.
     Raises OSError.
@@ -16,7 +16,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for the owner alone (0700); the disk has them on return.
+    """Make a folder and its missing parents, for the owner alone (0700); they are synced to disk on return.
 
     A folder that is there stays as it is. Raises OSError.
     """
@@ -27,12 +27,12 @@ def private_folder(path: Path) -> None:
 
 
 def keep_to_owner() -> None:
-    """From here on this process makes files for its owner alone, also where a library makes them."""
+    """Set the umask so that this process, libraries included, makes files for their owner alone from now on."""
     os.umask(0o077)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the folder's entries."""
+    """Wait until the folder's entries are on the disk (fsync)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -41,7 +41,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a private file so that after a crash it is there whole, as before, or not at all."""
+    """Write a private file atomically: after a crash it has the new content, or is as it was before."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)  # what a crash has left, whoever may read it
     with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:

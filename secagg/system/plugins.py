@@ -1,4 +1,4 @@
-"""Plug-ins: methods, attacks and data formats that others wrote, in a file or installed under an entry point.
+"""Plug-ins: methods, attacks and data formats by other authors, in a file or installed under an entry point.
 
 A plug-in is named `FILE.py:NAME`, or by the name of an entry point of the group for its kind. What all members agree on
 is `NAME@SHA-256`: such a name finds its code among the files that this process was given (`admit`) and among what is
@@ -24,12 +24,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from secagg.errors import BadInput, SecaggError, why
+from secagg.errors import BadInput, SecaggError, describe_error
 from secagg.system.printable import escaped
 from secagg.system.reading import DOCUMENT_BYTES, read_limited
 
 METHODS, ATTACKS, FORMATS = "secagg.methods", "secagg.attacks", "secagg.formats"
-"""The groups of entry points."""
+"""The groups of entry points under which plug-ins are installed."""
 LONGEST_NAME = 40
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{LONGEST_NAME - 1}}}")
 _PLANNED = re.compile(rf"({_NAME.pattern})@([0-9a-f]{{64}})")
@@ -41,7 +41,7 @@ _modules: dict[str, ModuleType] = {}
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """A plug-in's object, by its name and the SHA-256 (hex) of its code; `source` says where that is."""
+    """A loaded plug-in: its object `value`, its name, the SHA-256 (hex) of its code, and `source`, the code's place."""
 
     name: str
     sha256: str
@@ -50,17 +50,17 @@ class Plugin:
 
     @property
     def planned(self) -> str:
-        """Its name in a plan."""
+        """The plug-in's name in a plan, NAME@SHA-256."""
         return f"{self.name}@{self.sha256}"
 
 
 def is_planned(name: str) -> bool:
-    """Whether a plan that says this names code of others, by its digest."""
+    """Return whether a name in a plan has the form NAME@SHA-256, and so stands for a plug-in's code."""
     return _PLANNED.fullmatch(name) is not None
 
 
 def file_in(spec: str) -> Path | None:
-    """The file that FILE.py:NAME names; None for other names."""
+    """Return the file in a name FILE.py:NAME; None for a name of another form. Raises BadInput for FILE.py alone."""
     path, _, name = spec.rpartition(":")
     if spec.endswith(".py"):
         raise BadInput(f"{spec} does not say what to take of the file", remedy=f"write {spec}:NAME")
@@ -68,23 +68,23 @@ def file_in(spec: str) -> Path | None:
 
 
 def admit(path: Path) -> str:
-    """Take a file among those in which names of plans find their code; return its SHA-256. Runs nothing of it."""
+    """Register a file as code of plug-ins that plans name; return its SHA-256 (hex). Runs nothing of it."""
     try:
         content = read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
-        raise BadInput(f"cannot read the plug-in {path} ({why(error)})") from None
+        raise BadInput(f"cannot read the plug-in {path} ({describe_error(error)})") from None
     digest = hashlib.sha256(content).hexdigest()
     _admitted[digest] = (path, content)
     return digest
 
 
 def warning_of(file: object, digest: str) -> str:
-    """The warning about a file of code before it runs."""
+    """Return the warning to show before a file of code runs."""
     return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def load(group: str, spec: str) -> Plugin | None:
-    """Run the code of FILE.py:NAME, NAME@SHA-256 or an entry point's name; None for a name that is none of these.
+    """Load a plug-in by running its code: FILE.py:NAME, NAME@SHA-256 or an entry point; None if it is unknown.
 
     Raises BadInput for code that is not here, is other code than was agreed on, or cannot be loaded.
     """
@@ -104,49 +104,39 @@ def load(group: str, spec: str) -> Plugin | None:
     for each in entry_points(group=group):
         if each.name == name and installed_sha256(each) == digest:
             return _from_entry(each, digest)
-    raise _absent(group, name, digest)
+    others = [f"{path} has {other}" for other, (path, _) in _admitted.items()]
+    others += [f"what is installed as {name} has {installed_sha256(each)}"
+               for each in entry_points(group=group) if each.name == name]  # fmt: skip
+    told = f"; {', '.join(others)}: it is other code" if others else ""
+    problem = f"{name} is code with the SHA-256 {digest}, which is not here{told}"
+    raise BadInput(problem, remedy="give the file that was agreed on with --plugin FILE.py, or install that version")
 
 
 def every(group: str) -> Iterator[Plugin]:
-    """Run the code of every entry point of a group. Raises what `load` raises."""
+    """Yield every installed plug-in of a group, running its code. Raises what `load` raises."""
     for each in entry_points(group=group):
         yield _from_entry(each, installed_sha256(each))
 
 
 def installed_sha256(entry: EntryPoint) -> str:
-    """The digest of an entry point's package or module, nothing of which is run.
+    """Return the SHA-256 (hex) of the code of an entry point's package or module, without running it.
 
     Raises BadInput where it has no files, or links to folders, whose files are elsewhere.
     """
     top = entry.module.partition(".")[0]
     found = find_spec(top)
     if found is None or found.origin is None:
-        raise BadInput(
-            f"the entry point {entry.name} names {top}, which is no installed code", remedy="install it again"
-        )
+        problem = f"the entry point {entry.name} names {top}, which is no installed code"
+        raise BadInput(problem, remedy="install it again")
     files = {Path(found.origin).name: Path(found.origin)}
     if found.submodule_search_locations:
-        files = _files_of(Path(found.origin).parent)
+        folder = Path(found.origin).parent
+        paths = [path for path in folder.rglob("*") if "__pycache__" not in path.relative_to(folder).parts]
+        if links := [path for path in paths if path.is_symlink() and path.is_dir()]:
+            raise BadInput(f"{links[0]} is a link to a folder, of which no digest tells", remedy="install the files")
+        files = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in sorted(files.items())]
     return hashlib.sha256("".join([*lines, f"{entry.value}\n"]).encode()).hexdigest()
-
-
-def _files_of(folder: Path) -> dict[str, Path]:
-    """A package's files by their paths in it. Raises BadInput."""
-    paths = [path for path in folder.rglob("*") if "__pycache__" not in path.relative_to(folder).parts]
-    if links := [path for path in paths if path.is_symlink() and path.is_dir()]:
-        raise BadInput(f"{links[0]} is a link to a folder, of which no digest tells", remedy="install the files")
-    return {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
-
-
-def _absent(group: str, name: str, digest: str) -> BadInput:
-    """The refusal where code that was agreed on is not here, but maybe another version of it."""
-    others = [f"{path} has {other}" for other, (path, _) in _admitted.items()]
-    others += [f"what is installed as {name} has {installed_sha256(each)}"
-               for each in entry_points(group=group) if each.name == name]  # fmt: skip
-    told = f"; {', '.join(others)}: it is other code" if others else ""
-    problem = f"{name} is code with the SHA-256 {digest}, which is not here{told}"
-    return BadInput(problem, remedy="give the file that was agreed on with --plugin FILE.py, or install that version")
 
 
 def _from_file(name: str, digest: str) -> Plugin:
@@ -161,7 +151,7 @@ def _from_file(name: str, digest: str) -> Plugin:
 
 
 def _run(path: Path, content: bytes, digest: str) -> ModuleType:
-    """The module that these bytes make: they, and not what the file holds by now, have the digest."""
+    """Return the module made by running these bytes: the digest is theirs, and the file may have changed since."""
     module = ModuleType(f"secagg_plugin_{digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -186,11 +176,11 @@ def _from_entry(entry: EntryPoint, digest: str) -> Plugin:
 
 
 class _SourceFinder:
-    """Finds the modules of installed plug-ins, now and later, and has them compiled from the files with the digest."""
+    """Import hook that compiles installed plug-ins' modules from the source files that the digest covers."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Another finder's result for them; None for all other modules."""
+        """Return another finder's result for a plug-in's module, with `_Uncached` as loader; None for other modules."""
         if name.partition(".")[0] not in _from_source:
             return None
         others = (each for each in sys.meta_path if each is not _SourceFinder and hasattr(each, "find_spec"))
@@ -201,13 +191,13 @@ class _SourceFinder:
 
 
 class _Uncached(SourceFileLoader):
-    """Compiles the source. Foreign code can lie in __pycache__, for sources that it was not made of (PEP 552)."""
+    """Loader that ignores __pycache__, where bytecode can lie that was not made from the source (PEP 552)."""
 
     def path_stats(self, path: str) -> dict[str, int]:
-        """Raises OSError: where nothing is known of a source, nothing cached is read or written."""
+        """Raise OSError: without the source's size and time, Python neither reads nor writes cached bytecode."""
         raise OSError(path)
 
 
 def _unloadable(source: str, error: Exception) -> BadInput:
-    told = str(error) if isinstance(error, SecaggError) else f"{type(error).__name__}: {why(error)}"
+    told = str(error) if isinstance(error, SecaggError) else f"{type(error).__name__}: {describe_error(error)}"
     return BadInput(f"the plug-in {source} cannot be loaded ({told})", remedy="mend it; --debug shows where")

@@ -1,4 +1,4 @@
-"""Foreign text on screens and in logs: characters that cannot be seen are escaped first.
+"""Escape invisible characters in foreign text before screens or logs show it.
 
 Control characters move a terminal's cursor, format characters turn the direction of writing (U+202E) or hide
 (U+200B): either can forge what a person reads before consenting.
@@ -12,13 +12,13 @@ _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _RANGES = ((0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANK = {0x2800, 0xFFFC, 0x16FE4, 0x1D159}
-"""Symbols drawn as nothing: the braille pattern without a dot, a stand-in for an object, a filler, a null notehead."""
+"""Symbols without ink: the blank braille pattern, the object replacement character, a filler, a null notehead."""
 _INVISIBLE = {0x034F, 0x3164, 0xFFA0} | _BLANK | {code for low, high in _RANGES for code in range(low, high + 1)}
-"""Letters and marks that show nothing: Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt) outside C*."""
+"""Invisible letters and marks: Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt) outside C*."""
 
 
 def is_printable(text: str) -> bool:
-    """Whether every character shows and stands where it is: no control, format, private or unassigned one.
+    """Return whether all characters are visible and in order: no control, format, private or unassigned ones.
 
     Nor any space but U+0020, a line or paragraph break, or a letter that shows nothing.
     """
@@ -26,14 +26,14 @@ def is_printable(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""The text on one line, every character that `is_printable` refuses as Python writes it: \n, \x1b, \u202e."""
+    r"""Return the text on one line, with Python's escapes (\n, \x1b, \u202e) for what `is_printable` refuses."""
     if is_printable(text):
         return text
     return "".join(each if is_printable(each) else each.encode("unicode_escape").decode() for each in text)
 
 
 def as_cell(text: str) -> str:
-    """The text for a table that spreadsheets open: with an apostrophe before what they would take for a formula.
+    """Return the text for a spreadsheet's cell, with an apostrophe before text that would be read as a formula.
 
     So OWASP has it ("CSV Injection"); numbers stay as they are.
     """
@@ -41,7 +41,7 @@ def as_cell(text: str) -> str:
 
 
 def first_unprintable(text: str) -> str | None:
-    """The first unprintable character by its Unicode number ("U+001B"); None without any."""
+    """Return the code point ("U+001B") of the first unprintable character; None if there is none."""
     if is_printable(text):
         return None
     return next(f"U+{ord(each):04X}" for each in text if not is_printable(each))

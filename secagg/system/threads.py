@@ -1,4 +1,4 @@
-"""One thread per process for BLAS and torch, and one beside the event loop that an interrupt ends.
+"""Limit BLAS and torch to one thread per process, and run work in a thread that an interrupt ends.
 
 Processes are what runs in parallel here: threads of small products spend more processor time waiting for each other
 than computing (3 to 7 times more, measured on a busy machine). And how many there are decides the order of torch's
@@ -18,11 +18,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What numpy and torch read when they load."""
+"""Environment variables with the number of threads, which numpy and torch read when they load."""
 
 
 def begin_with_one_thread() -> None:
-    """Have this process and those it starts compute with one thread, unless the user has set how many.
+    """Limit this process and those it starts to one computing thread, unless the user has set the number.
 
     To be called before numpy or torch are loaded.
     """
@@ -32,22 +32,20 @@ def begin_with_one_thread() -> None:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Have processes started meanwhile compute with one thread, whatever this one does."""
-    before = {name: os.environ.get(name) for name in VARIABLES}
+    """Limit processes that start in this context to one computing thread, whatever this one uses."""
+    before = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(VARIABLES, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run numpy on one thread, and whatever else has loaded its threads; without threadpoolctl as it is."""
+    """Limit the loaded BLAS and OpenMP libraries to one thread in this context; does nothing without threadpoolctl."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -59,7 +57,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread, then give back the number it had."""
+    """Limit torch to one thread in this context, and restore the number afterwards."""
     import torch
 
     threads = torch.get_num_threads()
@@ -71,11 +69,11 @@ def one_thread() -> Iterator[None]:
 
 
 class _Interrupted(BaseException):
-    """The waiter for a thread's work was cancelled."""
+    """Raised in the working thread when the task that waits for it was cancelled."""
 
 
 async def compute_aside(work: Callable[[], T]) -> T:
-    """Do long work in a thread, so that the event loop goes on; cancelling the caller ends the work too.
+    """Run long work in a thread, so that the event loop goes on; cancelling the caller ends the work too.
 
     It then ends at its next step of Python: an interrupted process does not have to wait for all of it, as with
     `asyncio.to_thread` alone.

@@ -1,4 +1,4 @@
-"""A party's transcript: signed frames, received and sent, in a hash chain, written as they happen, verified offline."""
+"""A party's transcript: a hash chain of the signed frames that it received and sent, for offline verification."""
 
 from secagg.transcript.frames import (
     EVERYONE,

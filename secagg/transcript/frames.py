@@ -1,6 +1,6 @@
-"""Frames: what one party says to another, signed, with the heads of both transcripts.
+"""Frames, the signed messages between parties, each with the heads of the sender's and receiver's transcripts.
 
-The hash chain: records, and the head that commits to all of them. Format: protos/secagg/v1/transcript.proto.
+A transcript's records form a hash chain, whose head commits to all of them. Format: protos/secagg/v1/transcript.proto.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START = bytes(32)
 @message("Record")
 @dataclass(frozen=True)
 class Record:
-    """One thing that a party received, sent or decided."""
+    """One entry of a transcript: what a party received, sent or decided."""
 
     index: Annotated[int, Range(0, 2**40)]
     previous: Annotated[bytes, Length(32)]
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def head(self) -> bytes:
-        """The head after this record."""
+        """The hash chain's head after this record, 32 bytes."""
         return chain(self.previous, self.kind, self.content)
 
 
 def chain(head: bytes, kind: str, content: bytes) -> bytes:
-    """The head after a record of `kind` and `content` that follows `head`.
+    """Return the hash chain's head after a record of `kind` and `content` that follows `head`.
 
     Whoever receives a frame that states its sender's head can compute the sender's next head with it.
     """
@@ -52,7 +52,7 @@ NOT_SEEN = bytes(32)
 @message("Frame")
 @dataclass(frozen=True)
 class Frame:
-    """Signed bytes."""
+    """The encoded `FrameBody` of a message, and its sender's signature."""
 
     body: Annotated[bytes, Length(1, MAX_FRAME_BYTES)] = field(repr=False)
     signature: Annotated[bytes, Length(64)]
@@ -61,7 +61,7 @@ class Frame:
 @message("FrameBody")
 @dataclass(frozen=True)
 class FrameBody:
-    """One party's message to another in one round. `step` is the tag of the payload's message."""
+    """One party's message to another in one round. `step` is the name of the payload's message class on the wire."""
 
     round_digest: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]
@@ -73,18 +73,18 @@ class FrameBody:
 
 
 def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
-    """The canonical bytes of a signed frame."""
+    """Sign a frame's body; return the canonical bytes of the frame."""
     content = encode(body)
     return encode(Frame(content, identity.sign("frame", content)))
 
 
 def make_body(round_digest: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
-    """A frame body around a payload message."""
+    """Return the body of a frame with `payload` as its message."""
     return FrameBody(round_digest, sender, receiver, tag_of(type(payload)), head, seen, encode(payload))
 
 
 def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, receiver: int) -> FrameBody:
-    """Check who signed a frame, for which session, and for whom.
+    """Decode a frame; check that `sender` signed it for this round and this receiver.
 
     Raises MalformedMessage for bytes that are no frame, ProtocolViolation (culprit: the claimed sender, or
     whoever delivered it) for a wrong signature, session, sender or receiver.
@@ -106,12 +106,12 @@ def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, re
 
 
 def payload_of(body: FrameBody, expected: type[Any]) -> Any:
-    """The payload, which must be of the expected message class. Raises MalformedMessage."""
+    """Decode a frame's payload, which must be of the class `expected`. Raises MalformedMessage."""
     if body.step != tag_of(expected):
         raise MalformedMessage(body.step, f"{tag_of(expected)} is awaited at this step")
     return decode(expected, body.payload)
 
 
 def peek(data: bytes) -> FrameBody:
-    """The body of a frame without any check of who signed it: for a party's own records, and to find the sender."""
+    """Decode a frame's body without checking its signature: for a party's own records, and to learn the sender."""
     return decode(FrameBody, decode(Frame, data).body)

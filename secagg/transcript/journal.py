@@ -1,4 +1,4 @@
-"""The transcript file: appended and synced record by record, read back strictly.
+"""The transcript file: records are appended, each synced to the disk, and read back strictly.
 
 The journal is a party's memory too: what is in it survives `kill -9`, and nothing is acknowledged or sent
 before it is in it. A torn last record (a crash in the middle of a write) was never acknowledged and is cut off.
@@ -25,7 +25,7 @@ FILE_NAME = "transcript.log"
 
 
 class Journal:
-    """Append-only access to one party's transcript, for one process at a time. Only the head stays in memory."""
+    """The transcript file of one party, append-only and locked by one process. Only the head stays in memory."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises TranscriptInvalid for a broken chain, BadInput when it cannot be used."""
@@ -45,7 +45,7 @@ class Journal:
         self.was_empty = not self._count
 
     def _resume(self) -> None:
-        """Read what is there, cut off a torn last record, and stand behind the rest."""
+        """Read the records in the file, cut off a torn last one, and go to the end to append."""
         complete = 0
         if self.path.stat().st_size > len(MAGIC):
             for record, end in _scan(self.path, torn_tail_allowed=True):
@@ -59,7 +59,7 @@ class Journal:
             sync_folder(self.path.parent)
 
     def append(self, kind: Kind, content: bytes) -> None:
-        """Write one record and wait until the disk has it.
+        """Append one record, and wait until it is on the disk.
 
         What the transcript holds already is not written again: after a crash a party repeats its last steps.
         Raises BadInput when the disk refuses (full, read-only); the record is then not part of the transcript.
@@ -79,15 +79,13 @@ class Journal:
                 self._file = _lock(self.path)
                 self._file.truncate(end)
                 self._file.seek(end)
-            raise BadInput(
-                f"cannot write the transcript {self.path} ({error.strerror})", remedy="free the disk and start again"
-            ) from None
+            problem = f"cannot write the transcript {self.path} ({error.strerror})"
+            raise BadInput(problem, remedy="free the disk and start again") from None
         self._remember(record)
 
     def records(self) -> Iterator[Record]:
-        """Everything written so far, from the start."""
-        for record, _ in _scan(self.path, torn_tail_allowed=True):
-            yield record
+        """Yield every record written so far, from the first."""
+        return (record for record, _ in _scan(self.path, torn_tail_allowed=True))
 
     def close(self) -> None:
         """Close the file."""
@@ -104,15 +102,15 @@ class Journal:
 
 
 def read_transcript(path: Path, *, torn_tail_allowed: bool = False) -> list[Record]:
-    """All records; where a torn tail is allowed, all before it, as in one that a crash left behind.
+    """Read all records of a transcript. Raises TranscriptInvalid, or BadInput.
 
-    Raises TranscriptInvalid naming the first one at fault, BadInput for an unreadable file.
+    A last record that is only half written is left out if `torn_tail_allowed`.
     """
     return list(iterate_transcript(path, torn_tail_allowed=torn_tail_allowed))
 
 
 def iterate_transcript(path: Path, *, torn_tail_allowed: bool = False) -> Iterator[Record]:
-    """The same one by one: no more is read than is asked for."""
+    """Yield one by one the records that `read_transcript` would return; each is read when it is asked for."""
     try:
         if torn_tail_allowed and path.stat().st_size <= len(MAGIC):
             return
@@ -124,7 +122,7 @@ def iterate_transcript(path: Path, *, torn_tail_allowed: bool = False) -> Iterat
 
 
 def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]]:
-    """Yield each record with the file position behind it."""
+    """Yield each record of a transcript file with the position of its end. Raises TranscriptInvalid for a bad one."""
     head, index = START, 0
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -147,13 +145,12 @@ def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]
 
 
 def _lock(path: Path) -> BinaryIO:
-    """Open or create a file for this process alone, until it is closed. Raises BadInput when another has it."""
+    """Open or create a file, locked for this process until it is closed. Raises BadInput if another process has it."""
     file = os.fdopen(open_private(path, os.O_RDWR), "r+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise BadInput(
-            f"another process is at work in {path.parent}", remedy="wait until it ends, or stop it"
-        ) from None
+        problem = f"another process is at work in {path.parent}"
+        raise BadInput(problem, remedy="wait until it ends, or stop it") from None
     return file

@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 over gRPC: carries bytes between members and knows who they are."""
+"""Transport of bytes between members by gRPC over mutual TLS 1.3, which identifies the caller."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""X.509 certificates of a consortium: P-256 keys, the member's name as DNS name in the SAN.
+"""X.509 certificates of a consortium, with P-256 keys and the member's name as DNS name in the SAN.
 
 gRPC's TLS takes P-256; the Ed25519 identity keys stand in the roster and sign the protocol.
 """
@@ -22,7 +22,7 @@ CA_DAYS = 3650
 MEMBER_DAYS = 398
 LOCK = "PBKDF2WithHMAC-SHA256AndAES256-CBC"
 ITERATIONS = 600_000
-"""Of PBKDF2 with HMAC-SHA-256: OWASP, "Password Storage Cheat Sheet" (2023)."""
+"""Iterations of PBKDF2 with HMAC-SHA-256, after OWASP, "Password Storage Cheat Sheet" (2023)."""
 _BACKDATE = datetime.timedelta(minutes=5)  # tolerates clocks that run late
 
 
@@ -35,13 +35,12 @@ class Authority:
 
     @classmethod
     def create(cls, consortium: str) -> Authority:
-        """A fresh self-signed authority."""
-        return cls._signed(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])]), new_key()
-        )
+        """Return a fresh self-signed authority."""
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
+        return cls._signed(name, new_key())
 
     def renewed(self) -> Authority:
-        """The same name and key under a certificate that begins now: what the key has signed stays signed by it."""
+        """Return the authority with a new certificate for the same name and key; earlier signatures stay valid."""
         return self._signed(self.certificate.subject, self.key)
 
     @classmethod
@@ -52,7 +51,7 @@ class Authority:
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     def issue(self, request: x509.CertificateSigningRequest, name: str, days: int = MEMBER_DAYS) -> x509.Certificate:
-        """A member's certificate for the key of a signing request; `name` alone goes into it."""
+        """Issue a certificate for `name` and the key of a signing request; nothing else of the request is used."""
         public = request.public_key()
         if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
             raise BadInput(f"the request of {name} has no P-256 key", remedy="have it made by pki request")
@@ -66,17 +65,17 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """ECDSA over P-256 with SHA-256 (FIPS 186-5) of the labelled parts, in DER."""
+        """Sign `labelled(label, *parts)` by ECDSA over P-256 with SHA-256 (FIPS 186-5); return the signature in DER."""
         return self.key.sign(labelled(label, *parts), ec.ECDSA(hashes.SHA256()))
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh P-256 key from the operating system's randomness."""
+    """Return a fresh P-256 key from the operating system's randomness."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
-    """PKCS #8 PEM, for a file that only its owner may read; under a passphrase, if there is one, by PBES2 (RFC 8018).
+    """Encode a private key as PKCS #8 PEM, encrypted by PBES2 (RFC 8018) if there is a passphrase.
 
     `cryptography` would stretch a passphrase by 2,048 iterations alone, and has no parameter for more.
     """
@@ -95,14 +94,14 @@ def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) ->
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
-    """PEM request that proves possession of `key`."""
+    """Return a PEM certificate request, whose signature proves possession of `key`."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
 
 
 def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
-    """Parse a request and check its own signature. Raises BadInput."""
+    """Parse a certificate request and check its signature. Raises BadInput."""
     try:
         request = x509.load_pem_x509_csr(pem)
         if request.is_signature_valid:
@@ -113,10 +112,7 @@ def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
 
 
 def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest | ec.EllipticCurvePrivateKey) -> bytes:
-    """SHA-256 of the SubjectPublicKeyInfo (DER) of a key, or of that in a certificate or a request for one, 32 bytes.
-
-    Raises BadInput for a key that is not P-256: no member has one.
-    """
+    """Return the SHA-256 of the SubjectPublicKeyInfo (DER) of a P-256 key. Raises BadInput for another key."""
     try:
         public = signed.public_key()
     except (ValueError, UnsupportedAlgorithm):
@@ -128,18 +124,17 @@ def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest | ec.E
 
 
 def read_certificate(encoded: bytes) -> x509.Certificate:
-    """The certificate of PEM or, as TLS has it, DER bytes. Raises BadInput."""
+    """Parse a certificate from PEM, or from the DER bytes that TLS delivers. Raises BadInput."""
     try:
         pem = encoded.startswith(b"-----BEGIN")
         return x509.load_pem_x509_certificate(encoded) if pem else x509.load_der_x509_certificate(encoded)
     except ValueError:
-        raise BadInput(
-            "this is no X.509 certificate", remedy="copy it again from the authority's issued/, or join by the kit"
-        ) from None
+        problem = "this is no X.509 certificate"
+        raise BadInput(problem, remedy="copy it again from the authority's issued/, or join by the kit") from None
 
 
 def require_issued(authority: x509.Certificate, certificate: x509.Certificate, what: str) -> None:
-    """Raise BadInput, naming `what` it is, for a certificate that the authority did not issue, or out of its time."""
+    """Raise BadInput, naming `what`, unless the authority issued the certificate and it is valid now."""
     try:
         certificate.verify_directly_issued_by(authority)
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -153,12 +148,12 @@ def require_issued(authority: x509.Certificate, certificate: x509.Certificate, w
 
 
 def is_same_authority(one: x509.Certificate, other: x509.Certificate) -> bool:
-    """Whether two certificates are of one name and key, as those of an authority before and after `renewed`."""
+    """Return whether two authority certificates have the same name and key, as before and after `renewed`."""
     return (one.subject, spki_sha256(one)) == (other.subject, spki_sha256(other))
 
 
 def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Whether `signature` is the authority's over the labelled parts (`Authority.sign`)."""
+    """Return whether `signature` is one that `Authority.sign` makes of these parts with the authority's key."""
     try:
         public = authority.public_key()
         if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
@@ -170,7 +165,7 @@ def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *par
 
 
 def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The DNS names of a certificate's SAN."""
+    """Return the DNS names in a certificate's SAN."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, ValueError):

@@ -1,4 +1,4 @@
-"""The caller's side of a gRPC connection: retries while the server is away, and chunks."""
+"""The caller's side of the gRPC connection, which repeats failed calls and sends files in chunks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,11 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import BadInput, NotNow, ServerAway, why
+from secagg.errors import BadInput, NotNow, ServerAway, describe_error
 from secagg.system.printable import escaped
+from secagg.transport import limits
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
-from secagg.transport.limits import (
-    CALL_SECONDS,
-    CHUNK_BYTES,
-    KEEPALIVE,
-    OWN_WORDS,
-    POLL_SECONDS,
-    RECONNECT,
-    RETRY_SECONDS,
-    UPLOAD_SECONDS,
-)
 from secagg.wire import MAX_FRAME_BYTES, rpc
 
 _FAILURES = {
@@ -42,7 +33,7 @@ _log = logging.getLogger("secagg.link")
 
 
 class Link:
-    """A member's connection to the server, or to another `peer` of the roster. An asynchronous context manager.
+    """A member's connection to the server, or to another `peer` of the roster; an asynchronous context manager.
 
     A channel trusts nothing but the certificate that the peer showed in a handshake just before, for the key that the
     roster pins: whatever the authority certifies besides, nobody else can be at its other end.
@@ -69,35 +60,37 @@ class Link:
         await self._hang_up()
 
     async def submit(self, frame: bytes) -> bytes:
-        """Send a frame; return the frame that answers it, or nothing."""
+        """Send a frame; return the frame that answers it, or no bytes."""
         request = rpc.SubmitRequest(frame=frame)
-        reply: rpc.SubmitReply = await self._persist(lambda stub: _read(stub.Submit(request, timeout=CALL_SECONDS)))
+        reply: rpc.SubmitReply = await self._persist(
+            lambda stub: _read(stub.Submit(request, timeout=limits.CALL_SECONDS))
+        )
         return reply.frame
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-        """Send a frame and the bytes of a file that it announces; return the frame that answers it, or nothing."""
+        """Send a frame and the part of a file that it announces; return the frame that answers it, or no bytes."""
         reply: rpc.SubmitReply = await self._persist(
-            lambda stub: _read(stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS))
+            lambda stub: _read(stub.Upload(_parts(frame, vector, start, size), timeout=limits.UPLOAD_SECONDS))
         )
         return reply.frame
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of `step`; nothing when it is not there within `seconds`."""
+        """Wait for the server's frame of `step`; return no bytes if it does not come within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
-            patience = round(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+            patience = round(max(0.0, min(limits.POLL_SECONDS, deadline - time.monotonic())))
             request = rpc.FetchRequest(round_digest=round_digest, step=step, patience=patience)
             asked = time.monotonic()
             frame = await self._persist(partial(self._receive, request))
             if frame or time.monotonic() >= deadline:
                 return frame
-            if time.monotonic() < asked + RETRY_SECONDS:
-                await asyncio.sleep(RETRY_SECONDS)  # a peer that does not keep the call open is not asked all the time
+            if time.monotonic() < asked + limits.RETRY_SECONDS:  # a peer that does not keep the call open
+                await asyncio.sleep(limits.RETRY_SECONDS)
 
     async def read(
         self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
     ) -> None:
-        """Have `take` take the bytes start … length − 1 of what the session has named by this digest, in order.
+        """Read the bytes from `start` to `length` − 1 of the file with this digest; `take` gets each once, in order.
 
         A broken connection costs no byte that has come before: it is read on from there.
         """
@@ -106,9 +99,8 @@ class Link:
         async def read_on(stub: Any) -> None:
             nonlocal position
             begun = position
-            call = stub.Read(
-                rpc.ReadRequest(round_digest=round_digest, digest=digest, start=position), timeout=UPLOAD_SECONDS
-            )
+            request = rpc.ReadRequest(round_digest=round_digest, digest=digest, start=position)
+            call = stub.Read(request, timeout=limits.UPLOAD_SECONDS)
             try:
                 async for part in call:
                     data = _next_part(_readable(part), digest, position, length)
@@ -126,7 +118,7 @@ class Link:
             await self._persist(read_on)
 
     async def check_plan(self, plan: bytes) -> None:
-        """Ask once whether the peer runs the plan of this digest. Raises BadInput where it runs another.
+        """Ask the peer once whether it runs the plan of this digest. Raises BadInput if it runs another plan.
 
         For the beginning, when nothing has been sent yet. Whatever else goes wrong is left to the calls that follow.
         """
@@ -141,17 +133,17 @@ class Link:
 
     async def _receive(self, request: rpc.FetchRequest, stub: Any) -> bytes:
         frame = bytearray()
-        async for chunk in stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):
+        async for chunk in stub.Fetch(request, timeout=limits.POLL_SECONDS + limits.CALL_SECONDS):
             frame += _readable(chunk).data
             if len(frame) > MAX_FRAME_BYTES:
                 raise _Unusable(f"more than {MAX_FRAME_BYTES} bytes in one frame")
         return bytes(frame)
 
     async def _open(self) -> grpc.aio.Channel:
-        """The channel to the peer. Raises BadInput or NotNow while nobody with the pinned key is there."""
+        """Return the channel to the peer, opened if need be. Raises BadInput or NotNow without a peer with its key."""
         if self._channel is None:
             certificate = await asyncio.to_thread(self._greet)
-            options = [*KEEPALIVE, *RECONNECT, ("grpc.ssl_target_name_override", self._name)]
+            options = [*limits.KEEPALIVE, *limits.RECONNECT, ("grpc.ssl_target_name_override", self._name)]
             tls = self._credentials.for_channel(certificate)
             self._channel = grpc.aio.secure_channel(self._address, tls, options=options)
         return self._channel
@@ -184,11 +176,11 @@ class Link:
             if said != told:
                 _log.warning("%s: %s; asking again for up to %.0f s", self._peer, said, self.patience)
                 told = said
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(limits.RETRY_SECONDS)
 
 
 class _Unusable(Exception):
-    """An answer that cannot be one."""
+    """Raised for an answer that does not parse, or does not fit the request."""
 
 
 async def _read(call: Awaitable[T | None]) -> T:
@@ -196,27 +188,27 @@ async def _read(call: Awaitable[T | None]) -> T:
 
 
 def _readable(answer: T | None) -> T:
-    """The answer itself; gRPC has None for bytes that do not parse."""
+    """Return the answer. Raises _Unusable for None, which gRPC returns for bytes that do not parse."""
     if answer is None:
         raise _Unusable("an answer that cannot be read")
     return answer
 
 
 def _next_part(part: rpc.ReadPart, digest: bytes, start: int, length: int) -> bytes:
-    """The bytes of the part that begins at `start`. Raises _Unusable for any other part."""
+    """Return the bytes of a part that begins at `start`. Raises _Unusable for any other part."""
     data: bytes = part.data
     if part.digest != digest:
         raise _Unusable("a part of something else than was asked for")
     if part.start != start:
         raise _Unusable(f"the part from byte {part.start} in place of that from {start}")
-    if not 0 < len(data) <= min(CHUNK_BYTES, length - start):
+    if not 0 < len(data) <= min(limits.CHUNK_BYTES, length - start):
         raise _Unusable(f"a part of {len(data)} bytes, with {length - start} to come")
     return data
 
 
 def _words_of(error: grpc.aio.AioRpcError) -> str:
-    """The peer's words about a call that failed, or our words for what gRPC reports itself."""
-    if OWN_WORDS in tuple(error.trailing_metadata() or ()):
+    """Return the peer's own message about a failed call, or a message for a failure that gRPC itself reports."""
+    if limits.OWN_WORDS in tuple(error.trailing_metadata() or ()):
         return escaped(" ".join((error.details() or error.code().name).split()))[:300]  # fit for one line of a log
     return _FAILURES.get(error.code(), f"the call failed ({error.code().name})")
 
@@ -225,20 +217,20 @@ async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIter
     yield rpc.UploadPart(frame=frame)
     with vector.open("rb") as file:
         file.seek(start)
-        while size > 0 and (data := file.read(min(size, CHUNK_BYTES))):
+        while size > 0 and (data := file.read(min(size, limits.CHUNK_BYTES))):
             size -= len(data)
             yield rpc.UploadPart(data=data)
 
 
 _TIMEOUT = 5.0
 _CLOSES = 5
-"""So many connections in a row that close without a word are a refusal."""
+"""Consecutive connections that the peer closes without a word, after which it counts as refusing."""
 
 
 def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> bytes:
-    """Complete one TLS 1.3 handshake with the server, or another peer; return the certificate (PEM) that it showed.
+    """Complete a TLS 1.3 handshake with the server or another peer, check its certificate and return it (PEM).
 
-    It waits up to `wait` seconds for the peer to be there.
+    The call waits up to `wait` seconds for the peer to be there.
 
     A connection that closes without a word is tried again for some seconds, whatever `wait` is: a refusal looks like
     that, and so does a server that is just being killed, and again.
@@ -258,20 +250,16 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         try:
             certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
             if spki_sha256(read_certificate(certificate)) != credentials.roster.tls_spki_sha256(peer):
-                raise BadInput(
-                    f"the certificate of {called} at {address} is for another key than the roster has",
-                    remedy="check the address; after a change of keys join by the newest kit",
-                )
+                problem = f"the certificate of {called} at {address} is for another key than the roster has"
+                raise BadInput(problem, remedy="check the address; after a change of keys join by the newest kit")
             if is_accepted:
                 return ssl.DER_cert_to_PEM_cert(certificate).encode()
             closed += 1
             if closed == _CLOSES:
                 raise BadInput(f"{called} refuses this member's certificate", remedy="have it issued anew")
         except ssl.SSLCertVerificationError as error:
-            raise BadInput(
-                f"the certificate of {called} at {address} is refused: {error.verify_message}",
-                remedy="check the address, this machine's clock and pki expiry",
-            ) from None
+            problem = f"the certificate of {called} at {address} is refused: {error.verify_message}"
+            raise BadInput(problem, remedy="check the address, this machine's clock and pki expiry") from None
         except ssl.SSLError as error:
             closed += 1
             if closed == _CLOSES or not isinstance(error, ssl.SSLEOFError):
@@ -280,15 +268,15 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         except OSError as error:
             closed = 0
             if time.monotonic() >= deadline:
-                raise NotNow(f"cannot reach {called} at {address} ({why(error)}): is it running?") from None
+                raise NotNow(f"cannot reach {called} at {address} ({describe_error(error)}): is it running?") from None
             if not said:
                 _log.warning("cannot reach %s at %s yet; trying for up to %.0f s", called, address, wait)
                 said = True
-        time.sleep(RETRY_SECONDS)
+        time.sleep(limits.RETRY_SECONDS)
 
 
 def _handshake(credentials: Credentials, host: str, port: int, name: str) -> tuple[bytes, bool]:
-    """The peer's certificate (DER), and whether it keeps the connection open once the handshake is complete."""
+    """Return the peer's certificate (DER), and whether the connection stays open after the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=credentials.ca_pem.decode())

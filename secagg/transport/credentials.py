@@ -1,4 +1,4 @@
-"""A member's keys and certificates, read from its folder and checked before anything connects."""
+"""A member's keys and certificates, read from its folder and checked before any connection is made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WARNING_DAYS = 30
 
 @dataclass(frozen=True)
 class Credentials:
-    """The identity of this process. `folder` holds the PEM files; secrets never print."""
+    """The keys and certificates of this process's member, from the PEM files in `folder`; `repr` shows no secret."""
 
     folder: Path
     roster: Roster
@@ -39,15 +39,15 @@ class Credentials:
         return self.roster.name(self.index)
 
     def ends(self) -> tuple[End, End]:
-        """When this member's certificate ends, and the authority's."""
+        """Return the ends of validity of this member's certificate and of the authority's."""
         return end_of(self.folder / "cert.pem"), end_of(self.folder / "ca.pem")
 
     def for_server(self) -> grpc.ServerCredentials:
-        """TLS that demands a certificate of the consortium from every client."""
+        """Return TLS credentials for a server that accepts only clients with a certificate of the consortium."""
         return grpc.ssl_server_credentials([(self.key_pem, self.cert_pem)], self.ca_pem, require_client_auth=True)
 
     def for_channel(self, peer_pem: bytes) -> grpc.ChannelCredentials:
-        """TLS that shows this member's certificate and trusts one peer's certificate alone: only its key can answer."""
+        """Return TLS credentials that show this member's certificate, and trust that of one peer only (`peer_pem`)."""
         return grpc.ssl_channel_credentials(peer_pem, self.key_pem, self.cert_pem)
 
 
@@ -73,21 +73,15 @@ def read_credentials(folder: Path) -> Credentials:
     identity = read_identity(folder / "identity.key")
     names = certificate_names(certificate)
     if len(names) != 1:
-        raise BadInput(
-            f"cert.pem in {folder} does not name exactly one member",
-            remedy="copy your own cert.pem from the authority's issued/",
-        )
+        problem = f"cert.pem in {folder} does not name exactly one member"
+        raise BadInput(problem, remedy="copy your own cert.pem from the authority's issued/")
     index = roster.index(names[0])
     if roster.identity(index) != identity.public:
-        raise BadInput(
-            f"identity.key in {folder} is not the one that the roster has for {names[0]}",
-            remedy="copy cert.pem and roster.json from the same pki issue",
-        )
+        problem = f"identity.key in {folder} is not the one that the roster has for {names[0]}"
+        raise BadInput(problem, remedy="copy cert.pem and roster.json from the same pki issue")
     if roster.tls_spki_sha256(index) != spki_sha256(certificate):
-        raise BadInput(
-            f"key.pem in {folder} is not the TLS key that the roster has for {names[0]}",
-            remedy="copy cert.pem and roster.json from the same pki issue",
-        )
+        problem = f"key.pem in {folder} is not the TLS key that the roster has for {names[0]}"
+        raise BadInput(problem, remedy="copy cert.pem and roster.json from the same pki issue")
     if (folder / REGISTER_FILE).exists():
         read_register(folder / REGISTER_FILE).require_current(roster, folder / "roster.json")
     return Credentials(folder, roster, index, identity, ca_pem, cert_pem, key_pem)
@@ -95,7 +89,7 @@ def read_credentials(folder: Path) -> Credentials:
 
 @dataclass(frozen=True)
 class End:
-    """When a certificate ends; `days` are those left, rounded down, below 0 once it has ended."""
+    """The end of a certificate's validity; `days` are the whole days left, negative once it has expired."""
 
     file: Path
     on: datetime.date
@@ -103,11 +97,11 @@ class End:
 
     @property
     def is_near(self) -> bool:
-        """Whether people are to be warned."""
+        """Whether the certificate has expired, or will in less than WARNING_DAYS days."""
         return self.days < WARNING_DAYS
 
     def warning(self) -> str:
-        """The warning about a certificate that ends soon, with its remedy."""
+        """Return the warning that a certificate will soon expire or has expired, with the remedy."""
         ends = f"ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
         own = "secagg pki renew --tls, then have it issued"
         remedy = "join by a kit made after secagg pki renew --ca" if self.file.name == "ca.pem" else own
@@ -115,7 +109,7 @@ class End:
 
 
 def end_of(file: Path) -> End:
-    """When the certificate in a file ends. Raises BadInput for what is none."""
+    """Read the end of validity of the certificate in a file. Raises BadInput for a file that is not a certificate."""
     try:
         ends = read_certificate(_read(file)).not_valid_after_utc
     except BadInput as error:
@@ -128,14 +122,12 @@ def _read(path: Path) -> bytes:
     try:
         return read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
-        raise BadInput(
-            f"cannot read {path} ({error.strerror})",
-            remedy="secagg/cli/README.md shows how a member gets its files (pki)",
-        ) from None
+        problem = f"cannot read {path} ({error.strerror})"
+        raise BadInput(problem, remedy="secagg/cli/README.md shows how a member gets its files (pki)") from None
 
 
 def read_secret(path: Path) -> bytes:
-    """A file that only its owner may read. Raises BadInput."""
+    """Read a secret file, which only its owner may be able to read. Raises BadInput."""
     content = _read(path)
     if path.stat().st_mode & 0o077:
         raise BadInput(f"{path} can be read by others", remedy=f"chmod 600 {path}")
@@ -143,7 +135,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def read_identity(path: Path) -> SigningKey:
-    """A member's identity key. Raises BadInput for a file that is none, or that others can read."""
+    """Read a member's identity key. Raises BadInput for an invalid key, or a file that others can read."""
     try:
         return SigningKey.from_bytes(bytes.fromhex(read_secret(path).decode().strip()))
     except ValueError:

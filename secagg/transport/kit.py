@@ -1,9 +1,10 @@
-"""A start kit: one file for one member with what it needs to join, or to go on after the roster has changed.
+"""A start kit: the file with which one member joins a consortium, or goes on after a change of the roster.
 
-Its certificate, the authority's, the register (and so the roster), and where they are given the plan, addresses and the
-consortium's limits for policies; no secret of anybody. JSON of fixed fields, signed by the authority's key (ECDSA over
-P-256 with SHA-256, FIPS 186-5). Who knows an authority and a register takes kits of that authority alone, whose
-register goes on from its own; its first kit must hold its own request, and it compares roster and plan by telephone.
+It holds the member's certificate, the authority's, the register (and so the roster), and where they are given the plan,
+addresses and the consortium's limits for policies; it holds no secret. JSON of fixed fields, signed by the authority's
+key (ECDSA over P-256 with SHA-256, FIPS 186-5). Who knows an authority and a register takes kits of that authority
+alone, whose register goes on from its own; its first kit must hold its own request, and it compares roster and plan by
+telephone.
 
 A member joins by its kit (`join`): once the kit is checked against what the member's folder knows, the folder gets what
 it holds.
@@ -30,9 +31,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.policy import parse_limits
 from secagg.agreement.roster import Roster, check_name
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput, describe_error
 from secagg.system.files import write_synced
-from secagg.system.reading import DOCUMENT_BYTES, each_field_once, naming, parse_json, read_document, read_limited
+from secagg.system.reading import (
+    DOCUMENT_BYTES,
+    each_field_once,
+    naming,
+    parse_json,
+    read_document,
+    read_limited,
+    require_fields,
+)
 from secagg.transport.certificates import (
     Authority,
     certificate_names,
@@ -47,13 +56,13 @@ from secagg.transport.enrolment import NEXT, read_authority, read_members
 from secagg.transport.register import REGISTER_FILE, Register, parse_register, read_register, read_request_file
 from secagg.wire import from_json, to_json
 
-KIT_VERSION = 1
+FORMAT, KIT_VERSION = "secagg-kit", 1
 _LABEL = "start kit"
 
 
 @dataclass(frozen=True)
-class Kit:
-    """A kit as it was signed: texts of files, "" for what it does not hold; `addresses` are HOST:PORT by name."""
+class _Kit:
+    """The signed content of a kit: texts of files ("" for an absent one), and `addresses` as HOST:PORT by name."""
 
     member: str
     ca: str
@@ -64,16 +73,16 @@ class Kit:
     addresses: Mapping[str, str]
 
     def to_json(self, authority: Authority) -> str:
-        """The text of its file, signed."""
-        content = {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
+        named = {"format": FORMAT, "version": KIT_VERSION}
+        content = named | {each.name: getattr(self, each.name) for each in fields(self)}
         return json.dumps({**content, "signature": authority.sign(_LABEL, _canonical(content)).hex()}, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
 class OpenedKit:
-    """The parts of a kit, each checked against the rest: none is of another consortium, plan or member."""
+    """The parts of a checked kit, the file that an authority hands to a member."""
 
-    kit: Kit
+    kit: _Kit
     register: Register
     roster: Roster
     plan: Plan | None
@@ -82,7 +91,7 @@ class OpenedKit:
 def make_kits(
     folder: Path, passphrase: bytes | None, plan: Path | None, limits: Path | None, addresses: Mapping[str, str]
 ) -> dict[str, str]:
-    """The kit of every member of an authority's folder, by name, as the text of its file.
+    """Make a kit for every member in an authority's folder; return the content of each kit's file by member.
 
     Raises BadInput for what no member could join by: a plan of another roster, addresses of strangers, limits that are
     none, a certificate that has expired or is not for the keys of now.
@@ -95,7 +104,7 @@ def make_kits(
     _read_shared(shared["plan"], shared["limits"], addresses, roster)
     for member in register.members:
         cert = _text(folder / "issued" / member.name / "cert.pem")
-        kit = Kit(member.name, ca, cert, said, **shared, addresses=dict(addresses))
+        kit = _Kit(member.name, ca, cert, said, **shared, addresses=dict(addresses))
         _require_member(kit, authority.certificate, roster)
         kits[member.name] = kit.to_json(authority)
     return kits
@@ -105,27 +114,33 @@ def _text(path: Path) -> str:
     try:
         return read_document(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {path} ({why(error)})", remedy="name a text file that you may read") from None
+        raise BadInput(
+            f"cannot read {path} ({describe_error(error)})", remedy="name a text file that you may read"
+        ) from None
 
 
 def read_kit(path: Path) -> OpenedKit:
-    """Read a kit and check it as a whole. Raises BadInput naming the file.
+    """Read a kit and check its signature and all its parts against each other. Raises BadInput naming the file.
 
     So for one that is too long or no kit, that the authority in it did not sign, whose certificate is not for the keys
     that the register has for its member, whose plan is for another roster, or that names addresses of strangers.
     """
     missing = "name the .kit file that the authority has sent"
     with naming(path, "kit", "start kit", missing=missing, damaged="have it sent again"):
-        return _check_kit(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
+        kit = _parse(parse_json(read_document(path), object_pairs_hook=each_field_once))
+        check_name(kit.member)
+        authority = read_certificate(kit.ca.encode())
+        require_issued(authority, authority, "the authority's certificate in the kit")
+        register = parse_register(kit.register)
+        roster = register.roster()
+        _require_member(kit, authority, roster)
+        return OpenedKit(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
 
 
-def _parse(content: Any) -> Kit:
-    """A kit whose signature holds."""
-    names = {each.name for each in fields(Kit)}
-    if not isinstance(content, dict) or set(content) != names | {"version", "signature"}:
-        raise ValueError("fields missing or unknown")
-    if type(content["version"]) is not int or content["version"] != KIT_VERSION:
-        raise ValueError(f"it is not of version {KIT_VERSION}")
+def _parse(content: Any) -> _Kit:
+    """Parse a kit and check the authority's signature on it. Raises BadInput, or ValueError for damage."""
+    names = {each.name for each in fields(_Kit)}
+    require_fields(content, FORMAT, KIT_VERSION, names | {"signature"})
     addresses = content["addresses"]
     texts = [content[name] for name in sorted(names - {"addresses"})] + [content["signature"]]
     if not isinstance(addresses, dict) or not all(isinstance(each, str) for each in [*texts, *addresses.values()]):
@@ -133,32 +148,20 @@ def _parse(content: Any) -> Kit:
     signature = bytes.fromhex(content.pop("signature"))
     if not is_signed_by(read_certificate(content["ca"].encode()), signature, _LABEL, _canonical(content)):
         raise BadInput("the authority has not signed this kit: it was changed", remedy="have it sent again")
-    return Kit(**{name: content[name] for name in names})
+    return _Kit(**{name: content[name] for name in names})
 
 
-def _check_kit(kit: Kit) -> OpenedKit:
-    check_name(kit.member)
-    authority = read_certificate(kit.ca.encode())
-    require_issued(authority, authority, "the authority's certificate in the kit")
-    register = parse_register(kit.register)
-    roster = register.roster()
-    _require_member(kit, authority, roster)
-    return OpenedKit(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
-
-
-def _require_member(kit: Kit, authority: x509.Certificate, roster: Roster) -> None:
+def _require_member(kit: _Kit, authority: x509.Certificate, roster: Roster) -> None:
     certificate = read_certificate(kit.cert.encode())
     require_issued(authority, certificate, f"the certificate of {kit.member}")
     pin = roster.tls_spki_sha256(roster.index(kit.member))
     if certificate_names(certificate) != (kit.member,) or spki_sha256(certificate) != pin:
-        raise BadInput(
-            f"the certificate of {kit.member} is not for the key that the roster has for {kit.member}",
-            remedy="have the authority run pki issue, then pki kit again",
-        )
+        problem = f"the certificate of {kit.member} is not for the key that the roster has for {kit.member}"
+        raise BadInput(problem, remedy="have the authority run pki issue, then pki kit again")
 
 
 def _read_shared(plan: str, limits: str, addresses: Mapping[str, str], roster: Roster) -> Plan | None:
-    """The plan of a kit, where there is one; all of this is the same for all members."""
+    """Check the parts that all members' kits share; return the plan, or None if there is none."""
     check_addresses(roster, addresses)
     if limits:
         parse_limits(limits)
@@ -176,21 +179,19 @@ def check_addresses(roster: Roster, addresses: Mapping[str, str]) -> None:
     for name, address in addresses.items():
         host, _, port = address.rpartition(":")
         if name not in listening:
-            raise BadInput(
-                f"{name!r} is no server or aggregator of the roster, and has no address",
-                remedy="give addresses of these alone",
-            )
+            problem = f"{name!r} is no server or aggregator of the roster, and has no address"
+            raise BadInput(problem, remedy="give addresses of these alone")
         if not (_is_host(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
 
 
 def _is_host(text: str) -> bool:
-    """Whether a text can stand in a command as a host: a name, an IPv4 address, or an IPv6 address in brackets."""
+    """Return whether a text can be a command's host: a name, an IPv4 address, or an IPv6 address in brackets."""
     return 0 < len(text) <= 255 and text.isascii() and all(each.isalnum() or each in ".-:[]" for each in text)
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    """The one text of the fields that is signed, whatever the file's own spaces and order are."""
+    """Return the canonical JSON of the fields, which is signed, whatever the file's own spaces and order are."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -200,7 +201,7 @@ PLAN_FILE, LIMITS_FILE = "plan.json", "limits.toml"
 
 @dataclass(frozen=True)
 class Joined:
-    """The additions to a folder: the plan and the limits where the kit holds them, and what is new in the register."""
+    """The additions to a member's folder: plan and limits if the kit holds them, and the register's changes."""
 
     plan: Path | None
     limits: Path | None
@@ -208,13 +209,17 @@ class Joined:
 
 
 def join(opened: OpenedKit, home: Path) -> Joined:
-    """Bring a member's folder to what its kit says.
+    """Write a kit's files into the member's folder, in place of older ones.
 
     Raises BadInput, before anything is changed, for a kit of another authority than the one known here, with a register
     that does not go on from the one here, for another member, or for keys that this folder does not have.
     """
     tls = home / TLS
-    _require_same_authority(tls, opened)
+    if (own := tls / "ca.pem").exists():
+        before, given = read_certificate(read_limited(own, DOCUMENT_BYTES)), read_certificate(opened.kit.ca.encode())
+        if not is_same_authority(before, given):
+            remedy = "join another consortium with keys of their own, in another folder"
+            raise BadInput(f"the kit is of another authority than {own}", remedy=remedy)
     known = read_register(tls / REGISTER_FILE) if (tls / REGISTER_FILE).exists() else None
     if known is not None:
         opened.register.require_extends(known)
@@ -231,20 +236,8 @@ def join(opened: OpenedKit, home: Path) -> Joined:
     return Joined(plan, limits, opened.register.changes_since(known))
 
 
-def _require_same_authority(tls: Path, opened: OpenedKit) -> None:
-    known = tls / "ca.pem"
-    if not known.exists():
-        return
-    own, given = read_certificate(read_limited(known, DOCUMENT_BYTES)), read_certificate(opened.kit.ca.encode())
-    if not is_same_authority(own, given):
-        raise BadInput(
-            f"the kit is of another authority than {known}",
-            remedy="join another consortium with keys of their own, in another folder",
-        )
-
-
 def _keys_in_force(tls: Path, opened: OpenedKit) -> list[Path]:
-    """The files of next/ that the kit's certificate brings into force.
+    """Return the files of next/ that the kit's certificate puts in the place of the present keys.
 
     Raises BadInput unless the folder has every key that the register has for the member, under a request of its own.
     """
@@ -260,10 +253,8 @@ def _keys_in_force(tls: Path, opened: OpenedKit) -> list[Path]:
     for file, fits in wanted.items():
         found = [path for path in (tls / file, tls / NEXT / file) if path.exists() and fits(path)]
         if not found:
-            raise BadInput(
-                f"the kit is for other keys of {name} than {tls} holds ({file})",
-                remedy="is it your own kit, and made after your last request was certified?",
-            )
+            problem = f"the kit is for other keys of {name} than {tls} holds ({file})"
+            raise BadInput(problem, remedy="is it your own kit, and made after your last request was certified?")
         if found[0].parent != tls:
             moves.append(found[0])
     return moves
@@ -273,18 +264,16 @@ def _pin(path: Path) -> bytes:
     try:
         key = serialization.load_pem_private_key(read_secret(path), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise BadInput(
-            f"{path} is damaged", remedy="bring it back from a backup, or enrol again with pki request"
-        ) from None
+        problem = f"{path} is damaged"
+        raise BadInput(problem, remedy="bring it back from a backup, or enrol again with pki request") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(
-            f"{path} is no TLS key of a member", remedy="bring it back from a backup, or enrol again with pki request"
-        )
+        problem = f"{path} is no TLS key of a member"
+        raise BadInput(problem, remedy="bring it back from a backup, or enrol again with pki request")
     return spki_sha256(key)
 
 
 def _place(path: Path, text: str) -> Path | None:
-    """Write a file of the kit beside tls/, and keep another one that was there before under its SHA-256."""
+    """Write a file of the kit beside tls/; a different file already there is renamed by its SHA-256."""
     if not text:
         return None
     if path.exists() and (old := read_limited(path, DOCUMENT_BYTES)) != text.encode():

@@ -1,4 +1,4 @@
-"""Bounds on everything that crosses the network, and how long a call may take."""
+"""Limits on sizes and numbers of all that crosses the network, and on the duration of calls."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The register of a consortium: who was certified, whose keys changed and who was removed, in order.
+"""The register of a consortium: an append-only list of certified members, changes of keys, and removals.
 
 The roster follows from it. Entries are only ever added, each checked against those before it, so that one register can
 be held against another: who holds an older one takes a newer one only if it begins with all of the older one's entries
 (the consistency of append-only logs, RFC 6962, section 2.1.2, here by comparing them). No key changes without the
 signature of the identity before it, and no name, identity or TLS key that was removed or replaced comes back.
 
-A member's request to be certified: its name, role, identity and TLS key, signed; the first one, or one that follows.
+# A member's request to be certified: its name, role, identity and TLS key, signed
 
 The TLS key's own request is PKCS #10 (RFC 2986), whose signature proves that the member has the key; the identity signs
 that and everything else. A request for other keys *follows* the one before it, names it by digest, and is also signed
@@ -26,20 +26,20 @@ from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
 from secagg.system.printable import is_printable
-from secagg.system.reading import each_field_once, naming, parse_json, read_document
+from secagg.system.reading import each_field_once, naming, parse_json, read_document, require_fields
 from secagg.transport.certificates import read_request, spki_sha256
 
-REQUEST_VERSION = 2
+REQUEST_FORMAT, REQUEST_VERSION = "secagg-request", 2
 _FRESH = "ask for a fresh one (pki request)"
 _FIELDS = {
-    *("version", "name", "role", "identity", "certificate_request", "follows"),
+    *("name", "role", "identity", "certificate_request", "follows"),
     *("identity_signature", "previous_signature"),
 }
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request whose signatures hold, as far as it can be checked alone. `certificate_request` is PEM.
+    """A member's request for a certificate, its own signatures checked; `certificate_request` is PEM.
 
     `follows` is the digest of the request that it takes the place of, and `previous_signature` by the identity in that
     one; both are empty in a member's first. Who reads a register checks these (`secagg.transport.register`).
@@ -53,19 +53,20 @@ class Request:
 
     @property
     def digest(self) -> bytes:
-        """The digest that the next request names, 32 bytes: everything in it but the signatures."""
+        """The digest of all but the signatures, 32 bytes, by which the member's next request names this one."""
         return digest("enrolment request", *_parts(self.member, self.certificate_request, self.follows))
 
     def follows_on(self, old: Request) -> bool:
-        """Whether this takes the place of `old`: it names it, and its identity has signed this."""
+        """Return whether this request replaces `old`: it names `old`, and the identity in `old` has signed it."""
         parts = _parts(self.member, self.certificate_request, self.follows)
         is_same = (self.member.name, self.member.role) == (old.member.name, old.member.role)
         named = is_same and self.follows == old.digest
         return named and is_signed(old.member.identity, self.previous_signature, "key change", *parts)
 
     def content(self) -> dict[str, Any]:
-        """The fields of its file, all of them texts but the version."""
+        """Return the fields of the request's file by name: strings, except the version."""
         return {
+            "format": REQUEST_FORMAT,
             "version": REQUEST_VERSION,
             "name": self.member.name,
             "role": self.member.role,
@@ -84,7 +85,7 @@ def make_request(
     certificate_request: bytes,
     previous: tuple[Request, SigningKey] | None = None,
 ) -> Request:
-    """Sign a request; one for other keys by the identity of the `previous` one too. Raises BadInput."""
+    """Sign a request; for new keys also with the identity of the `previous` request. Raises BadInput."""
     pin = spki_sha256(read_request(certificate_request, name))
     member = Member(name, role, identity.public, pin)
     follows = previous[0].digest if previous else b""
@@ -94,12 +95,9 @@ def make_request(
 
 
 def parse_request(content: Any) -> Request:
-    """The request of parsed JSON. Raises ValueError (BadInput, where a person can do something) for what is none."""
-    if not isinstance(content, dict) or set(content) != _FIELDS:
-        raise ValueError("fields missing or unknown")
-    if type(content["version"]) is not int or content["version"] != REQUEST_VERSION:
-        raise ValueError(f"it is not of version {REQUEST_VERSION}")
-    texts = {name: value for name, value in content.items() if name != "version"}
+    """Parse a request from decoded JSON. Raises ValueError, or BadInput where a person can do something about it."""
+    found = require_fields(content, REQUEST_FORMAT, REQUEST_VERSION, _FIELDS)
+    texts = {name: found[name] for name in _FIELDS}
     if not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a field is no text")
     return _checked(texts)
@@ -127,7 +125,7 @@ def read_request_file(path: Path) -> Request:
 
 
 def _bytes(text: str, *lengths: int) -> bytes:
-    """Of canonical hexadecimal: one text for the same bytes."""
+    """Decode lower-case hexadecimal, the one text for these bytes. Raises ValueError for another form or length."""
     value = bytes.fromhex(text)
     if value.hex() != text or len(value) not in lengths:
         raise ValueError("a field is not hexadecimal of its length")
@@ -138,7 +136,7 @@ def _parts(member: Member, request: bytes, follows: bytes) -> tuple[bytes, ...]:
     return (member.name.encode(), member.role.encode(), member.identity, request, follows)
 
 
-REGISTER_VERSION = 1
+REGISTER_FORMAT, REGISTER_VERSION = "secagg-register", 1
 REGISTER_FILE = "register.json"
 LONGEST_REASON = 200
 MOST_ENTRIES = 4 * MAX_INDEX
@@ -146,7 +144,7 @@ MOST_ENTRIES = 4 * MAX_INDEX
 
 @dataclass(frozen=True)
 class Removal:
-    """A member that is none any more, and why, in words that people read."""
+    """The removal of a member, with a reason for people to read."""
 
     name: str
     reason: str
@@ -154,13 +152,11 @@ class Removal:
     def __post_init__(self) -> None:
         check_name(self.name)
         if not (len(self.reason) <= LONGEST_REASON and is_printable(self.reason)):
-            raise BadInput(
-                f"a reason has at most {LONGEST_REASON} characters, all of which can be shown",
-                remedy="shorten it to plain words",
-            )
+            problem = f"a reason has at most {LONGEST_REASON} characters, all of which can be shown"
+            raise BadInput(problem, remedy="shorten it to plain words")
 
     def content(self) -> dict[str, Any]:
-        """The fields of its entry."""
+        """Return the fields of the removal's entry in the register's file."""
         return {"removed": self.name, "reason": self.reason}
 
 
@@ -168,10 +164,10 @@ Entry = Request | Removal
 
 
 class Register:
-    """Entries that follow from each other. Every method that adds one raises BadInput, and then adds nothing."""
+    """The register's entries in order, each checked against earlier ones. A refused entry (BadInput) is not added."""
 
     def __init__(self, consortium: str, entries: Iterable[Entry] = ()) -> None:
-        """Replay entries. Raises BadInput for the first that cannot follow those before it."""
+        """Build a register of these entries. Raises BadInput for the first that cannot follow the entries before it."""
         self.consortium = consortium
         self._entries: list[Entry] = []
         self._current: dict[str, Request] = {}
@@ -181,36 +177,34 @@ class Register:
             if isinstance(entry, Removal):
                 self.remove(entry)
             elif not self.enter(entry):
-                raise BadInput(
-                    f"a request of {entry.member.name} stands in the register twice",
-                    remedy="copy it again from the authority's issued/",
-                )
+                problem = f"a request of {entry.member.name} stands in the register twice"
+                raise BadInput(problem, remedy="copy it again from the authority's issued/")
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All of them, in order."""
+        """All entries of the register, in order."""
         return tuple(self._entries)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The present members, with their present keys."""
+        """The present members of the consortium, with their present keys."""
         return tuple(request.member for request in self._current.values())
 
     @property
     def removed(self) -> tuple[Removal, ...]:
-        """The former members."""
+        """The removals of former members."""
         return tuple(self._removed.values())
 
     def request_of(self, name: str) -> Request | None:
-        """The request that a member's present keys come from; None for a name that is not a member's."""
+        """Return the request with a member's present keys; None for a name that is not a member's."""
         return self._current.get(name)
 
     def roster(self) -> Roster:
-        """The roster that follows. Raises BadInput for members that do not make one."""
+        """Return the roster of the present members. Raises BadInput if they cannot form one."""
         return Roster.of(self.consortium, self.members)
 
     def enter(self, request: Request) -> bool:
-        """Add a member, or a member's other keys; False for the request that is in force already."""
+        """Add a new member, or a member's new keys; return False if the request is the present one already."""
         member = request.member
         if removal := self._removed.get(member.name):
             raise BadInput(
@@ -221,15 +215,11 @@ class Register:
         if old is not None and old.digest == request.digest:
             return False
         if old is None and request.follows:
-            raise BadInput(
-                f"{member.name} is no member, and its request follows one that is not here",
-                remedy="have it enrol anew with pki request",
-            )
+            problem = f"{member.name} is no member, and its request follows one that is not here"
+            raise BadInput(problem, remedy="have it enrol anew with pki request")
         if old is not None and not request.follows:
-            raise BadInput(
-                f"{member.name} is already a member with other keys",
-                remedy="choose another name; the member itself asks for other keys by pki renew or pki rotate",
-            )
+            remedy = "choose another name; the member itself asks for other keys by pki renew or pki rotate"
+            raise BadInput(f"{member.name} is already a member with other keys", remedy=remedy)
         if old is not None and not request.follows_on(old):
             raise BadInput(
                 f"the request of {member.name} does not follow the keys that it has now: it is an older one, or is not "
@@ -243,30 +233,27 @@ class Register:
         return True
 
     def remove(self, removal: Removal) -> None:
-        """Take a member out, for good."""
+        """Remove a member for good."""
         if removal.name not in self._current:
-            raise BadInput(
-                f"{removal.name} is not a member of {self.consortium}", remedy="see pki show for the names of members"
-            )
+            problem = f"{removal.name} is not a member of {self.consortium}"
+            raise BadInput(problem, remedy="see pki show for the names of members")
         del self._current[removal.name]
         self._removed[removal.name] = removal
         self._entries.append(removal)
 
     def _fresh_keys(self, request: Request, old: Request | None) -> set[bytes]:
-        """The keys of a request that nobody had before. Raises BadInput where others are used again."""
+        """Return the keys that are new in a request. Raises BadInput if one of them was used before."""
         member = request.member
         keys = {member.identity, member.tls_spki_sha256}
         if old is not None:
             keys -= {old.member.identity}  # a renewal keeps it
         if keys & self._used:
-            raise BadInput(
-                f"the request of {member.name} is for keys that were used before",
-                remedy="have it made with fresh keys: those of a removed member, or replaced ones, do not come back",
-            )
+            remedy = "have it made with fresh keys: those of a removed member, or replaced ones, do not come back"
+            raise BadInput(f"the request of {member.name} is for keys that were used before", remedy=remedy)
         return keys
 
     def require_extends(self, earlier: Register) -> None:
-        """Raise BadInput unless all of an `earlier` register stands at the beginning of this one, unchanged."""
+        """Raise BadInput unless this register begins with all entries of an `earlier` one, unchanged."""
         known = earlier.entries
         if self.consortium != earlier.consortium or self.entries[: len(known)] != known:
             raise BadInput(
@@ -276,7 +263,7 @@ class Register:
             )
 
     def changes_since(self, earlier: Register | None) -> tuple[str, ...]:
-        """The entries beyond an `earlier` register's, in words; none where there is none."""
+        """Return a sentence for each entry added since an `earlier` register; empty without an earlier one."""
         if earlier is None:
             return ()
         return tuple(self._describe(entry) for entry in self._entries[len(earlier.entries) :])
@@ -293,35 +280,26 @@ class Register:
         return f"{name} has a new identity, {entry.member.identity.hex()}, signed by the one before"
 
     def require_current(self, roster: Roster, where: Path) -> None:
-        """Raise BadInput unless a roster is the one that follows: one of before lists who is none any more."""
+        """Raise BadInput, naming removed members that are still listed, unless `roster` follows from this register."""
         if roster != self.roster():
             gone = [each.name for each in self.removed if each.name in {member.name for member in roster.members}]
             listed = f", and lists {', '.join(gone)}, who was removed" if gone else ""
-            raise BadInput(
-                f"{where} is not the roster that follows from {REGISTER_FILE} beside it{listed}",
-                remedy="join by the newest kit (secagg join), or copy both files from the same pki issue",
-            )
+            problem = f"{where} is not the roster that follows from {REGISTER_FILE} beside it{listed}"
+            remedy = "join by the newest kit (secagg join), or copy both files from the same pki issue"
+            raise BadInput(problem, remedy=remedy)
 
     def to_json(self) -> str:
-        """The text of its file."""
+        """Return the text of the register's file."""
         entries = [entry.content() for entry in self._entries]
-        return (
-            json.dumps({"version": REGISTER_VERSION, "consortium": self.consortium, "entries": entries}, indent=1)
-            + "\n"
-        )
+        named = {"format": REGISTER_FORMAT, "version": REGISTER_VERSION}
+        return json.dumps({**named, "consortium": self.consortium, "entries": entries}, indent=1) + "\n"
 
 
 def parse_register(text: str) -> Register:
-    """The register of a text, every signature and every step checked again.
-
-    Raises ValueError for what is none, and BadInput naming the first entry that cannot follow.
-    """
+    """Parse a register and check every entry. Raises ValueError for another format, BadInput for a bad entry."""
     content = parse_json(text, object_pairs_hook=each_field_once)
-    if not isinstance(content, dict) or set(content) != {"version", "consortium", "entries"}:
-        raise ValueError("fields missing or unknown")
-    version, consortium, entries = content["version"], content["consortium"], content["entries"]
-    if type(version) is not int or version != REGISTER_VERSION:
-        raise ValueError(f"it is not of version {REGISTER_VERSION}")
+    require_fields(content, REGISTER_FORMAT, REGISTER_VERSION, ("consortium", "entries"))
+    consortium, entries = content["consortium"], content["entries"]
     if not isinstance(consortium, str) or not isinstance(entries, list):
         raise ValueError("a field has another type")
     if len(entries) > MOST_ENTRIES:
@@ -337,10 +315,7 @@ def read_register(path: Path) -> Register:
 
 
 def read_current_roster(path: Path) -> Roster:
-    """Read a roster for a new plan.
-
-    Raises BadInput naming the file, for one that does not follow from a register beside it too.
-    """
+    """Read a roster for a new plan. Raises BadInput, also if it does not follow from a register beside it."""
     roster = read_roster(path)
     if (beside := path.parent / REGISTER_FILE).exists():
         read_register(beside).require_current(roster, path)

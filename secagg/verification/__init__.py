@@ -1,4 +1,4 @@
-"""Offline proofs of a transcript, and the plans and rosters that a verifier trusts."""
+"""Offline verification of transcripts, and the plans and rosters that a verifier trusts."""
 
 from secagg.verification.verification import note_plan
 

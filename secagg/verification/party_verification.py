@@ -36,10 +36,7 @@ from secagg.wire import encode, tag_of
 
 
 class MemberVerifier:
-    """Checks the transcript of a client, an aggregator or a key holder, whose index is `author`.
-
-    None is a client that has sent nothing yet: it cannot be told which.
-    """
+    """The verification of a client's or helper's transcript; `author` is None for a client that has sent nothing."""
 
     def __init__(self, setup: RoundSetup, author: int | None, folder: Path) -> None:
         self._setup = setup
@@ -65,7 +62,7 @@ class MemberVerifier:
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:
-        """Caveats, once all of it is checked."""
+        """The points that the transcript leaves open, complete once every record is checked."""
         return (
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
@@ -75,7 +72,7 @@ class MemberVerifier:
 
     @property
     def _doubts_of_end(self) -> tuple[Caveat, ...]:
-        """Whether somebody has signed that it was aborted, and for the reason that the record states."""
+        """The caveat if no signed frame confirms a recorded abort, or none confirms its reason; else ()."""
         if "aborted" not in self._said:
             return ()
         if not self._announced:
@@ -85,11 +82,11 @@ class MemberVerifier:
 
     @property
     def proves(self) -> str:
-        """Statement that the transcript proves, once all of it is checked."""
+        """The statement that the transcript proves, once every record is checked."""
         return self._script.proves
 
     def check(self, record: Record) -> None:
-        """Take in one record. Raises TranscriptInvalid, or what the parts of the protocol raise."""
+        """Check the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
         if record.kind in ("policy", "ledger") and self.role == "client":
             self._check_own(record)
         elif record.kind == "aborted":
@@ -107,7 +104,7 @@ class MemberVerifier:
         return protection.client if is_client or protection.helper is None else protection.helper
 
     def _check_own(self, record: Record) -> None:
-        """The digests of the policy that was followed, and of the ledger's row, to which what it sent next commits."""
+        """Check a client's record of its policy or of its ledger's row: each stands once, before what depends on it."""
         is_late = "uploaded" in self._said or (record.kind == "policy" and bool(self._own_heads))
         require(not is_late, record, f"the {record.kind} comes after what it led to")
         require(record.kind not in self._said, record, f"a second {record.kind}")
@@ -170,7 +167,7 @@ class MemberVerifier:
             self.outcome = outcome
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
-        """A helper keeps the very bytes that the client signed."""
+        """Check that the bytes that a helper stored are those that the client signed."""
         context, me = self._setup.context, self.author
         if me is None or me not in self._setup.protocol.receivers(context):
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")
@@ -183,7 +180,7 @@ class MemberVerifier:
             read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, digest)
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
+        """Return the findings as plain values. Raises TranscriptInvalid if the session's end is missing."""
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
         of_client = {"policy_sha256": self._said.get("policy", "-"), "ledger_row_sha256": self._said.get("ledger", "-")}
@@ -208,7 +205,7 @@ class MemberVerifier:
         }
 
     def _say_released(self) -> str:
-        """Whether a session that ended without an outcome counts as a release, as far as this party can tell."""
+        """Return in words whether an aborted session counts as a release, as far as this party can know."""
         if self._has_revealed:
             return f"yes: {self._setup.protection.revealed}; {COUNTS}"
         if self.role != "client":
@@ -219,7 +216,7 @@ class MemberVerifier:
 
 
 class ServerVerifier:
-    """Replays a server's transcript."""
+    """The verification of a server's transcript, which runs the server's protocol on it again."""
 
     role = "server"
     author = SERVER_INDEX
@@ -239,24 +236,24 @@ class ServerVerifier:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The published outcome."""
+        """The outcome that the server published; None before."""
         return self._protocol.outcome
 
     @property
     def proves(self) -> str:
-        """Statement that the transcript proves, once all of it is checked."""
+        """The statement that the transcript proves, once every record is checked."""
         ended = "the session ended for the stated reason, and no sum was published"
         return ended if self._aborted is not None else self._setup.protocol.proves
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:
-        """Caveats, once all of it is checked."""
+        """The points that the transcript leaves open, complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 
     def check(self, record: Record) -> None:
-        """Take in one record. Raises TranscriptInvalid, or what the parts of the protocol raise."""
+        """Check the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
         if record.kind == "received":
             self._check_received(record)
         elif record.kind == "closed":
@@ -309,7 +306,13 @@ class ServerVerifier:
         elif body.step == tag_of(Receipt):
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == tag_of(Abort):
-            self._check_end(record, body)
+            if body.receiver != EVERYONE:
+                is_left_out = self._protocol.is_left_out(body.receiver)
+                require(is_left_out, record, "tells a client that it came too late, which the session goes on with")
+                return
+            is_decided = self._aborted is not None and payload_of(body, Abort).reason == self._aborted[:2000]
+            require(is_decided, record, "announces an abort that was not decided")
+            self._has_announced_end = True
         else:
             due = self._protocol.due.get(body.step, {})
             require(bool(due), record, f"no {body.step} was due")
@@ -317,18 +320,7 @@ class ServerVerifier:
                 is_due = member in due and encode(due[member]) == body.payload
                 require(is_due, record, f"the {body.step} does not follow")
 
-    def _check_end(self, record: Record, body: FrameBody) -> None:
-        """Check an Abort: to everyone with the decided reason, or to one client that the session left out."""
-        if body.receiver != EVERYONE:
-            is_left_out = self._protocol.is_left_out(body.receiver)
-            require(is_left_out, record, "tells a client that it came too late, which the session goes on with")
-            return
-        is_decided = self._aborted is not None and payload_of(body, Abort).reason == self._aborted[:2000]
-        require(is_decided, record, "announces an abort that was not decided")
-        self._has_announced_end = True
-
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
-        """Recompute the sum that the key holder got from the uploads."""
         if not self._lacks_vectors():
             for member in declared.vectors:
                 name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
@@ -337,14 +329,13 @@ class ServerVerifier:
         self._protocol.declare(request)
 
     def _check_outcome(self, record: Record, outcome: Outcome) -> None:
-        """The heart: the sum is recomputed from the uploads and the opened shares."""
+        """Check the published outcome: compute the sum again from the uploads and the opened shares."""
         ready = self._protocol.sum_to_open
         if ready is None or ready.members != outcome.members or self._protocol.outcome is not None:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
         if isinstance(ready, Drawn):
-            require(
-                outcome == outcome_of_draw(ready.members, ready.seed), record, "the outcome is not that of the draw"
-            )
+            is_drawn = outcome == outcome_of_draw(ready.members, ready.seed)
+            require(is_drawn, record, "the outcome is not that of the draw")
         elif not self._lacks_vectors():
             result = self._open(ready)
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
@@ -356,12 +347,12 @@ class ServerVerifier:
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:
-        """Whether the vectors that a check needs were all purged: what it would compute again then stays unproven."""
+        """Return whether the vectors were purged, so that the sum cannot be computed again."""
         self._is_purged |= is_purged(self._folder)
         return self._is_purged
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """Findings of the transcript. Raises TranscriptInvalid when its end is missing."""
+        """Return the findings as plain values. Raises TranscriptInvalid if the session's end is missing."""
         outcome = self._protocol.outcome
         if self._aborted is not None:
             revealed = self._protocol.revealed
@@ -371,22 +362,19 @@ class ServerVerifier:
             }
         if outcome is None:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
+        members = [self._setup.roster.name(member) for member in outcome.members]
+        signed_by = self._countersigned or "nobody: a cut-off end cannot be told from members that left"
+        if self._setup.is_draw:
+            said, seed = "the draw follows from all that was received", outcome.aggregate_sha256.hex()
+            return {"session": said, "members": members, "seed": seed, "countersigned_by": signed_by}
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
         is_computed = not self._is_purged and self._setup.known_round is not None
-        if self._setup.is_draw:
-            return {
-                "session": "the draw follows from all that was received",
-                "members": [self._setup.roster.name(member) for member in outcome.members],
-                "seed": outcome.aggregate_sha256.hex(),
-                "countersigned_by": self._countersigned
-                or "nobody: a cut-off end cannot be told from members that left",
-            }
         follows = "the published sum follows from all that was received"
         return {
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
-            "members": [self._setup.roster.name(member) for member in outcome.members],
+            "members": members,
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
             "head_sha256": outcome.head_sha256.hex() if any(outcome.head_sha256) else "none: another round follows",
             "head_recomputed_here": agrees if is_computed else "no",
-            "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
+            "countersigned_by": signed_by,
         }

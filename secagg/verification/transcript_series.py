@@ -1,4 +1,4 @@
-"""Transcripts held against each other: those of one round, and a round's against those of the rounds before it."""
+"""Comparison of transcripts: those of one round with each other, and each with those of earlier rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESULT = {
     "broadcast": "broadcast",
     "release": "released sum",
 }
-"""The fields of an outcome, in words."""
+"""The fields of an Outcome, and the words for them in messages."""
 
 
 def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, A
 
 
 def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
-    """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
+    """Verify transcripts and compare those of one plan; return each one's findings or error, in order of `paths`."""
     openings = Openings(paths)
     found = {path: _attempt(path, partial(verified, path, trust, openings)) for path in sorted(paths, key=round_of)}
     alone = [found[path] for path in paths]
@@ -55,7 +55,7 @@ def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggErr
 
 
 class TranscriptSeries:
-    """The `given` transcripts that tell an outcome, by plan and round."""
+    """The transcripts `given`, by plan and round, with which others are compared; each holds an outcome."""
 
     def __init__(self, given: Iterable[Verified]) -> None:
         self._ended: dict[tuple[bytes, int], list[Verified]] = {}
@@ -67,7 +67,7 @@ class TranscriptSeries:
             self._problems[place] = self._problem(self._ended[place][0])
 
     def link(self, one: Verified) -> Verified:
-        """`one`, held against the outcomes of its round, and of the rounds before it as far as they are given.
+        """Compare `one` with given transcripts of its and earlier rounds; return it, with a doubt if one is missing.
 
         Each round names the one before it by a digest. With a doubt where the one before `one`, of the same party or of
         the server, is not among them. Raises TranscriptInvalid for another result than another transcript of its round
@@ -84,7 +84,6 @@ class TranscriptSeries:
         return replace(one, doubts=(*one.doubts, self._gap(one)))
 
     def _gap(self, one: Verified) -> Caveat:
-        """Caveat about the rounds before `one`, whose transcripts are absent."""
         if one.setup.rejoin is not None:
             last = max((number for number in range(one.number) if self._has(one, number)), default=0)
             is_one, signers = last + 2 == one.number, len(one.setup.rejoin.acknowledgements)
@@ -92,31 +91,31 @@ class TranscriptSeries:
             return Caveat(
                 f"{rounds} not followed by this member, as far as the given transcripts tell: {signers} members' "
                 f"signatures stand for {'it' if is_one else 'them'}",
-                f"if the rounds before it ended as {len(one.setup.rejoin.acknowledgements)} members have signed",
+                f"if the rounds before it ended as {signers} members have signed",
                 "give the server's transcripts of all rounds",
             )
         words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
         return Caveat(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
 
     def _has(self, one: Verified, number: int) -> bool:
-        return any(_is_same_author(one, each) for each in self._ended.get((one.setup.plan.digest, number), ()))
+        """Return whether a transcript of the same author is given for round `number`.
+
+        An author that has sent nothing is identified by the common state folder.
+        """
+        given = self._ended.get((one.setup.plan.digest, number), ())
+        if one.author is not None:
+            return any(each.author == one.author for each in given)
+        return any(each.path.resolve().parent.parent == one.path.resolve().parent.parent for each in given)
 
     def _problem(self, one: Verified) -> str:
-        """Contradiction to the history that `one` names, in the round before it or further back; else empty."""
+        """Describe how `one` contradicts an outcome of an earlier round; empty if it contradicts none."""
         place = _place_before(one)
         own = (_contradiction(one, each) for each in self._ended.get(place, ()))
         return next(filter(None, own), "") or self._problems.get(place, "")
 
 
-def _is_same_author(one: Verified, other: Verified) -> bool:
-    """Whether one party wrote both. A client that has sent nothing is known by the state folder of both alone."""
-    if one.author is not None:
-        return one.author == other.author
-    return one.path.resolve().parent.parent == other.path.resolve().parent.parent
-
-
 def _conflict_between(one: Verified, other: Verified) -> str:
-    """State how two outcomes of a round contradict each other; name the server where it signed both in one session."""
+    """Describe how two outcomes of a round differ, and name the server if it signed both in one session; else empty."""
     if one.setup.context.round_digest != other.setup.context.round_digest:
         return f"round {one.number} follows from other rounds than in {other.path}"
     told, there = one.outcome, other.outcome
@@ -134,7 +133,6 @@ def _conflict_between(one: Verified, other: Verified) -> str:
 
 
 def _in_words(outcome: Outcome, name: str, roster: Roster) -> str:
-    """A field of an outcome for a sentence."""
     value = getattr(outcome, name)
     if name == "members":
         return ", ".join(roster.name(member) for member in value)
@@ -152,7 +150,7 @@ def _place_before(one: Verified) -> tuple[bytes, int]:
 
 
 def _contradiction(later: Verified, before: Verified) -> str:
-    """Why `later` was not opened by the outcome `before`; nothing where it was."""
+    """Describe why the outcome `before` did not begin the round of `later`; empty if it did."""
     opening, outcome = later.setup.opening, before.outcome
     if before.setup.is_draw and outcome is not None and outcome.aggregate_sha256 != later.setup.seed:
         return f"other cohorts were drawn, says {before.path}"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ from secagg.system.files import write_synced
 from secagg.transcript import Record, peek, read_transcript
 from secagg.verification.party_verification import MemberVerifier, ServerVerifier
 
+NOTE_FORMAT = "secagg-plan-note/1"
+
 
 def note_plan(state: Path, plan: Plan) -> None:
-    """Note in a party's state folder that it runs a plan. Raises BadInput when the disk refuses."""
+    """Write a note in a party's state folder that it runs a plan. Raises BadInput when the disk refuses."""
     file = _note_file(state, plan)
     try:
         if not _is_noted(state, plan):
@@ -46,18 +49,18 @@ def note_plan(state: Path, plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class Trust:
-    """The SHA-256 of plans and rosters that the verifier brings. Without any plan, state folders' notes are asked."""
+    """The SHA-256 of the plans and rosters that the verifier trusts; without plans, notes in state folders count."""
 
     plans: tuple[bytes, ...] = ()
     rosters: tuple[bytes, ...] = ()
 
     @classmethod
     def in_files(cls, plans: Iterable[Path], rosters: Iterable[Path]) -> Trust:
-        """Trust plan and roster files. Raises BadInput for one that cannot be read."""
+        """Return the Trust in these plan and roster files. Raises BadInput for a file that cannot be read."""
         return cls(tuple(read_plan(path).digest for path in plans), tuple(read_roster(path).digest for path in rosters))
 
     def contradiction(self, setup: RoundSetup) -> str:
-        """Why a session is none of those that the verifier brings, with both digests; empty where it may be."""
+        """Describe which of plan and roster differs from the trusted ones, with digests; empty if neither does."""
         held = (("plan", setup.plan.digest, self.plans), ("roster", setup.roster.digest, self.rosters))
         for what, found, brought in held:
             if brought and found not in brought:
@@ -66,7 +69,7 @@ class Trust:
         return ""
 
     def vouches_for_plan(self, setup: RoundSetup, transcript: Path) -> str:
-        """Name of what vouches for the plan, and so for the roster that it names; empty where nothing does."""
+        """Return a phrase that names what vouches for the plan, and so for its roster; empty if nothing does."""
         if setup.plan.digest in self.plans:
             return "the plan that the verifier brings"
         state = transcript.resolve().parent.parent
@@ -78,7 +81,8 @@ def _note_file(state: Path, plan: Plan) -> Path:
 
 
 def _note(state: Path, plan: Plan) -> bytes:
-    content = {"plan_sha256": plan.digest.hex(), "roster_sha256": plan.roster.hex(), "folder": state.stat().st_ino}
+    digests = {"plan_sha256": plan.digest.hex(), "roster_sha256": plan.roster.hex()}
+    content = {"format": NOTE_FORMAT, **digests, "folder": state.stat().st_ino}
     return json.dumps(content, indent=2).encode() + b"\n"
 
 
@@ -104,7 +108,7 @@ NOTHING_BROUGHT = Trust()
 
 @dataclass(frozen=True)
 class Verified:
-    """A consistent transcript, its session, and what it tells.
+    """A consistent transcript, with its session and its findings.
 
     `author` is the index of the party that wrote it, None for a client that has sent nothing; `signers` are those whose
     signatures it holds. `vouched_by` is empty where nobody vouches for the plan; `doubts` are what it leaves open.
@@ -124,30 +128,30 @@ class Verified:
 
     @property
     def number(self) -> int:
-        """Which of the plan's rounds this is, from 1."""
+        """The round's number in the plan, from 1; 0 for the draw of the cohorts."""
         return self.setup.number
 
     @property
     def verdict(self) -> str:
-        """Whether the transcript verifies, or is no more than consistent, in words."""
+        """The verdict as text: the transcript verifies, or is consistent except for its doubts."""
         words = "; ".join(doubt.words for doubt in self.doubts)
         return f"consistent, but {words}" if words else "verifies"
 
     @property
     def proves(self) -> str:
-        """Statement that the transcript proves, after the conditions of its caveats."""
+        """The statement that the transcript proves, under the conditions of its doubts."""
         conditions = ", and ".join(doubt.condition for doubt in self.doubts)
         return f"{conditions}: {self.sentence}" if conditions else self.sentence
 
     @property
     def signed_by(self) -> dict[str, str]:
-        """The identity key (hex) of everyone whose signatures it holds, by name, in the roster's order."""
+        """The identity keys (hex) of all parties whose signatures the transcript holds, by name in roster order."""
         roster = self.setup.roster
         return {roster.name(index): roster.identity(index).hex() for index in sorted(self.signers)}
 
     @property
     def findings(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """The verdict and all other findings as plain values."""
         setup = self.setup
         return {
             "verdict": self.verdict,
@@ -165,13 +169,14 @@ class Verified:
 
 
 def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
-    """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
+    """Verify one transcript: replay it, compare it with what the verifier trusts, and return its findings.
 
+    Transcripts of other rounds are not compared here (`TranscriptSeries.link`).
     `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault,
     BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup, following = setup_of(records, openings.follower_for(path))
+    setup, following = setup_of(records, partial(openings.follow, path.resolve().parent.parent))
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
@@ -192,23 +197,11 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None and not setup.is_end else ()))
     if not vouched_by:
         doubts = (NOBODYS_PLAN if setup.roster.digest in trust.rosters else NOBODYS_KEYS, *doubts)
-    return Verified(
-        path,
-        setup,
-        records,
-        verifier.author,
-        verifier.role,
-        verifier.outcome,
-        frozenset(verifier.signers),
-        vouched_by,
-        doubts,
-        verifier.proves,
-        told,
-    )
+    author, role, outcome, signers = verifier.author, verifier.role, verifier.outcome, frozenset(verifier.signers)
+    return Verified(path, setup, records, author, role, outcome, signers, vouched_by, doubts, verifier.proves, told)
 
 
 def _check_return(setup: RoundSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
-    """Check that enough others signed what a client rejoined by. Raises TranscriptInvalid."""
     if verifier.role != "client":
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
@@ -225,19 +218,19 @@ def _place_in_plan(setup: RoundSetup) -> str:
 
 
 def place_of_plan(records: Sequence[Record]) -> int:
-    """The index of the plan's record."""
+    """Return the index of the plan's record."""
     return int(records[0].kind == "salt")
 
 
 def place_of_opening(setup: RoundSetup, records: Sequence[Record]) -> int:
-    """The index of what opened a later round: it stands behind plan, roster and, if any, draw."""
+    """Return the index of a later round's opening, which stands after plan, roster and the draw, if any."""
     return place_of_plan(records) + 2 + (setup.draw is not None)
 
 
 def _verifier(setup: RoundSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:
-    """Verifier for the transcript of the party that sent its first sent frame.
+    """Return the verifier for the transcript's author, which is the sender of its first sent frame.
 
-    Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.
+    Of transcripts without sent frames a client's begins with a salt, and only a server has received members' frames.
     Raises TranscriptInvalid for the transcript of nobody who takes part.
     """
     frames = [record for record in records if record.kind in ("received", "sent")]

@@ -1,4 +1,4 @@
-"""Values ⇄ bytes: one canonical protobuf encoding for each frozen message class."""
+"""Conversion of values to bytes and back: one canonical protobuf encoding for each frozen message class."""
 
 from secagg.wire.codec import (
     MAX_FRAME_BYTES,

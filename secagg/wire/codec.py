@@ -33,18 +33,18 @@ from secagg.system.printable import first_unprintable
 from secagg.wire import generated
 
 MAX_FRAME_BYTES = 64 << 20
-"""The largest message that anybody takes, and the largest record of a transcript."""
+"""The largest message that any party accepts, and the largest record of a transcript, in bytes."""
 
 
 class Choice(StrEnum):
-    """One of a few words. In messages, settings, JSON and messages to people it is the word itself."""
+    """An enumeration of words. Messages, settings and JSON write a choice as its word."""
 
     def __repr__(self) -> str:
         return repr(self.value)
 
     @classmethod
     def read(cls, text: str, name: str) -> Self:
-        """The choice with this word; `name` says of what. Raises BadInput for another word."""
+        """Return the choice with the word `text`. Raises BadInput, naming the setting `name`, for another word."""
         if text not in tuple(cls):
             raise BadInput(f"no such {name}: {text}", remedy=f"choose one of {', '.join(cls)}")
         return cls(text)
@@ -52,7 +52,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True)
 class Range:
-    """An integer or a float with low ≤ value ≤ high, or < where `above` or `below` leaves that end out; never NaN.
+    """A bound on an integer or float: low ≤ value ≤ high, strict where `above` or `below` excludes that end; never NaN.
 
     In a message minus zero is outside every range.
     """
@@ -68,7 +68,7 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """Words for a remedy: "1 to 10", "a number above 0 and below 1", "a finite number of 0 or more"."""
+        """Return words for a remedy: "1 to 10", "a number above 0 and below 1", "a finite number of 0 or more"."""
         if not (self.above or self.below or math.isinf(self.high)):
             return f"{self.low} to {self.high}"
         low = f"above {self.low}" if self.above else f"of {self.low} or more"
@@ -77,7 +77,7 @@ class Range:
         return f"a number {low} and {'below' if self.below else 'at most'} {self.high}"
 
     def problem(self, value: float) -> str | None:
-        """Why `value` is refused, or None."""
+        """Return the reason why `value` is refused; None if it is allowed."""
         if value == 0 and math.copysign(1.0, value) < 0:
             return "minus zero is not canonical"
         return None if value in self else f"{value} is outside {self.low}..{self.high}"
@@ -85,26 +85,26 @@ class Range:
 
 @dataclass(frozen=True)
 class Length:
-    """Bytes or text with low ≤ len(value) ≤ high; `Length(n)` is exactly n."""
+    """A bound on bytes or text: low ≤ len(value) ≤ high; `Length(n)` is exactly n."""
 
     low: int
     high: int | None = None
 
     def problem(self, value: bytes | str) -> str | None:
-        """Why `value` is refused, or None. The value itself is never quoted: it may be a secret."""
+        """Return the reason why `value` is refused, without a quotation of the value (perhaps a secret); else None."""
         high = self.low if self.high is None else self.high
         return None if self.low <= len(value) <= high else f"length {len(value)} is outside {self.low}..{high}"
 
 
 @dataclass(frozen=True)
 class Text:
-    """Text of low ≤ len(value) ≤ high characters that all show (`is_printable`): people read it, in terminals too."""
+    """A bound on text that people read: low ≤ len(value) ≤ high, printable characters only (`is_printable`)."""
 
     low: int
     high: int
 
     def problem(self, value: str) -> str | None:
-        """Why `value` is refused, or None."""
+        """Return the reason why `value` is refused; None if it is allowed."""
         if odd := first_unprintable(value):
             return f"it holds the character {odd}, which cannot be shown"
         return Length(self.low, self.high).problem(value)
@@ -112,7 +112,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Items:
-    """A tuple of low..high items. `each` bounds items that are plain numbers or texts.
+    """A bound on a tuple, of `low` to `high` items. `each` bounds items that are plain numbers or texts.
 
     With `ascending` the items (or their attribute of that name) must strictly increase.
     """
@@ -123,7 +123,7 @@ class Items:
     ascending: bool | str = False
 
     def problem(self, values: tuple[object, ...]) -> str | None:
-        """Why `values` is refused, or None."""
+        """Return the reason why `values` is refused; None if it is allowed."""
         if not self.low <= len(values) <= self.high:
             return f"{len(values)} items are outside {self.low}..{self.high}"
         if self.each is not None:
@@ -138,7 +138,7 @@ class Items:
 
 
 _DECLARED: dict[type, Mapping[str, Range | tuple[object, ...]]] = {}
-"""The ranges and choices of the fields of classes that were checked before, by name."""
+"""Cache of `require_in_range`: for each class checked before, its fields' ranges and choices by field name."""
 
 
 def require_in_range(settings: object) -> None:
@@ -173,14 +173,14 @@ for _module in pkgutil.iter_modules(generated.__path__):  # each puts its messag
     if _module.name.endswith("_pb2"):
         importlib.import_module(f"{generated.__name__}.{_module.name}")
 VERSION = "version"
-"""Name of the field that tells the versions of a format apart."""
+"""The name of the field that holds the version of a message's format."""
 _PLAIN = (bool, int, float, str, bytes)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Field:
-    """Conversion and checks of one field of a message class."""
+    """One field of a message class: how it is converted, and what it may hold."""
 
     name: str
     bound: Range | Length | Text | Items | None
@@ -196,14 +196,18 @@ _TAGS: dict[type, str] = {}
 
 
 def message(tag: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<tag>`.
+    """Return a class decorator that ties a frozen dataclass to the protobuf message `secagg.v1.<tag>`.
 
     The tag stands for the class on the wire (`tag_of`), so that renaming a class changes no byte.
     Raises TypeError when no .proto has the message, a field has no bound, or the two do not have the same fields.
     """
 
     def register(cls: type[T]) -> type[T]:
-        proto = _proto_named(tag)
+        try:
+            proto = message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(f"secagg.v1.{tag}"))
+        except KeyError:
+            problem = f"no .proto in protos/secagg/v1 has the message {tag}: add it, then run make protos"
+            raise TypeError(problem) from None
         declared = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if declared != [field.name for field in proto.DESCRIPTOR.fields]:
             raise TypeError(f"{cls.__name__} and secagg.v1.{tag} do not have the same fields")
@@ -214,14 +218,6 @@ def message(tag: str) -> Callable[[type[T]], type[T]]:
         return cls
 
     return register
-
-
-def _proto_named(name: str) -> type[Message]:
-    try:
-        descriptor = descriptor_pool.Default().FindMessageTypeByName(f"secagg.v1.{name}")
-    except KeyError:
-        raise TypeError(f"no .proto in protos/secagg/v1 has the message {name}: add it, then run make protos") from None
-    return message_factory.GetMessageClass(descriptor)
 
 
 def _field(name: str, hint: Any) -> Field:
@@ -250,22 +246,22 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def tag_of(cls: type) -> str:
-    """The name of a registered message class on the wire: that of its protobuf message."""
+    """Return the name of a registered message class on the wire: the name of its protobuf message."""
     return _TAGS[cls]
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """The fields of a registered message class, in number order."""
+    """Return the fields of a registered message class, in the order of their protobuf numbers."""
     return _FIELDS[cls]
 
 
 def class_with(names: set[str]) -> type | None:
-    """The first registered message class with exactly these fields, None where there is none."""
+    """Return the first registered message class with exactly these field names, or None."""
     return next((cls for cls, fields in _FIELDS.items() if {field.name for field in fields} == names), None)
 
 
 def read_choices(value: Any) -> None:
-    """Replace the words of a frozen message's choices by the choices; an empty one stays where its bound allows it.
+    """Replace the words in a frozen message's `Choice` fields by choices; an empty word stays if its bound allows it.
 
     To be called in `__post_init__`. Raises BadInput for a word that is none of them.
     """
@@ -276,12 +272,12 @@ def read_choices(value: Any) -> None:
 
 
 def encode(value: Any) -> bytes:
-    """The canonical bytes of a message value. Raises MalformedMessage when a field breaks its bound."""
+    """Return the canonical bytes of a message. Raises MalformedMessage when a field is out of its bound."""
     return _to_proto(value).SerializeToString(deterministic=True)
 
 
 def decode(cls: type[T], data: bytes) -> T:
-    """Read a message strictly.
+    """Parse the canonical bytes of a message of class `cls`, and no others.
 
     Raises MalformedMessage for bytes that do not parse, fields out of bounds, unknown fields, and bytes
     that differ from the canonical encoding of what they mean; OtherVersion where they say that they are of one.
@@ -299,7 +295,7 @@ def decode(cls: type[T], data: bytes) -> T:
 
 
 def refuse_other_version(cls: type, found: object) -> None:
-    """Raise OtherVersion where messages of the class have one version, and `found` is another positive number.
+    """Raise OtherVersion if `found` is a positive version number other than the only one that `cls` allows.
 
     To be asked first: other versions have other fields, of which nothing else could be said.
     """

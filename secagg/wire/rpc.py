@@ -1,4 +1,4 @@
-"""The generated service and its call envelopes, for the transport alone."""
+"""The generated gRPC service and the messages of its calls, for the transport alone."""
 
 from secagg.wire.generated.session_pb2 import (
     Chunk,

@@ -1,4 +1,4 @@
-"""Values as JSON (`plain`), and the readable JSON form of a message, for files that people open.
+"""Conversion of values to JSON (`plain`), and the readable JSON form of a message, for files that people open.
 
 The latter carries the same value as the canonical bytes, which alone are hashed and signed.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to what JSON can hold: a dataclass to an object of its fields, tuples to lists, bytes to hex.
+    """Convert a value to what JSON can hold: dataclasses become objects of their fields, tuples lists, bytes hex.
 
     Infinities become "inf" and "-inf", NaN null, an enumeration's member its value. A dataclass that has a `to_json`
     is what that returns.
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(value: Any, /, *properties: str, without: Collection[str] = (), **renamed: str) -> dict[str, Any]:
-    """Convert a dataclass to an object of its fields but those in `without`, and of further `properties` by name.
+    """Convert a dataclass to a JSON object of its fields without those in `without`, and of the named `properties`.
 
     `renamed` has the attribute for each key that is called otherwise: plain_fields(report, round="number").
     """
@@ -52,15 +52,12 @@ def plain_fields(value: Any, /, *properties: str, without: Collection[str] = (),
 
 
 def to_json(message: Any) -> str:
-    """Indented JSON of a message, with the fields in number order."""
+    """Return the indented JSON of a message, with the fields in the order of their protobuf numbers."""
     return json.dumps(plain_fields(message), indent=2, ensure_ascii=False) + "\n"
 
 
 def from_json(cls: type[T], text: str) -> T:
-    """Read strictly: every field present, none unknown, types and bounds as in the binary form.
-
-    Raises MalformedMessage, OtherVersion for what another version wrote.
-    """
+    """Parse the JSON form, with the bounds of the binary form. Raises MalformedMessage, or OtherVersion."""
     try:
         content = parse_json(text, object_pairs_hook=each_field_once)
     except ValueError as error:
@@ -74,19 +71,15 @@ def from_json(cls: type[T], text: str) -> T:
 
 
 def read_json(cls: type[T], path: Path, what: str, again: str) -> T:
-    """Read a file of the JSON form; `again` says how an older one is made anew.
-
-    Raises BadInput naming the file when it is missing, holds no such message, or one of another version.
-    """
+    """Read a message's JSON file. Raises BadInput naming the file; `again` tells how to remake an outdated file."""
     try:
         return from_json(cls, read_document(path))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path} ({error.strerror})") from None
     except OtherVersion as error:
-        raise BadInput(
-            f"{path} is a {what} of version {error.version}, this program reads version {error.known}",
-            remedy=again if error.version < error.known else "use the newer secagg that wrote it",
-        ) from None
+        problem = f"{path} is a {what} of version {error.version}, this program reads version {error.known}"
+        remedy = again if error.version < error.known else "use the newer secagg that wrote it"
+        raise BadInput(problem, remedy=remedy) from None
     except (MalformedMessage, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is no {what}: {error}") from None
 

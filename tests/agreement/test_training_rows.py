@@ -10,9 +10,9 @@ from secagg.agreement.policy import Budget
 from secagg.errors import BadInput, PlanRefused
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Release, Spent, total_cost, total_epsilon
-from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
+from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.privacy.rdp import best_order
+from secagg.privacy.rdp import RdpCurve, best_order
 from tests.agreement.test_ledger import DELTA, PROMISE, finite, rows, unlocked
 
 COST = TrainingCost(SampledSteps(0.05, 8.0, 500), 0.02, 1e-15)

@@ -194,7 +194,7 @@ def _imports(module: Module) -> dict[str, list[tuple[str, str]]]:
 
 
 def names(strings: Strings, modules: tuple[Module, ...]) -> set[str]:
-    """What classes of some modules call themselves: `name`, as a constant or as what a property gives."""
+    """What classes of some modules call themselves: `name`, a constant or what a property gives, or its `form`."""
     found = {text for module in modules for value in _own_names(module) for text in strings.read(value, module, {})}
     return {text for text in found if _is_word(text)}
 
@@ -205,7 +205,7 @@ def _own_names(module: Module) -> Iterator[ast.expr]:
             match node:
                 case ast.AnnAssign(target=ast.Name(id="name"), value=ast.expr() as value):
                     yield value
-                case ast.Assign(targets=[ast.Name(id="name")], value=value):
+                case ast.Assign(targets=[ast.Name(id="name" | "form")], value=value):
                     yield value
                 case ast.FunctionDef(name="name"):
                     yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value)

@@ -40,7 +40,7 @@ def tests_of(path: str) -> tuple[str, ...]:
 
 def changed() -> list[str]:
     """The files that differ from where this branch left main, also those that git does not hold yet."""
-    base = _git("merge-base", "HEAD", "main") or ["HEAD"]
+    base = _git("merge-base", "HEAD", "main") or _git("merge-base", "HEAD", "origin/main") or ["HEAD"]
     return [*_git("diff", "--name-only", *base), *_git("ls-files", "--others", "--exclude-standard")]
 
 
@@ -70,7 +70,8 @@ def main() -> int:
     if not tests:
         del steps["tests"]
     if not (ROOT / ".mypy_cache").is_dir():
-        del steps["types"]  # the first time takes minutes
+        del steps["types"]
+        print("types   left out: no .mypy_cache yet, which takes minutes; make check makes it")
     start = monotonic()
     commands = {name: [sys.executable, "-m", *words] for name, words in steps.items()}
     running = {

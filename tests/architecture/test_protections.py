@@ -104,7 +104,7 @@ def fourth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def a_roster(clients: int) -> Roster:
-    """A server and clients, and no second party."""
+    """A server and clients, and no helper."""
     names = [("server", "server"), *((f"client-{number}", "client") for number in range(clients))]
     members = [Member(name, role, SigningKey.generate(OperatingSystem()).public) for name, role in names]
     return Roster.of("a consortium", members)

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
 import pytest
+from packaging.version import Version
 
 from tests.architecture import lock, regenerate
 from tests.architecture.source import ROOT
@@ -62,6 +63,44 @@ def test_lock_meets_every_declared_requirement():
     """The lock file fixes an allowed version of all that pyproject.toml asks for."""
     requirements = lock.declared((ROOT / "pyproject.toml").read_text())
     assert lock.unmet(requirements, lock.locked(lock.LOCK.read_text())) == []
+
+
+def test_every_locked_version_has_its_hashes():
+    """No package can be installed from a file that the lock does not name by its SHA-256."""
+    blocks = lock.LOCK.read_text().removeprefix(lock.HEADER).replace(" \\\n    ", " ").splitlines()
+    without = [
+        block for block in blocks if not re.fullmatch(r"[a-z0-9-]+==[\w.!]+( --hash=sha256:[0-9a-f]{64})+", block)
+    ]
+    assert without == []
+    assert len(blocks) == len(lock.locked(lock.LOCK.read_text()))
+
+
+def test_lock_reads_what_it_writes():
+    """Versions come back from a written lock file, and each package has its hashes in order."""
+    text = lock.written({"b": "2", "a": "1.0"}, {"a": {"ff", "00"}, "b": {"11"}})
+    assert lock.locked(text) == {"a": Version("1.0"), "b": Version("2")}
+    assert text.splitlines()[1:4] == ["a==1.0 \\", "    --hash=sha256:00 \\", "    --hash=sha256:ff"]
+
+
+@pytest.mark.parametrize(
+    ("filename", "served"),
+    [
+        ("numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl", True),
+        ("numpy-2.1.0-cp313-cp313t-macosx_14_0_arm64.whl", True),
+        ("numpy-2.1.0-cp37-abi3-manylinux_2_28_x86_64.whl", True),
+        ("numpy-2.1.0-py2.py3-none-any.whl", True),
+        ("numpy-2.1.0.tar.gz", True),
+        ("numpy-2.1.0-cp310-cp310-manylinux_2_17_x86_64.whl", False),
+        ("numpy-2.1.0-cp311-cp311-win_amd64.whl", False),
+        ("numpy-2.1.0-pp311-pypy311_pp73-manylinux_2_17_x86_64.whl", False),
+        ("numpy-2.1.1-cp311-cp311-manylinux_2_17_x86_64.whl", False),
+        ("numpy-2.1.1.tar.gz", False),
+        ("numpy-2.1.0.exe", False),
+    ],
+)
+def test_lock_names_the_files_of_its_pythons(filename, served):
+    """Only this version's files for a Python and a system that secagg runs on are named."""
+    assert lock.serves(filename, Version("2.1.0")) is served
 
 
 @pytest.mark.parametrize(

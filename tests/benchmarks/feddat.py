@@ -29,7 +29,9 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.tables import ResultTable
 from secagg.features import BOTTLENECK
-from secagg.networks import DistillingSettings, EncoderAdapter, TrainedModel, WithHead, distil
+from secagg.networks import TrainedModel
+from secagg.networks.adapted import EncoderAdapter, WithHead
+from secagg.networks.distillation import DistillingSettings, distil
 from secagg.networks.training import shuffled
 from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_thread

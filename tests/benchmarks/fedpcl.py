@@ -34,7 +34,8 @@ from secagg.experiments.results import student_interval
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.tables import ResultTable
-from secagg.networks import ByHead, TrainedModel, TrainingSettings, train
+from secagg.networks import TrainedModel, TrainingSettings, train
+from secagg.networks.projection import ByHead
 from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN

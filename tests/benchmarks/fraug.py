@@ -25,8 +25,9 @@ from secagg.data import Dataset, open_dataset
 from secagg.experiments.results import Run
 from secagg.experiments.sweep import Execution, combinations, runs_of
 from secagg.experiments.tables import ResultTable
-from secagg.networks import Augmented, AugmentedSettings, TrainedModel, program_named, train_augmented
-from secagg.networks.augmented import Distance, Weights
+from secagg.networks import TrainedModel, program_named
+from secagg.networks.augmented import Augmented, Distance, Weights
+from secagg.networks.augmented_training import AugmentedSettings, train_augmented
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, say

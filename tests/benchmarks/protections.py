@@ -46,7 +46,7 @@ class ProtectionCosts:
     """What one session cost.
 
     `client_cpu` is CPU seconds of one client, the median of the survivors; `sent` what it sends, by receiver, each
-    the median. `others_cpu` is CPU seconds of the server and the second parties together, each as if it were alone in
+    the median. `others_cpu` is CPU seconds of the server and the helpers together, each as if it were alone in
     its process, `others_seconds` the elapsed seconds of their steps.
     """
 
@@ -90,7 +90,7 @@ class _SessionCost(SessionCost):
 
     @contextmanager
     def server(self, step: str) -> Iterator[None]:
-        """What runs inside costs server or second parties CPU."""
+        """What runs inside costs server or helpers CPU."""
         begun = time.process_time() + spared_seconds()
         with super().server(step):
             yield

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def roles(count: int, protection: str) -> dict[str, str]:
-    """Name → role of everyone: one server, `count` clients, and the second parties of the protection."""
+    """Name → role of everyone: one server, `count` clients, and the helpers of the protection."""
     clients = {f"client-{number:03}": "client" for number in range(1, count + 1)}
     return {"server": "server"} | clients | protection_named(protection).helper_roles
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from methods.method import Parameters, SimpleMethod, SumSpec
-from methods.round import Contribution, Local, Opened, Step
+from methods.round import Contribution, Local, OpenedTotal, Step
 from secagg.encoding import Block, Kind
 from secagg.encoding.moments import Integers
 from secagg.errors import ServerAway
@@ -216,7 +216,7 @@ class _OneBlock(SimpleMethod):
         """Not asked for: the clients have their vectors."""
         raise NotImplementedError
 
-    def finalize(self, opened: Opened) -> Step:
+    def finalize(self, opened: OpenedTotal) -> Step:
         """The first thing that is made of an opened sum; one zero for each class."""
         self._note()
         self.total = opened.blocks["vector"]

@@ -6,6 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command, command, found
+from tests.worlds.forks import fork_workers
+
+
+@pytest.fixture(autouse=True)
+def _forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of commands in this process start at once."""
+    fork_workers(monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features.pipeline import Pipeline
-from secagg.heads import head_digest, load_safetensors, save_safetensors
+from secagg.heads import head_digest, save_safetensors
+from secagg.heads.export import load_safetensors
 from tests.cli.command import Command
 
 GENERATOR = np.random.default_rng(8)

@@ -9,7 +9,7 @@ from secagg.cli.demo import _Play
 def test_what_every_party_says_is_shown_once() -> None:
     """The same line of another member is not repeated, in whatever place its name stands; any other line is shown."""
     members = tuple(f"clinic-{number}" for number in range(1, 13))
-    stage: Any = SimpleNamespace(members=members, seconds=("aggregator-1",))
+    stage: Any = SimpleNamespace(members=members, helpers=("aggregator-1",))
     play = _Play(stage, speaker=None)  # type: ignore[arg-type]  # nothing is said here
     said = [line for name in members for line in (f"Opening from {name}", "waiting for Quorum", f"wrote {name}/a.json")]
     assert [line for line in said if play._is_new(line)] == said[:3]

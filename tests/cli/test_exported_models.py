@@ -13,7 +13,8 @@ from secagg.agreement.plan import read_plan
 from secagg.agreement.policy import read_policy
 from secagg.features.pipeline import Pipeline
 from secagg.heads import to_safetensors
-from secagg.networks import TrainedModel, admit, program_named
+from secagg.networks import TrainedModel, program_named
+from secagg.networks.exported import admit
 from tests.cli.command import Command
 from tests.networks.exports import export, export_seeded, perceptron
 

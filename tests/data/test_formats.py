@@ -1,6 +1,7 @@
 """One table of data formats: what a format is stands in its file, and a new one is that file and one place."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,18 @@ def test_a_new_table_is_read_like_every_other(tmp_path: Path) -> None:
     (tmp_path / "long.words").write_text("a|class\n1|x\n" + "9" * 1001 + "|y\n")
     with pytest.raises(BadRecord, match="row 3: has a field of more than 1000 characters"):
         open_dataset(str(tmp_path / "long.words"), label="class")
+
+
+@pytest.mark.parametrize("numbers", [[2], [2, 3, 4]])
+def test_a_format_that_miscounts_its_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int]
+) -> None:
+    """Fewer or more row numbers than lines end the reading: a later refusal would name another row."""
+    miscounts = replace(WORDS, suffixes=(".off",), lines=lambda *_: (["a", "class"], [["1", "x"], ["2", "y"]], numbers))
+    monkeypatch.setattr(sources, "FORMATS", (*sources.FORMATS, miscounts))
+    (tmp_path / "some.off").write_text("")
+    with pytest.raises(ValueError, match="argument 2 is"):
+        open_dataset(str(tmp_path / "some.off"), label="class")
 
 
 def test_a_new_format_with_labels_opens(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.encoding import Capacity
+from secagg.encoding.ring import Capacity
 from secagg.errors import CapacityExceeded
 
 COUNTS = st.integers(1, 2**20)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.encoding import Block, Grid, Kind, accumulate, full_matrix, moments, sanity_failures
+from secagg.encoding import Block, Grid, Kind, accumulate, full_matrix, moments
+from secagg.encoding.moments import sanity_failures
 from secagg.errors import BadInput, CapacityExceeded
 
 CLASSES = 4

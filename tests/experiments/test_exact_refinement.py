@@ -11,7 +11,6 @@ from secagg.encoding.grid import inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads import LinearHead
-from secagg.heads.linear import scores
 from secagg.system.threads import one_blas_thread
 
 SYNTHETIC = "f559e12f8489eebc5afcdb4e79479692618c274be0002868b0687b1b93d775b9"
@@ -43,5 +42,5 @@ def test_refined_head_of_digits() -> None:
     assert digits.test is not None
     assert run.federated is not None
     images = digits.test.inputs[: len(DIGITS)].reshape(len(DIGITS), -1).astype(np.float64)
-    found = scores(run.head, inputs_of(images, run.federated.setup.plan.grid))
+    found = run.head.scores(inputs_of(images, run.federated.setup.plan.grid))
     np.testing.assert_allclose(found, DIGITS, rtol=0, atol=ROUNDING * float(np.abs(DIGITS).max()))

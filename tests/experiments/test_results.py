@@ -11,7 +11,7 @@ import pytest
 import secagg
 from secagg.errors import BadInput
 from secagg.experiments.tables import csv_of, html_of
-from secagg.scoring import Predictor
+from secagg.scoring.predictor import Predictor
 
 LABELS = np.arange(120) % 2
 FEATURES = np.random.default_rng(0).normal(size=(120, 3)) + LABELS[:, None]

@@ -44,7 +44,7 @@ def test_a_client_may_leave_at_every_step(name: str, step: str) -> None:
 
 
 def test_further_protection_is_its_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is registered with three second parties is simulated with three, and its clients leave at its steps."""
+    """One that is registered with three helpers is simulated with three, and its clients leave at its steps."""
     three = replace(PROTECTIONS["shared"], fewest_helpers=3, steps=PROTECTIONS["shared"].steps[1:])
     monkeypatch.setitem(PROTECTIONS, "three", three)
     records = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3

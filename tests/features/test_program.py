@@ -13,6 +13,7 @@ from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, backbone_digest, open_backbone
 from secagg.features.program import AT_ONCE
 from secagg.system.engines import LocalProcesses
+from tests.worlds.forks import fork_workers
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 
@@ -40,6 +41,7 @@ def test_program_runs_and_is_pinned_by_its_file(program):
 def test_processes_change_no_bit(program, tmp_path, monkeypatch):
     """Extracted in two processes, features are those of one, progress reaches all, and nothing is left behind."""
     monkeypatch.setenv("SECAGG_CACHE", "off")
+    fork_workers(monkeypatch)
     images = np.random.default_rng(1).integers(0, 256, (2 * AT_ONCE + 7, 8, 8, 3), dtype=np.uint8)
     path, seen = str(program("net.pt2")), []
     alone = open_backbone(path, (8, 8, 3)).extract(images)

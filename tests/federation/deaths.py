@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import multiprocessing
 import os
 import re
 import signal
@@ -25,11 +24,11 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, SumResult, conclude, contribution_of
 from secagg.session.rounds import following_setup
 from secagg.transcript import peek
-from tests.worlds.processes import SECONDS, Processes, run_command
+from tests.worlds.forks import FORKS
+from tests.worlds.processes import HELPERS, Processes, run_command
 from tests.worlds.rosters import SERVER
 
 WRITES, WIRE = "writes.txt", "wire.txt"
-FORKS = multiprocessing.get_context("forkserver")
 PATIENCE = 900.0
 KEY, PART = re.compile(r"session-\d+"), re.compile(r"\.[0-9a-f]+\.part")
 
@@ -154,7 +153,7 @@ class Deaths:
         """Carry the plan to its end, starting again whoever was killed; fail with what everybody said."""
         federation, deadline = self.federation, time.monotonic() + PATIENCE
         parties = [member.name for member in federation.roster.members]
-        order = sorted(parties, key=lambda name: (name != SERVER, name not in SECONDS["aggregator"]))
+        order = sorted(parties, key=lambda name: (name != SERVER, name not in HELPERS["aggregator"]))
         running = {name: self._start(name) for name in order}
         try:
             while running:
@@ -187,7 +186,7 @@ class Deaths:
         process.start()
         if name == SERVER and federation.address.endswith(":0"):
             federation.address = self._address(name, process)
-        if name in SECONDS["aggregator"] and name not in federation.aggregators:
+        if name in HELPERS["aggregator"] and name not in federation.aggregators:
             federation.aggregators[name] = self._address(name, process)
         return process
 

@@ -20,7 +20,8 @@ import numpy as np
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.protection import protection_named
 from secagg.verification.transcript_series import verify_transcript
-from tests.worlds.processes import FORKS, SECONDS, Processes, make_processes, run_command
+from tests.worlds.forks import FORKS
+from tests.worlds.processes import HELPERS, Processes, make_processes, run_command
 from tests.worlds.rosters import SERVER
 
 NAMES = ("a", "b", "c", "d")
@@ -74,13 +75,13 @@ def run_limited(words: list[str], said: Path) -> None:
     """A party's whole process, with the transport's limits in seconds."""
     from secagg.plan_facts import facts
     from secagg.session import staging
-    from secagg.transport import client, limits, server
+    from secagg.transport import limits
 
     staging.SILENT_SECONDS = 1.0
     facts.LEAST_PATIENCE = PATIENCE
-    client.CALL_SECONDS = 3.0
-    client.POLL_SECONDS = server.POLL_SECONDS = 2.0
-    server.SILENT_SECONDS = 1.0
+    limits.CALL_SECONDS = 3.0
+    limits.POLL_SECONDS = 2.0
+    limits.SILENT_SECONDS = 1.0
     scaled = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 2_000}
     limits.KEEPALIVE[:] = [(name, scaled.get(name, value)) for name, value in limits.KEEPALIVE]
     run_command(words, said)
@@ -124,8 +125,8 @@ class Supervised:
     def _in_order(self) -> Iterator[str]:
         """Those whose addresses others need come first."""
         yield SERVER
-        yield from (name for name in self.parties if name in SECONDS["aggregator"])
-        yield from (name for name in self.parties if name not in (SERVER, *SECONDS["aggregator"]))
+        yield from (name for name in self.parties if name in HELPERS["aggregator"])
+        yield from (name for name in self.parties if name not in (SERVER, *HELPERS["aggregator"]))
 
     def _start(self, party: str) -> None:
         more = ("--stay",) if party in NAMES else ()
@@ -138,7 +139,7 @@ class Supervised:
         self._running[party] = process
         if party == SERVER and self.federation.address.endswith(":0"):
             self.federation.address = self.federation.listens(party)
-        if party in SECONDS["aggregator"] and party not in self.federation.aggregators:
+        if party in HELPERS["aggregator"] and party not in self.federation.aggregators:
             self.federation.aggregators[party] = self.federation.listens(party)
 
     def _strike(self, outage: Outage, now: float) -> None:
@@ -214,7 +215,7 @@ def judge(supervised: Supervised, protection: str, report: Report) -> None:
     """How the session ended, and what is wrong with that: a wrong sum, a member lost, an unclean end, a transcript."""
     federation, codes, gone = supervised.federation, supervised.codes, supervised.gone
     present = [name for name in NAMES if name not in gone]
-    needed = {SERVER, *SECONDS.get(protection_named(protection).helper_role, ())}
+    needed = {SERVER, *HELPERS.get(protection_named(protection).helper_role, ())}
     members = _members(federation)
     if members is not None:
         if not np.array_equal(federation.opened(), federation.expected(members)):
@@ -228,7 +229,7 @@ def judge(supervised: Supervised, protection: str, report: Report) -> None:
         report.ending = "no sum"
         report.faults.append("no sum although everybody who is needed came back")
     else:
-        report.ending = "server gone: not now" if SERVER in gone else "aborted: a second party went"
+        report.ending = "server gone: not now" if SERVER in gone else "aborted: a helper went"
     if unclean := {name: code for name, code in codes.items() if code not in (0, OVER, NOT_NOW)}:
         report.faults.append(f"unclean: {unclean}")
     report.faults += list(_false_transcripts(supervised))

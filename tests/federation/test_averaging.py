@@ -13,7 +13,7 @@ import pytest
 
 from methods import METHODS
 from methods.method import Parameters, SimpleMethod, SumSpec
-from methods.round import Contribution, Local, Opened, Round, Step
+from methods.round import Contribution, Local, OpenedTotal, Round, Step
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.reference import pooled_result
@@ -55,7 +55,7 @@ class Diary(SimpleMethod):
         entry = np.array([local.member + 10 * len(local.state)], dtype=np.int64)
         return Contribution({"diary": entry}, local.state + b"p" * local.member)
 
-    def finalize(self, opened: Opened) -> Step:
+    def finalize(self, opened: OpenedTotal) -> Step:
         """A head of zeros after the third."""
         if self.number < 3:
             return Step(next_round=replace(self, number=self.number + 1))

@@ -34,7 +34,7 @@ from secagg.transcript import (
     read_transcript,
     sign_frame,
 )
-from secagg.transport import Link, client, serve
+from secagg.transport import Link, limits, serve
 from secagg.verification.transcript_series import TranscriptSeries, verify_together, verify_transcript
 from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
@@ -500,7 +500,7 @@ def test_no_round_begins_before_the_draw(finished: Finished) -> None:
 
 async def test_cohorts_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over gRPC and mutual TLS: a member hangs up between its rounds, and all have the model at the end."""
-    monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "RETRY_SECONDS", 0.02)
     training: dict[str, Any] = {
         "method": "fedavg",
         "parameters": (("rounds", 3),),

@@ -10,10 +10,10 @@ import pytest
 from methods.training.fraug import AugmentedUpdate
 from methods.training.training_round import TrainingRound
 from secagg.encoding import Normalisation
-from secagg.encoding.updates import blocks_of
+from secagg.encoding.updates.encoding import blocks_of
 from secagg.errors import BadInput
 from secagg.federation import session_folder
-from secagg.networks import size_of
+from secagg.networks.augmented import size_of
 from secagg.protection.messages import UploadHeader
 from secagg.session.sealed_state import STATE_FILE, recall_state
 from secagg.transcript import payload_of, peek, read_transcript

@@ -42,4 +42,4 @@ async def test_client_that_never_fetches_the_first_outcome_holds_no_round_up(tmp
     assert len(played.stages) == 2
     assert not totals(world, played)[0].any()
     assert not totals(world, played, last.members)[1].any()
-    assert all(end[1] == last for end in (*played.clients.values(), *played.seconds.values()))
+    assert all(end[1] == last for end in (*played.clients.values(), *played.helpers.values()))

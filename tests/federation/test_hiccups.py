@@ -16,7 +16,7 @@ from secagg.federation.endpoints import _meet
 from secagg.protection.messages import Outcome
 from secagg.session import staging
 from secagg.transcript import FILE_NAME, read_transcript
-from secagg.transport import Link, client, serve
+from secagg.transport import Link, client, limits, serve
 from secagg.wire import rpc
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, ignore, play, take_plan
@@ -27,7 +27,7 @@ PATIENCE = 60.0
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again soon."""
-    monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "RETRY_SECONDS", 0.02)
 
 
 async def listening(stack: AsyncExitStack, consortium: Consortium, state: Path) -> tuple[FederationServer, str]:

@@ -23,7 +23,7 @@ async def test_member_without_the_library_is_refused_before_joining(
     for name in ["tenseal", *(each for each in sys.modules if each.startswith("tenseal."))]:
         monkeypatch.setitem(sys.modules, name, None)
     run = FederationRun(world)  # there is no server: whoever asked it anything would fail otherwise
-    for attempt in (lambda: run._client(1), lambda: run._begin_second(holder).work):
+    for attempt in (lambda: run._client(1), lambda: run._begin_helper(holder).work):
         with pytest.raises(BadInput, match="needs the library tenseal") as caught:
             await attempt()
         assert caught.value.remedy == "pip install 'secagg[encrypted]'"

@@ -16,7 +16,7 @@ import pytest
 
 from methods import METHODS
 from methods.method import Parameters, SimpleMethod, SumSpec
-from methods.round import Contribution, Local, Opened, Round, Step
+from methods.round import Contribution, Local, OpenedTotal, Round, Step
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Block, Grid, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
@@ -32,7 +32,7 @@ from secagg.session.rounds import follow_return, show_return
 from secagg.session.sealed_state import recall_state
 from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
-from secagg.transport import Link, client, serve
+from secagg.transport import Link, limits, serve
 from secagg.verification.transcript_series import verify_together, verify_transcript
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
 from secagg.wire import decode, encode
@@ -78,7 +78,7 @@ class Logbook(SimpleMethod):
         """A page more is left each time."""
         return Contribution({"pages": np.array([local.member + 10 * len(local.state)])}, local.state + b"p")
 
-    def finalize(self, opened: Opened) -> Step:
+    def finalize(self, opened: OpenedTotal) -> Step:
         """A head of zeros after the fifth."""
         if self.number < 5:
             return Step(
@@ -522,7 +522,7 @@ def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) ->
 
 async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over gRPC and mutual TLS, federated averaging: away for rounds 2 and 3 of 5, in the sums of rounds 4 and 5."""
-    monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "RETRY_SECONDS", 0.02)
     averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.CLIENT, **NOISY}
     averaging |= {"result": "server", "join_seconds": 10, "step_seconds": 10, "round_seconds": 3}
     consortium = Consortium.enrol(tmp_path, "masked", **averaging)

@@ -45,7 +45,7 @@ async def test_two_rounds_open_the_exact_sums(tmp_path: Path, protection: str, s
     played = await run_federation(world, stays=stays)
     assert len(played.stages) == 2
     assert not any(beyond.any() for beyond in totals(world, played))
-    ends = (*played.clients.values(), *played.seconds.values())
+    ends = (*played.clients.values(), *played.helpers.values())
     assert {end[1].members for end in ends} == {EVERYONE}
     assert {end[1].head_sha256 for end in ends} == {played.server.session.outcome.head_sha256}
     check_transcripts(world, played)
@@ -105,7 +105,7 @@ async def test_client_that_leaves_between_rounds_is_in_no_later_one(tmp_path: Pa
     last = played.server.session.outcome
     assert last.members == (1, 3, 4)
     assert not totals(world, played, (1, 3, 4))[-1].any()
-    assert all(end[1] == last for end in (*played.clients.values(), *played.seconds.values()))
+    assert all(end[1] == last for end in (*played.clients.values(), *played.helpers.values()))
     check_transcripts(world, played, 2)
 
 

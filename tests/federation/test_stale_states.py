@@ -11,7 +11,7 @@ import pytest
 
 from methods import METHODS
 from methods.method import Parameters, SimpleMethod, SumSpec
-from methods.round import Contribution, Local, Opened, Step
+from methods.round import Contribution, Local, OpenedTotal, Step
 from secagg.encoding import Block, Kind
 from secagg.federation import session_folder
 from secagg.heads import LinearHead
@@ -45,7 +45,7 @@ class Drawn(SimpleMethod):
         drawn = local.randomness.bytes(4)
         return Contribution({"number": np.array([int.from_bytes(drawn, "big")])}, drawn)
 
-    def finalize(self, opened: Opened) -> Step:
+    def finalize(self, opened: OpenedTotal) -> Step:
         """A head of zeros."""
         return Step(LinearHead(np.zeros((3, 4), dtype=np.float32), np.zeros(3, dtype=np.float32)))
 

@@ -16,7 +16,7 @@ from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import ProtocolViolation
 from secagg.heads import to_safetensors
-from secagg.networks import TunedModel
+from secagg.networks.trained_model import TunedModel
 from secagg.privacy import Adjacency
 from secagg.session import conclude
 from secagg.session.outcome import OutcomeContents, check_outcome

@@ -7,10 +7,10 @@ import pytest
 
 from secagg.encoding import Grid, Normalisation
 from secagg.errors import BadInput
-from secagg.heads import HeadAdapter, LinearHead, Recentring, head_digest, predict
+from secagg.heads import LinearHead, head_digest, predict
 from secagg.heads.adaptation import Adaptation, adapt, class_means, local_start, records_used
 from secagg.heads.descent import fresh_layers
-from secagg.heads.linear import ABSENT_BIAS
+from secagg.heads.linear import ABSENT_BIAS, HeadAdapter, Recentring
 
 CLASSES, DIMENSION = 3, 6
 GENERATOR = np.random.default_rng(5)

@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import normalize, relu
 
 from secagg.errors import BadInput
-from secagg.heads import HeadAdapter, LinearHead, head_digest, parse_safetensors, predict, to_safetensors
-from secagg.heads.linear import Recentring
+from secagg.heads import LinearHead, head_digest, parse_safetensors, predict, to_safetensors
+from secagg.heads.linear import HeadAdapter, Recentring
 
 RNG = np.random.default_rng(0)
 

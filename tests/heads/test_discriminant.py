@@ -9,7 +9,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from secagg.encoding import Grid, accumulate, quantise
 from secagg.errors import BadInput
 from secagg.features import radius_of
-from secagg.heads import discriminant, head_digest, predict
+from secagg.heads import head_digest, predict
+from secagg.heads.discriminant import discriminant
 from secagg.heads.linear import ABSENT_BIAS
 
 

@@ -11,18 +11,10 @@ from safetensors.numpy import save_file
 from scipy.stats import binomtest
 
 from secagg.errors import BadInput
-from secagg.heads import (
-    LinearHead,
-    head_digest,
-    load_safetensors,
-    parse_safetensors,
-    predict,
-    save_safetensors,
-    to_safetensors,
-)
+from secagg.heads import LinearHead, head_digest, parse_safetensors, predict, save_safetensors, to_safetensors
 from secagg.heads.artifact import clopper_pearson
+from secagg.heads.export import load_safetensors, save_state_dict, to_linear
 from secagg.heads.linear import Recentring
-from secagg.heads.torch_files import save_state_dict, to_linear
 
 WEIGHT = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]], dtype=np.float32)
 HEAD = LinearHead(WEIGHT, np.array([0.125, -7.0], dtype=np.float32))

@@ -8,8 +8,8 @@ import pytest
 from secagg.encoding import Grid, accumulate, quantise
 from secagg.encoding.softmax_gradient import RESIDUAL_LEVELS, Mapped, softmax_gradient
 from secagg.errors import BadInput
-from secagg.heads import discriminant, head_digest, predict, refinement
-from secagg.heads.discriminant import ReleaseNoise, denoise, edge, noise_aware_discriminant, read_release
+from secagg.heads import head_digest, predict, refinement
+from secagg.heads.discriminant import ReleaseNoise, denoise, discriminant, edge, noise_aware_discriminant, read_release
 
 GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from secagg.errors import BadInput
-from secagg.heads import HeadAdapter, LinearHead, head_digest, predict
+from secagg.heads import LinearHead, head_digest, predict
 from secagg.heads.descent import SEED, Recipe, fresh_head, fresh_layers, has_settled, train
-from secagg.heads.linear import ABSENT_BIAS
+from secagg.heads.linear import ABSENT_BIAS, HeadAdapter
 
 GENERATOR = np.random.default_rng(31)
 LABELS = GENERATOR.permutation(np.arange(60) % 3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from methods import method_named
 from methods.method import SumSpec
-from methods.round import Contribution, Examples, Local, Opened, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Step
 from methods.search.round import PopulationRound
 from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_examples, summed
 
@@ -39,7 +39,7 @@ def stepped(round_: PopulationRound, members: Sequence[Examples] = MEMBERS) -> S
     """What follows from the sum of these members, whose indices are from 1 on."""
     indices = tuple(range(1, len(members) + 1))
     blocks = summed([part(round_, own, index) for index, own in zip(indices, members, strict=True)])
-    return round_.finalize(Opened(blocks, GRID, clients=len(members), members=indices))
+    return round_.finalize(OpenedTotal(blocks, GRID, clients=len(members), members=indices))
 
 
 def next_round(round_: PopulationRound, members: Sequence[Examples] = MEMBERS) -> PopulationRound:

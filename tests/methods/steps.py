@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from methods.round import Examples, Local, Noise, Opened, Round
-from secagg.encoding import Block, Grid, Integers, Kind, sanity_failures
+from methods.round import Examples, Local, Noise, OpenedTotal, Round
+from secagg.encoding import Block, Grid, Integers, Kind
+from secagg.encoding.moments import sanity_failures
 
 KINDS = {
     "census": Kind.CENSUS,
@@ -26,12 +27,12 @@ def contribute(round_: Round, examples: Examples, classes: int, levels: int) -> 
 
 def artifact_of(round_: Round, blocks: Mapping[str, Any], grid: Grid, noise: Noise | None) -> Any:
     """What a total gives, None where another round must come first."""
-    return round_.finalize(Opened(blocks, grid, noise)).artifact
+    return round_.finalize(OpenedTotal(blocks, grid, noise)).artifact
 
 
 def next_of(round_: Round, blocks: Mapping[str, Any], grid: Grid, noise: Noise | None) -> Any:
     """The round that a total leads to, None after the last."""
-    return round_.finalize(Opened(blocks, grid, noise)).next_round
+    return round_.finalize(OpenedTotal(blocks, grid, noise)).next_round
 
 
 def failures_of(round_: Round, blocks: Mapping[str, Integers], grid: Grid) -> list[str]:

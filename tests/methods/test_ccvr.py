@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from methods import method_named
 from methods.closed_form.ccvr import CCVR, RECIPE, gaussians_of, standard_normal
 from methods.declaration import check_declaration
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from secagg.encoding import Grid, Integers, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, ReleaseNoise
@@ -36,7 +36,7 @@ def summed(method: CCVR, rows: np.ndarray, grid: Grid = GRID) -> dict[str, Integ
 
 def head_of(method: CCVR, blocks: dict[str, Integers], grid: Grid = GRID, **opened: object) -> LinearHead:
     """The head that a total leads to."""
-    artifact = method.finalize(Opened(blocks, grid, **opened)).artifact  # type: ignore[arg-type]
+    artifact = method.finalize(OpenedTotal(blocks, grid, **opened)).artifact  # type: ignore[arg-type]
     assert isinstance(artifact, LinearHead)
     return artifact
 

@@ -19,7 +19,7 @@ from methods.closed_form.fedcgs import FedCGS
 from methods.closed_form.prototypes import Prototypes
 from methods.declaration import check_declaration, check_steps
 from methods.method import SumSpec
-from methods.round import Contribution, Examples, Local, Opened, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Step
 from methods.slots import fedbip
 from methods.slots.fedbip import ConceptSums
 from secagg.encoding import Grid, Integers, Kind, Normalisation
@@ -272,7 +272,7 @@ def test_a_broken_finalize_is_found(monkeypatch: pytest.MonkeyPatch, is_noisy: b
     """A name that does not exist is found wherever `finalize` uses it, and so is a last round without an artifact."""
     whole = Faulty.finalize
 
-    def broken(self: Faulty, opened: Opened) -> Step:
+    def broken(self: Faulty, opened: OpenedTotal) -> Step:
         """Fails with noise, or without."""
         return nowhere if (opened.noise is not None) is is_noisy else whole(self, opened)  # type: ignore[name-defined] # noqa: F821
 
@@ -284,6 +284,20 @@ def test_a_broken_finalize_is_found(monkeypatch: pytest.MonkeyPatch, is_noisy: b
     monkeypatch.setattr(Faulty, "finalize", lambda self, opened: Step())
     with pytest.raises(BadInput, match="its last round gives no artifact, without noise"):
         check_steps(Faulty(), 8, 10, GRIDS[0])
+
+
+def test_a_finalize_that_returns_its_head_alone_is_named() -> None:
+    """What is no Step, such as the head that should be in one, is refused as a fault of the method."""
+
+    class Bare(Prototypes):
+        """Forgets the Step around its head."""
+
+        def finalize(self, opened: OpenedTotal) -> Step:
+            """Return the head."""
+            return super().finalize(opened).artifact  # type: ignore[return-value]
+
+    with pytest.raises(BadInput, match="finalize of sum 1, without noise, returns a LinearHead, not a Step"):
+        check_steps(Bare(), 8, 3, GRIDS[0])
 
 
 @pytest.mark.parametrize(
@@ -458,6 +472,7 @@ def test_no_plan_and_no_session_with_a_broken_method(
     monkeypatch.setitem(METHODS, Faulty.name, Faulty)  # type: ignore[arg-type]
     assert secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise).federated is not None
     monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "class_sums": 3 * b["class_sums"]})
+    monkeypatch.setattr("secagg.plan_facts.planning._CHECKED", set())  # no process has code that changes
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     with pytest.raises(BadInput, match="method faulty breaks its declaration: one record adds"):
         secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise)

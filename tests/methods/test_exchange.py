@@ -15,7 +15,7 @@ from methods.declaration import check_declaration, check_steps
 from methods.method import Fixed
 from methods.own_models.fedpcl import Contrast, FedPCL
 from methods.own_models.local_projection import prototypes_of, put_in_group
-from methods.round import Contribution, Examples, Local, Opened
+from methods.round import Contribution, Examples, Local, OpenedTotal
 from secagg.encoding import Grid
 from secagg.errors import BadInput, PlanRefused
 from secagg.networks.programs import named_parameters
@@ -84,7 +84,7 @@ def test_a_members_sums_are_in_its_groups_places_alone() -> None:
 def test_groups_lack_what_all_members_have() -> None:
     """A class of which a group has no record has all members' prototype in its set (Eq. 7); the first set is all's."""
     counts, sums = np.array([[2, 0], [1, 3]]), np.array([[[8, 6], [0, 0]], [[5, 5], [9, 30]]])
-    found = prototypes_of(Opened({"counts": counts, "class_sums": sums}, Grid(1.0, 100)))
+    found = prototypes_of(OpenedTotal({"counts": counts, "class_sums": sums}, Grid(1.0, 100)))
     assert found.tolist() == [[[4, 3], [3, 8]], [[4, 3], [5, 5]], [[4, 3], [3, 10]]]
 
 
@@ -176,7 +176,7 @@ def test_broadcast_holds_every_set() -> None:
     first = method.begin(DIMENSION, CLASSES, 1 << 12)
     made = [contribution(first, member).blocks for member in range(1, 7)]
     total = {name: sum(each[name] for each in made) for name in made[0]}
-    second = first.finalize(Opened(total, Grid(1.0, 1 << 12))).next_round
+    second = first.finalize(OpenedTotal(total, Grid(1.0, 1 << 12))).next_round
     assert isinstance(second, FedPCL)
     told = first.decode_broadcast(second.broadcast(), Grid(1.0, 1 << 12))
     second.require_equal(told)

@@ -10,7 +10,7 @@ import pytest
 
 from methods import method_named, parameters_of
 from methods.declaration import check_declaration
-from methods.round import Local, Opened
+from methods.round import Local, OpenedTotal
 from methods.training.training_round import TrainingRound
 from secagg.encoding.updates import sum_of_records
 from secagg.errors import BadInput
@@ -54,7 +54,7 @@ def test_rounds_lead_to_a_model_of_the_program(file: Path, rule: str) -> None:
     start = round_.model
     for _ in range(3):
         blocks = summed([part(round_, own, number) for number, own in enumerate(members)])
-        step = round_.finalize(Opened(blocks, GRID, clients=3))
+        step = round_.finalize(OpenedTotal(blocks, GRID, clients=3))
         if step.next_round is not None:
             assert isinstance(step.next_round, TrainingRound)
             round_ = step.next_round

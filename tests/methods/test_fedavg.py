@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from methods import method_named
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from methods.training.client_update import GRADIENT, UPDATE, WEIGHT_LEVELS, ProgramUpdate, RecordGradients
 from methods.training.training_round import MODEL
 from secagg.errors import BadInput
@@ -143,7 +143,7 @@ def test_rounds_end_with_the_model_at_the_state(gradients: int) -> None:
         assert stepped(round_, MEMBERS).artifact is None
         round_ = next_round(round_, MEMBERS)
     blocks = summed([part(round_, own, member) for member, own in enumerate(MEMBERS)])
-    opened = Opened(blocks, GRID, clients=len(MEMBERS))
+    opened = OpenedTotal(blocks, GRID, clients=len(MEMBERS))
     step = round_.finalize(opened)
     assert step.next_round is None
     assert isinstance(step.artifact, TrainedModel)
@@ -177,12 +177,12 @@ def test_noise_in_place_of_a_number_does_not_blow_the_step_up(chosen: dict[str, 
     round_ = first_round(**chosen)
     blocks = {**part(round_, some_examples(20)).blocks, sent: np.array([3 * number])}
     noise = {name: OpenedNoise(60.0, 3 if name == sent else 1) for name in blocks}
-    moved = round_.work.mean(Opened(blocks, GRID, noise, clients=4))
-    at_sigma = round_.work.mean(Opened({**blocks, sent: np.array([60])}, GRID, noise, clients=4))
+    moved = round_.work.mean(OpenedTotal(blocks, GRID, noise, clients=4))
+    at_sigma = round_.work.mean(OpenedTotal({**blocks, sent: np.array([60])}, GRID, noise, clients=4))
     assert np.array_equal(moved, at_sigma)
-    exact = round_.work.mean(Opened({**blocks, sent: np.array([20])}, GRID, clients=4))
+    exact = round_.work.mean(OpenedTotal({**blocks, sent: np.array([20])}, GRID, clients=4))
     assert np.allclose(exact, moved)
-    assert np.isfinite(round_.work.mean(Opened({**blocks, sent: np.array([0])}, GRID, clients=4))).all()
+    assert np.isfinite(round_.work.mean(OpenedTotal({**blocks, sent: np.array([0])}, GRID, clients=4))).all()
 
 
 @pytest.mark.parametrize("gradients", [0, 1])

@@ -8,7 +8,7 @@ import pytest
 
 from methods import method_named
 from methods.declaration import check_declaration
-from methods.round import Opened
+from methods.round import OpenedTotal
 from methods.training.training_round import TrainingRound
 from secagg.errors import BadInput
 from secagg.networks import TrainedModel
@@ -26,7 +26,7 @@ def test_one_sum_gives_the_model_of_one_round() -> None:
     for round_ in rounds:
         assert isinstance(round_, TrainingRound)
         blocks = summed([part(round_, own, number) for number, own in enumerate(MEMBERS)])
-        step = round_.finalize(Opened(blocks, GRID, clients=len(MEMBERS)))
+        step = round_.finalize(OpenedTotal(blocks, GRID, clients=len(MEMBERS)))
         assert step.next_round is None
         assert isinstance(step.artifact, TrainedModel)
         models.append(step.artifact)

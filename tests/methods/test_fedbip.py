@@ -13,7 +13,7 @@ import pytest
 
 from methods import method_named
 from methods.baselines.baseline import ClientData
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from methods.slots.fedbip import OF_CLASS, OF_DOMAIN, FedBiP, LatentRound
 from methods.slots.slots import slot_of
 from secagg.data import Dataset, open_dataset
@@ -24,7 +24,8 @@ from secagg.experiments.simulation import simulate_dataset
 from secagg.features import FeatureMap, latents_of, open_backbone
 from secagg.generation import ConceptTraining, train_concepts
 from secagg.heads import to_safetensors
-from secagg.networks import SlotMeans, read_slot_means
+from secagg.networks import SlotMeans
+from secagg.networks.slot_means import read_slot_means
 from secagg.privacy.gaussian import epsilon_of
 from tests.methods.training import seeded
 from tests.reproduction import fedbip_published
@@ -216,7 +217,7 @@ def test_the_round_is_told_exactly(feature_map: FeatureMap, data: Dataset) -> No
     """Members read the concept vectors of the broadcast, and find others than the sum's."""
     method = FedBiP(domains="d0+d1", concepts=1, width=WIDTH, epochs=1)
     own = local(feature_map, data)
-    following = method.finalize(Opened(method.contribute(own).blocks, GRID)).next_round
+    following = method.finalize(OpenedTotal(method.contribute(own).blocks, GRID)).next_round
     assert isinstance(following, LatentRound)
     told = method.decode_broadcast(following.broadcast(), GRID)
     following.require_equal(told)

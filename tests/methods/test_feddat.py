@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from methods import method_named
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from methods.training.feddat import public_start
 from methods.training.training_round import MODEL, TrainingRound
 from secagg.data import Dataset, open_dataset
@@ -27,8 +27,9 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Encoder, FeatureMap, open_backbone
 from secagg.heads.descent import descend
-from secagg.networks import DistillingSettings, Dual, SharedAdapter, TrainedModel, distilling
-from secagg.networks.distillation import losses_of
+from secagg.networks import TrainedModel
+from secagg.networks.adapted import Dual, SharedAdapter
+from secagg.networks.distillation import DistillingSettings, distilling, losses_of
 from secagg.networks.programs import named_parameters
 from secagg.privacy import Unit
 from tests.methods.training import seeded, square
@@ -106,7 +107,7 @@ def test_state_is_the_same_under_every_protection(
     ended, found = [], list[str]()
     finalize = TrainingRound.finalize
 
-    def noted(self: TrainingRound, opened: Opened) -> object:
+    def noted(self: TrainingRound, opened: OpenedTotal) -> object:
         step = finalize(self, opened)
         found.append(step.next_round.state.digest.hex() if isinstance(step.next_round, TrainingRound) else "")
         return step
@@ -184,7 +185,7 @@ def test_a_round_is_the_papers(encoder: Encoder, data: Dataset) -> None:
     optimiser.step()
     expected = torch.cat([each.detach().reshape(-1) for each in tensors.values()]).numpy()
     shared = round_.program.size
-    moved = round_.work.mean(Opened(made.blocks, GRID))
+    moved = round_.work.mean(OpenedTotal(made.blocks, GRID))
     # Adam's first step is ±rate wherever a gradient is not 0: entries whose gradient is rounding may go either way
     assert np.mean(np.abs(moved - (expected - start)[:shared]) < 1e-4) > 0.97
     kept = round_.work.kept.row(made.state)
@@ -246,7 +247,7 @@ def test_private_step_follows_the_slopes_of_both_losses(
     torch.autograd.backward([z_s, z_t], [slopes(z_s, z_t, labels, pull), slopes(z_t, z_s, labels, pull)])
     expected = -in_a_row(each.grad for each in tensors.values() if each.grad is not None)
     after = round_.work.kept.row(made.state)
-    moved = np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), after - numbers[len(shared) :]])
+    moved = np.concatenate([round_.work.mean(OpenedTotal(made.blocks, GRID)), after - numbers[len(shared) :]])
     assert np.linalg.norm(moved - expected) < 2e-3 * np.linalg.norm(expected)
 
 
@@ -301,7 +302,7 @@ def test_members_end_with_both_models(folder: Path, encoder: Encoder, data: Data
         round_ = following
         made = {name: round_.contribute(local(encoder, data, rows[name], states[name])) for name in QUESTIONS}
         states = {name: each.state for name, each in made.items()}
-        opened = Opened({"update": sum(each.blocks["update"] for each in made.values())}, GRID, clients=2)
+        opened = OpenedTotal({"update": sum(each.blocks["update"] for each in made.values())}, GRID, clients=2)
         step = round_.finalize(opened)
         following = step.next_round
     assert isinstance(step.artifact, TrainedModel)
@@ -328,7 +329,7 @@ def test_one_record_moves_a_private_step_by_one_clip(encoder: Encoder, data: Dat
 
     def after(count: int) -> np.ndarray:
         made = round_.contribute(local(encoder, data, slice(count)))
-        return np.concatenate([round_.work.mean(Opened(made.blocks, GRID)), round_.work.kept.row(made.state)])
+        return np.concatenate([round_.work.mean(OpenedTotal(made.blocks, GRID)), round_.work.kept.row(made.state)])
 
     steps = [after(count) for count in (4, 5, 6)]
     for one, other in pairwise(steps):

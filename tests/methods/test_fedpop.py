@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from methods import method_named, parameters_of
 from methods.declaration import check_declaration, check_steps
-from methods.round import Local, Opened
+from methods.round import Local, OpenedTotal
 from methods.search.fedpop import SCORE_SHARE
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.training.client_update import UPDATE, ProgramUpdate
@@ -23,7 +23,7 @@ from methods.training.training_round import MODEL, ModelState
 from secagg.encoding.updates import State
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.heads import to_safetensors
-from secagg.networks import TunedModel
+from secagg.networks.trained_model import TunedModel
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.wire import decode, encode
 from tests.methods.populations import MEMBERS, SMALL, first_round, next_round, part, spec_of, stepped
@@ -109,7 +109,7 @@ def test_every_configuration_takes_its_own_step(given_: dict[str, Any]) -> None:
     round_ = first_round(**given_)
     indices = tuple(range(1, len(MEMBERS) + 1))
     total = summed([part(round_, own, index) for index, own in zip(indices, MEMBERS, strict=True)])
-    opened = Opened(total, GRID, clients=len(MEMBERS), members=indices)
+    opened = OpenedTotal(total, GRID, clients=len(MEMBERS), members=indices)
     following = round_.finalize(opened).next_round
     assert isinstance(following, PopulationRound)
     for config in range(3):
@@ -122,7 +122,7 @@ def test_every_configuration_takes_its_own_step(given_: dict[str, Any]) -> None:
                 examples.take(round_.chosen(examples.records)[0]), CLASSES, GRID, randomness=seeded(1, member)
             )
             parts.append(inner.contribute(local))
-        alone = inner.finalize(Opened(summed(parts), GRID, clients=len(own))).next_round
+        alone = inner.finalize(OpenedTotal(summed(parts), GRID, clients=len(own))).next_round
         assert np.array_equal(alone.state.groups[MODEL], following.state.groups[MODEL][config])  # type: ignore[union-attr]
 
 
@@ -157,6 +157,15 @@ def test_the_best_is_what_comes_out() -> None:
     read = dict(word.split("=") for word in told.settings.split())
     assert set(read) == {"batch", "epochs", "rate", "server_rate"}
     method_named("fedavg", {"rate": float(read["rate"]), "epochs": int(read["epochs"])})
+
+
+def test_the_first_population_is_drawn_from_this_text() -> None:
+    """The space's text, class names included, is protocol: its digest draws the first population on every machine."""
+    assert repr(first_round().search.space) == (
+        "Space(settings=(Values(name='batch', values=(4, 8, 16)), Values(name='epochs', values=(1, 2, 3)), "
+        "Interval(name='rate', low=Decimal('0.01'), high=Decimal('1'), is_log=True), "
+        "Interval(name='server_rate', low=Decimal('0.5'), high=Decimal('2'), is_log=True)))"
+    )
 
 
 def test_settings_follow_from_the_state_alone() -> None:
@@ -199,12 +208,12 @@ def test_noise_in_place_of_numbers_makes_no_extremes() -> None:
         blocks = {block.name: np.zeros(block.shape, dtype=np.int64) for block in spec.blocks}
         blocks |= {LOSS: np.full(3, lost), SCORED: np.full(3, count)}
         noise = {name: OpenedNoise(4.0) for name in blocks}
-        following = round_.finalize(Opened(blocks, GRID, noise, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
+        following = round_.finalize(OpenedTotal(blocks, GRID, noise, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
         assert isinstance(following, PopulationRound)
         expected = min(max(lost / 4 * 3.0 / LOSS_LEVELS, 0.0), 3.0)
         assert following.population.scores.tolist() == pytest.approx([expected] * 3)
     blocks[SCORED][:] = 0
-    following = round_.finalize(Opened(blocks, GRID, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
+    following = round_.finalize(OpenedTotal(blocks, GRID, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
     assert following.population.scores.tolist() == [3.0] * 3  # type: ignore[union-attr]
 
 
@@ -218,7 +227,7 @@ def test_a_configuration_that_leaves_the_numbers_begins_again() -> None:
         block.name: np.full(block.shape, block.bound // 64)
         for block in spec_of(fixed="clip=1e30", space="server_rate=1:1e30").blocks
     }
-    following = round_.finalize(Opened(blocks, GRID, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
+    following = round_.finalize(OpenedTotal(blocks, GRID, clients=6, members=(1, 2, 3, 4, 5, 6))).next_round
     assert isinstance(following, PopulationRound)
     assert [bool(row.any()) for row in following.state.groups[MODEL]] == [True, False, False]
 

@@ -16,7 +16,8 @@ from methods.slots.slots import read_centres, slot_of, told_centres
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.heads import HeadAdapter, head_digest, predict
+from secagg.heads import head_digest, predict
+from secagg.heads.linear import HeadAdapter
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.session.noise_checks import check_promise

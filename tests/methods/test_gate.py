@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import METHODS, method_named
+from methods.closed_form.prototypes import Prototypes
 from methods.closed_form.refinement import RefinementRound
 from methods.gate import CENSUS_SHARE, Gated, GatedRound, KeptClasses
-from methods.round import Examples, Round
+from methods.round import Contribution, Examples, Local, Round
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -169,6 +170,20 @@ def test_rows_of_classes_are_known() -> None:
     )
     assert blocks["second_moment"].tolist() == [9 + 25, 3, 1]
     assert blocks["counts"].tolist() == [1, 0, 1]
+
+
+def test_gated_blocks_keep_their_type() -> None:
+    """A block of another type than the plan's stays of that type, so that whoever lays it out refuses it."""
+
+    class Halves(Prototypes):
+        def contribute(self, local: Local) -> Contribution:
+            made = super().contribute(local)
+            return replace(made, blocks={name: block * np.nan for name, block in made.blocks.items()})
+
+    local = Local(Examples.of(RECORDS[:3], np.array([0, 1, 2])), CLASSES, GRID)
+    made = GatedRound(Halves(), (0, 2), gated("prototypes").per_class).contribute(local)
+    assert {block.dtype for block in made.blocks.values()} == {np.dtype(np.float64)}
+    assert np.isnan(made.blocks["counts"][[0, 2]]).all()
 
 
 @pytest.mark.parametrize("name", DIVISIBLE)

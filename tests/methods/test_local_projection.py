@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.own_models.local_projection import Kept, prototypes_of, shorten
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from methods.slots.slots import Centres
 from secagg.encoding import Grid, Layout, Normalisation, quantise
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -55,7 +55,7 @@ def play(round_, shares):
         made = [contribution(round_, *mine, member, len(played)) for member, mine in enumerate(had)]
         states = [each.state for each in made]
         total = {name: sum(each.blocks[name] for each in made) for name in made[0].blocks}
-        played.append((round_, Opened(total, GRID, clients=len(shares))))
+        played.append((round_, OpenedTotal(total, GRID, clients=len(shares))))
         step = round_.finalize(played[-1][1])
         round_ = step.next_round
     return played, states, step.artifact
@@ -207,10 +207,10 @@ def test_rounds_lead_to_a_public_model_and_models_of_ones_own(name):
 def test_prototypes_follow_from_the_sum_in_whole_numbers(name):
     """A class mean is the sum divided by the count, truncated; nobody's class has none; a count of noise is 1."""
     sums = np.array([[7, 0], [9, 5], [0, 0]])
-    opened = Opened({"counts": np.array([2, 3, 0]), "class_sums": sums}, Grid(1.0, 100))
+    opened = OpenedTotal({"counts": np.array([2, 3, 0]), "class_sums": sums}, Grid(1.0, 100))
     assert prototypes_of(opened).tolist() == [[[3, 0], [3, 1], [0, 0]]]
     noise = {"counts": OpenedNoise(1.0, 10), "class_sums": OpenedNoise(1.0)}
-    noisy = Opened({"counts": np.array([-3, 20, 5]), "class_sums": np.array([[-9, 80], [90, 500], [99, 99]])},
+    noisy = OpenedTotal({"counts": np.array([-3, 20, 5]), "class_sums": np.array([[-9, 80], [90, 500], [99, 99]])},
                    Grid(1.0, 100), noise)  # fmt: skip
     (found,) = prototypes_of(noisy)
     assert found[0].tolist() == [0, 80]
@@ -335,7 +335,7 @@ def test_a_sum_of_nothing_leads_nowhere(name):
     """Without any record there is no prototype, and no next round."""
     empty = contribution(first(name), slice(0, 0)).blocks
     with pytest.raises(BadInput, match="no class has a prototype"):
-        first(name).finalize(Opened(empty, GRID))
+        first(name).finalize(OpenedTotal(empty, GRID))
 
 
 @every_method

@@ -17,8 +17,9 @@ from methods.own_models.projected_sums import project_records, released_sums
 from methods.round import Contribution, Examples, Local
 from secagg.encoding import Grid, Normalisation, quantise
 from secagg.errors import BadInput
-from secagg.networks import Untainted, public
+from secagg.networks import Untainted
 from secagg.networks.programs import tensors_of
+from secagg.networks.taint import public
 from secagg.privacy import Adjacency, Unit
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

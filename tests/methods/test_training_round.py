@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from methods import method_named
-from methods.round import Opened
+from methods.round import OpenedTotal
 from methods.training.training_round import MAX_STATE_BYTES, MODEL, STATE_NAMES, ModelState, TrainingRound, require_room
 from secagg.data import open_dataset
-from secagg.encoding.updates import SERVER_STEPS, Adam, Average, State
+from secagg.encoding.updates import State
+from secagg.encoding.updates.steps import SERVER_STEPS, Adam, Average
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -41,7 +42,7 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     finalize = TrainingRound.finalize
 
-    def noted(self: TrainingRound, opened: Opened) -> object:
+    def noted(self: TrainingRound, opened: OpenedTotal) -> object:
         step = finalize(self, opened)
         if isinstance(step.next_round, TrainingRound):
             found.append(step.next_round.state.digest.hex())

@@ -18,7 +18,7 @@ import pytest
 from methods import METHODS, method_named
 from methods.method import Method, SumSpec
 from methods.own_models.local_projection import SENDS
-from methods.round import Contribution, Examples, Local, Opened, Round
+from methods.round import Contribution, Examples, Local, OpenedTotal, Round
 from secagg.data import open_dataset
 from secagg.encoding import Grid, Normalisation, quantise
 from secagg.features import Encoder, FeatureMap, open_backbone
@@ -147,7 +147,7 @@ def test_record_that_no_step_draws_changes_nothing(name: str, request: pytest.Fi
             check_same(spec, old, new, count)
         other = world.contribution(round_, OTHER, OTHER_LABELS, member=0)
         blocks = {each: old.blocks[each] + other.blocks[each] for each in old.blocks}
-        following = round_.finalize(Opened(blocks, GRID, clients=2, members=(0, 1))).next_round
+        following = round_.finalize(OpenedTotal(blocks, GRID, clients=2, members=(0, 1))).next_round
         if following is None:
             exchanged = world.contribution(round_, np.r_[FURTHER.start, own[1:]], OWN_LABELS, state)
             assert any((exchanged.blocks[each] != old.blocks[each]).any() for each in old.blocks)
@@ -175,7 +175,7 @@ def test_every_step_of_every_round_draws_anew(name: str, monkeypatch: pytest.Mon
     while round_ is not None:
         part = round_.contribute(Local(examples, CLASSES, GRID, 1, state, source))
         state = part.state
-        round_ = round_.finalize(Opened(part.blocks, GRID, members=(1,))).next_round
+        round_ = round_.finalize(OpenedTotal(part.blocks, GRID, members=(1,))).next_round
     assert len(drawn) >= 3
     for one, other in combinations(drawn, 2):
         assert 0.2 < len(one & other) / min(len(one), len(other)) < 0.8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from methods import method_named
-from methods.round import Examples, Local, Opened
+from methods.round import Examples, Local, OpenedTotal
 from secagg.encoding import Grid, Normalisation, quantise
 from threat_models.session import ZeroSample
 
@@ -49,7 +49,7 @@ def test_zero_sums_are_zero_but_for_rounding(name):
             assert 0 < np.linalg.norm(sample.values) <= len(records) * sample.remainder
             assert sample.left_by(blocks[rule.block]) == np.linalg.norm(sample.values)
         if rounds:
-            current = current.finalize(Opened(blocks, GRID)).next_round
+            current = current.finalize(OpenedTotal(blocks, GRID)).next_round
 
 
 @pytest.mark.parametrize("name", DECLARING)

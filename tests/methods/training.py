@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from methods import method_named
-from methods.round import Contribution, Examples, Local, Opened, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Step
 from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid, Integers, Normalisation, quantise
 from secagg.randomness import SeededRandomness
@@ -52,7 +52,7 @@ def summed(parts: Sequence[Contribution]) -> dict[str, Integers]:
 def stepped(round_: TrainingRound, members: Sequence[Examples]) -> Step:
     """What follows from the sum of these members."""
     blocks = summed([part(round_, own, member) for member, own in enumerate(members)])
-    return round_.finalize(Opened(blocks, GRID, clients=len(members)))
+    return round_.finalize(OpenedTotal(blocks, GRID, clients=len(members)))
 
 
 def next_round(round_: TrainingRound, members: Sequence[Examples]) -> TrainingRound:

@@ -83,7 +83,7 @@ def transcripts(sessions: int = 1, protection: str = "masked", *, proves: bool, 
 
 
 def _checked(consortium: Consortium) -> Any:
-    for member in (*consortium.clients, *consortium.seconds):
+    for member in (*consortium.clients, *consortium.helpers):
         verify_transcript(session_folder(consortium.state(member), consortium.setup) / FILE_NAME)
     session = read_session(session_folder(consortium.state(SERVER_INDEX), consortium.setup) / FILE_NAME)
     return view_of(session, adversary_named("curious_server"))

@@ -25,7 +25,8 @@ from secagg.encoding.grid import Origin
 from secagg.experiments import session
 from secagg.experiments.settings import SimulationSettings
 from secagg.plan_facts import noise_plan, planning
-from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_client, rounded_gaussian
+from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, rounded_gaussian
+from secagg.privacy.calibration import of_client
 from secagg.privacy.sensitivity import BlockwiseSensitivity
 from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.randomness import SeededRandomness

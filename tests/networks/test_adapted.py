@@ -13,7 +13,8 @@ from secagg.errors import BadInput
 from secagg.features import BOTTLENECK, LORA, Encoder, open_backbone
 from secagg.features.encoder import tell_places
 from secagg.heads import parse_tensors, to_safetensors
-from secagg.networks import Dual, EncoderAdapter, SharedAdapter, TrainedModel, WithHead, program_named, read_model
+from secagg.networks import TrainedModel, program_named, read_model
+from secagg.networks.adapted import Dual, EncoderAdapter, SharedAdapter, WithHead
 from secagg.networks.trained_model import CONFIG, HEAD_FILE, WEIGHTS, write_adapter
 from tests.worlds.encoders import ARCHITECTURES, PLACES, SIDE, save_encoder
 

@@ -8,21 +8,20 @@ import pytest
 import torch
 
 from secagg.errors import BadInput
-from secagg.networks import (
+from secagg.networks import program_named, record_gradients
+from secagg.networks.augmented import (
     GENERATOR,
     TRANSFER,
     Augmentation,
     Augmented,
-    AugmentedSettings,
+    Cells,
     Distance,
     OneRecord,
     Weights,
-    program_named,
-    record_gradients,
-    train_augmented,
+    bounded_square,
+    mean_discrepancy,
 )
-from secagg.networks.augmented import Cells, bounded_square, mean_discrepancy
-from secagg.networks.augmented_training import batches
+from secagg.networks.augmented_training import AugmentedSettings, batches, train_augmented
 from secagg.networks.programs import named_parameters
 from tests.networks.models import seeded
 

@@ -18,13 +18,12 @@ from secagg.networks import (
     Program,
     TrainedModel,
     TrainingSettings,
-    admit,
     parse_artifact,
-    planned_programs,
     program_named,
     record_gradients,
     train,
 )
+from secagg.networks.exported import admit, planned_programs
 from secagg.networks.programs import named_parameters
 from tests.networks.exports import SmallCNN, export, export_seeded, perceptron
 from tests.networks.models import SEED, seeded, some_parameters, some_records

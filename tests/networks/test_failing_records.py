@@ -13,18 +13,10 @@ from torch import nn
 from methods.round import Examples
 from methods.search.round import LOSS_LEVELS, score
 from secagg.errors import BadInput
-from secagg.networks import (
-    DpSgdSettings,
-    Program,
-    TrainingSettings,
-    admit,
-    dp_sgd,
-    program_named,
-    public,
-    record_gradients,
-    record_losses,
-    train,
-)
+from secagg.networks import DpSgdSettings, Program, TrainingSettings, dp_sgd, program_named, record_gradients, train
+from secagg.networks.exported import admit
+from secagg.networks.taint import public
+from secagg.networks.training import record_losses
 from tests.networks.exports import export
 from tests.networks.models import SEED, seeded
 

@@ -11,8 +11,9 @@ from scipy import stats
 
 from secagg.encoding.updates import sum_of_records
 from secagg.errors import BadInput
-from secagg.networks import DpSgdSettings, dp_sgd, private_training, program_named, public, record_gradients
+from secagg.networks import DpSgdSettings, dp_sgd, private_training, program_named, record_gradients
 from secagg.networks.private_training import poisson_sample
+from secagg.networks.taint import public
 from tests.networks.models import SEED, every_program, seeded, some_parameters, some_records
 
 FALSE_FAILURE = 1e-6

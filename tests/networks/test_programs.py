@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from secagg.errors import BadInput
-from secagg.networks import PROGRAMS as FORMS
 from secagg.networks import program_named
 from secagg.networks.programs import named_parameters
+from secagg.networks.trained_model import PROGRAMS as FORMS
 from tests.networks.models import PROGRAMS, SEED, every_program, some_parameters, some_records
 
 STARTS = {

@@ -6,7 +6,8 @@ import torch
 
 from secagg.errors import BadInput
 from secagg.heads import to_safetensors
-from secagg.networks import ByHead, MostSimilar, Nearest, TrainedModel, parse_artifact, program_named
+from secagg.networks import TrainedModel, parse_artifact, program_named
+from secagg.networks.projection import ByHead, MostSimilar, Nearest
 from tests.networks.models import SEED, some_records
 
 SHAPE = 7, 3, 5

@@ -13,7 +13,8 @@ from methods.training.client_update import ProgramUpdate
 from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
-from secagg.networks import DpSgdSettings, TrainingSettings, dp_sgd, program_named, public, record_gradients, train
+from secagg.networks import DpSgdSettings, TrainingSettings, dp_sgd, program_named, record_gradients, train
+from secagg.networks.taint import public
 from secagg.privacy import Unit
 from tests.networks.models import seeded, some_records
 

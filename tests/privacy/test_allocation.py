@@ -11,20 +11,17 @@ from hypothesis import strategies as st
 from secagg.encoding import accumulate
 from secagg.errors import BadInput
 from secagg.privacy import (
-    SHARE_RULES,
     Adjacency,
     BlockNoise,
     BlockSensitivity,
     BlockwiseSensitivity,
-    Calibration,
     Mechanism,
     MomentSensitivity,
-    Part,
+    NoiseCalibration,
     Releases,
     Unit,
-    calibrate_mu,
-    calibrate_releases,
 )
+from secagg.privacy.calibration import SHARE_RULES, Part, calibrate_mu, calibrate_releases
 from secagg.privacy.gaussian import epsilon_of, mu_of, noise_multiplier_of
 from secagg.privacy.shares import ROUNDING, gap_of, variance_of
 
@@ -35,12 +32,12 @@ EXACT, SHARES = Mechanism.GAUSSIAN, Mechanism.DISCRETE_SHARES
 AROUND = [(EXACT, 2, 1), (SHARES, 10, 8)]
 
 
-def calibrate(sensitivity, *, sessions=1, shares="moments", **more) -> Calibration:
+def calibrate(sensitivity, *, sessions=1, shares="moments", **more) -> NoiseCalibration:
     """Noise for so many equal releases that together keep the promise."""
     return calibrate_releases([Part(sensitivity, shares, sessions)], **more).first
 
 
-def spent(noise: Calibration, sessions=1, honest=None) -> float:
+def spent(noise: NoiseCalibration, sessions=1, honest=None) -> float:
     """ε of so many releases with this noise."""
     return Releases.of(noise, sessions).epsilon(DELTA, honest=honest)
 
@@ -52,7 +49,7 @@ def moments(adjacency: Adjacency = Adjacency.ADD_REMOVE, levels: int = LEVELS) -
 
 def calibrated(
     mechanism=SHARES, parties=10, fewest=8, adjacency=Adjacency.ADD_REMOVE, epsilon=1.0, **more
-) -> Calibration:
+) -> NoiseCalibration:
     """Noise for small moments."""
     return calibrate(
         moments(adjacency), epsilon=epsilon, delta=DELTA, mechanism=mechanism, parties=parties, fewest=fewest, **more
@@ -91,7 +88,7 @@ def test_replacing_takes_more_noise_than_the_square_root_of_two(mechanism, parti
     assert other.blocks[2].sigma / one.blocks[2].sigma == pytest.approx(math.sqrt(2.3805), rel=1e-5)
 
 
-def flat_sum(records: np.ndarray, labels: np.ndarray, noise: Calibration) -> np.ndarray:
+def flat_sum(records: np.ndarray, labels: np.ndarray, noise: NoiseCalibration) -> np.ndarray:
     """The flat vector of some records, each block times its multiplier."""
     tensors = accumulate(records, labels, CLASSES, LEVELS)
     return np.concatenate([tensors[block.block.name].reshape(-1) * block.multiplier for block in noise.blocks])
@@ -149,7 +146,7 @@ def test_collusion_costs_noise():
     assert ratio == pytest.approx(math.sqrt(2), rel=1e-4)
 
 
-def weakened(noise: Calibration, factor: float) -> Calibration:
+def weakened(noise: NoiseCalibration, factor: float) -> NoiseCalibration:
     """The same with every σ times a factor."""
     blocks = (
         replace(block, sigma=block.sigma * factor, off_diagonal=block.off_diagonal and block.off_diagonal * factor)

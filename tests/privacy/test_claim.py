@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import BadInput
-from secagg.privacy import (
-    Adjacency,
-    Mechanism,
-    MomentSensitivity,
-    Part,
-    PrivacyClaim,
-    Releases,
-    Unit,
-    calibrate_releases,
-)
+from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, PrivacyClaim, Releases, Unit
+from secagg.privacy.calibration import Part, calibrate_releases
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import epsilon_of, mu_of
 

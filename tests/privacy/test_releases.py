@@ -14,16 +14,13 @@ from secagg.privacy import (
     Adjacency,
     BlockSensitivity,
     BlockwiseSensitivity,
-    Calibration,
     Mechanism,
     MomentSensitivity,
-    Part,
+    NoiseCalibration,
     Releases,
     Unit,
-    calibrate_mu,
-    calibrate_releases,
-    of_client,
 )
+from secagg.privacy.calibration import Part, calibrate_mu, calibrate_releases, of_client
 from secagg.privacy.gaussian import epsilon_of
 from tests.session.noise_checks import delta_by_hand
 
@@ -50,7 +47,7 @@ def calibrated(mechanism=SHARES, parties=6, fewest=4, adjacency=ADD, epsilon=2.0
     return calibrate_releases(parts, epsilon=epsilon, delta=DELTA, mechanism=mechanism, parties=parties, fewest=fewest)
 
 
-def squared_mu(calibration: Calibration, shares: int) -> Any:
+def squared_mu(calibration: NoiseCalibration, shares: int) -> Any:
     """μ² of one add/remove sum in 40 digits: Σ (multiplier·l2)²/v over its blocks, v = shares·σ² − 3 or one party's σ².
 
     Of a triangle twice the variance off its diagonal where that is less.

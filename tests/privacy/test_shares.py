@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from secagg.errors import BadInput
-from secagg.privacy import Adjacency, BlockNoise, BlockSensitivity, BlockwiseSensitivity, Calibration, Mechanism, Unit
+from secagg.privacy import (
+    Adjacency,
+    BlockNoise,
+    BlockSensitivity,
+    BlockwiseSensitivity,
+    Mechanism,
+    NoiseCalibration,
+    Unit,
+)
 from secagg.privacy.gaussian import delta_of, epsilon_of
 from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of, sigma_for, variance_of
 from tests.privacy.exact_loss import composed, delta_of_losses, delta_of_shares, joint, losses_of, on_grid
@@ -77,7 +85,7 @@ def test_triangle_loses_the_rounding_on_each_entry(shares):
     block = BlockSensitivity("triangle", 9.0, 3, triangle=True)
     noise = BlockNoise(block, 1, sigma, sigma / math.sqrt(2))
     sensitivity = BlockwiseSensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, (block,))
-    cost = Calibration(sensitivity, Mechanism.DISCRETE_SHARES, (noise,), shares, shares).cost()
+    cost = NoiseCalibration(sensitivity, Mechanism.DISCRETE_SHARES, (noise,), shares, shares).cost()
     assert cost.squared_mu == pytest.approx(81 / (shares * sigma**2 - 2 * ROUNDING))
     off = sigma / math.sqrt(2)
     for record in ((3, 0), (2, 2), (1, 2)):  # q·qᵀ has Frobenius norm ‖q‖² ≤ 9

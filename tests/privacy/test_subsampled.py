@@ -16,7 +16,7 @@ from secagg.privacy import GaussianCost, SampledSteps, TrainingCost, multiplier_
 from secagg.privacy import subsampled as accounting
 from secagg.privacy.gaussian import epsilon_of, mu_of
 from secagg.privacy.rdp import ORDERS
-from secagg.privacy.subsampled import SLACK, Law, Steps, delta_of_steps, epsilon_of_steps
+from secagg.privacy.subsampled import SLACK, Law, SubsampledSteps, delta_of_steps, epsilon_of_steps
 from tests.privacy import exact_loss
 
 DELTA = 1e-5
@@ -44,7 +44,7 @@ def delta_of_one_step(rate: float, sigma: float, epsilon: float, *, removed: boo
 
 def delta_in_direction(rate: float, sigma: float, epsilon: float, *, removed: bool) -> float:
     """Ours, for one step in one direction."""
-    return accounting._compose([Steps(rate, 1 / sigma, 1)], removed, math.log(1e-12), epsilon).delta(epsilon)
+    return accounting._compose([SubsampledSteps(rate, 1 / sigma, 1)], removed, math.log(1e-12), epsilon).delta(epsilon)
 
 
 @pytest.mark.parametrize("removed", [True, False])
@@ -128,7 +128,7 @@ def crude(rate: float, sigma: float, *, removed: bool, upwards: bool) -> exact_l
 @pytest.mark.parametrize("removed", [True, False])
 def test_composition_lies_between_crude_bounds(rate, sigma, steps, mu, removed):
     """Steps and a Gaussian release together lie between losses that are all rounded down and all rounded up."""
-    parts = [Steps(rate, 1 / sigma, steps)] + [Steps(1.0, mu, 1)] * (mu > 0)
+    parts = [SubsampledSteps(rate, 1 / sigma, steps)] + [SubsampledSteps(1.0, mu, 1)] * (mu > 0)
     bounds = []
     for upwards in (False, True):
         laws = [crude(rate, sigma, removed=removed, upwards=upwards)] * steps
@@ -147,7 +147,7 @@ def test_grid_gives_the_gaussian_back(mu, times):
     """Steps that take every record, composed on the grid all the same, have their Gaussian's ε, or 0.1 % more."""
     for delta in (1e-3, 1e-15, 1e-100):
         true = epsilon_of(mu * math.sqrt(times), delta)
-        assert true * (1 - 1e-12) <= epsilon_of_steps([Steps(1.0, mu, times)], delta) <= true * 1.001
+        assert true * (1 - 1e-12) <= epsilon_of_steps([SubsampledSteps(1.0, mu, times)], delta) <= true * 1.001
 
 
 def test_every_record_in_every_step_is_a_gaussian_release():
@@ -275,7 +275,9 @@ def test_multiplier_keeps_the_promise_and_hardly_less_would():
 def test_speed_does_not_depend_on_the_steps():
     """The grid has one size, whatever is composed."""
     for steps in (1, 10**7):
-        law = accounting._compose([Steps(0.05, 1.0, steps), Steps(1.0, 0.5, 1)], True, math.log(DELTA))
+        law = accounting._compose(
+            [SubsampledSteps(0.05, 1.0, steps), SubsampledSteps(1.0, 0.5, 1)], True, math.log(DELTA)
+        )
         assert len(law.masses) == accounting.SIZE
 
 
@@ -297,7 +299,7 @@ def test_impossible_questions_are_refused(call: Any) -> None:
 
 def test_both_directions_count():
     """δ is the larger of removing and adding a record, and they differ."""
-    parts = [Steps(0.2, 1.0, 5)]
+    parts = [SubsampledSteps(0.2, 1.0, 5)]
     each = [accounting._compose(parts, removed, math.log(1e-3), 1.0).delta(1.0) for removed in (True, False)]
     assert abs(each[0] / each[1] - 1) > 0.05
     assert delta_of_steps(parts, 1.0) == pytest.approx(max(each), rel=1e-3)

@@ -19,7 +19,7 @@ TOGETHER = tuple(name for name in PROTECTIONS if name not in ALONE)
 
 
 def together(name: str, clients: int = 5, **facts: Any) -> SessionContext:
-    """The context of a session with the second parties that the protection needs."""
+    """The context of a session with the helpers that the protection needs."""
     session = replace(context_for(clients, **facts), largest=1000, server=identity(0).public)
     places = range(clients + 1, clients + 1 + protection_named(name).fewest_helpers)
     seconds = {index: identity(index).public for index in places}
@@ -107,7 +107,7 @@ def test_impossible_plans_are_refused_before_anything_begins(colluders: int, dro
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_a_sum_of_several_parties_needs_them(name: str) -> None:
-    """A protection with second parties hides vectors from each, and makes no context where one of them is missing."""
+    """A protection with helpers hides vectors from each, and makes no context where one of them is missing."""
     protection = protection_named(name)
     assert protection.hides_vectors
     assert protection.helper is not None

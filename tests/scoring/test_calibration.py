@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss
 
 from secagg.errors import BadInput
 from secagg.heads.linear import ABSENT_BIAS
-from secagg.scoring import Calibration, probabilities_of
+from secagg.scoring.predictor import Calibration, probabilities_of
 
 
 def drawn(records: int, sharper: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ import pytest
 from sklearn import metrics as sk
 
 from secagg.errors import BadInput
-from secagg.scoring import Metrics, probabilities_of
-from secagg.scoring.metrics import calibration_bins
+from secagg.scoring.metrics import Metrics, calibration_bins
+from secagg.scoring.predictor import probabilities_of
 
 
 def guesses(classes: int, records: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

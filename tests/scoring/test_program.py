@@ -16,7 +16,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.heads import LinearHead, save_safetensors
 from secagg.heads.linear import HeadAdapter, Recentring
-from secagg.scoring import Predictor, probabilities_of
+from secagg.scoring.predictor import Predictor, probabilities_of
 from secagg.scoring.program import export_program
 
 NORMAL = {"normalise": "centred-unit"}

@@ -10,7 +10,7 @@ import pytest
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import ServerAway
 from secagg.protection.messages import Attachment
-from secagg.session import attachments
+from secagg.session import receive_signed
 from secagg.session.attachments import read_attached, read_kept
 from secagg.session.receive_signed import SignedReceiver
 from tests.worlds.setups import make_setup
@@ -46,7 +46,7 @@ class Server:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the party is told; it asks again soon."""
-    monkeypatch.setattr(attachments, "_AGAIN_SECONDS", 0.005)
+    monkeypatch.setattr(receive_signed, "_AGAIN_SECONDS", 0.005)
     return []
 
 

@@ -27,7 +27,7 @@ async def fuse_points(folder: Path, party: int, **choices: Any) -> list[str]:
     fuse = Fuse()
     federation = SessionRun(staged(folder / "counted", **choices), {party: fuse})
     ending = await federation.run()
-    check_ending(federation, ending, *ending.clients, *ending.seconds)
+    check_ending(federation, ending, *ending.clients, *ending.helpers)
     return fuse.points
 
 
@@ -51,7 +51,7 @@ def check_ending(federation: SessionRun, ending: Ending, *members: int) -> None:
     world = federation.world
     assert isinstance(ending.server, Outcome), ending.server
     assert ending.server.members == EVERYONE
-    others = {**ending.clients, **ending.seconds}
+    others = {**ending.clients, **ending.helpers}
     assert all(outcome == ending.server for outcome in others.values()), others
     assert np.array_equal(ending.total, world.total(EVERYONE))
     assert all(np.array_equal(total, ending.total) for total in federation.totals)

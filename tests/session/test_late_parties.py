@@ -11,7 +11,7 @@ import pytest
 from secagg.errors import ServerAway, SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.session.test_second_sessions import EVERYONE, check_sum
+from tests.session.test_helper_sessions import EVERYONE, check_sum
 from tests.worlds.crashes import Crash, Fuse
 from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session
 
@@ -93,7 +93,7 @@ async def test_killed_between_the_end_and_the_erasure(tmp_path: Path, protection
     fuse = FuseAt(name=point, home=world.home(member))
     ending = await SessionRun(world, {member: fuse}).run(absent=(2, 3))
     assert fuse.found
-    assert isinstance({**ending.clients, **ending.seconds}[member], SessionAborted)
+    assert isinstance({**ending.clients, **ending.helpers}[member], SessionAborted)
     assert secrets(world.home(member)) == ()
 
 
@@ -104,10 +104,10 @@ class ComesBack(SessionRun):
         super().__init__(world)
         self.ended = {FIRST: asyncio.Event(), LAST: asyncio.Event()}
 
-    async def second(self, member: int) -> Outcome:
+    async def helper(self, member: int) -> Outcome:
         """An aggregator."""
         try:
-            return await super().second(member)
+            return await super().helper(member)
         finally:
             self.hosts[member].is_gone = True
             self.ended[member].set()

@@ -29,7 +29,7 @@ from secagg.transcript import (
     sign_frame,
 )
 from secagg.wire import encode
-from tests.session.test_malicious_seconds import Telling
+from tests.session.test_malicious_helpers import Telling
 from tests.worlds.crashes import Crash, Fuse
 from tests.worlds.rosters import make_roster
 from tests.worlds.session import SessionRun, make_session
@@ -80,7 +80,7 @@ async def test_lie_is_refused_in_the_next_life(
     federation = Telling(world, party, "Outcome", outcome_with(**change))
     fuse = federation.fuses[party] = AfterOutcome(world.transcript(party))
     ending = await federation.run()
-    end = {**ending.clients, **ending.seconds}[party]
+    end = {**ending.clients, **ending.helpers}[party]
     assert fuse.has_killed
     assert isinstance(end, SessionAborted)
     assert words in end.reason
@@ -89,7 +89,7 @@ async def test_lie_is_refused_in_the_next_life(
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
 async def test_truth_is_taken_in_the_next_life(tmp_path: Path, protection: str) -> None:
-    """A client and a second party that were killed there end with the server's outcome where it is right."""
+    """A client and a helper that were killed there end with the server's outcome where it is right."""
     world = make_session(tmp_path, clients=4, protection=protection, dropouts=1, colluders=0)
     federation = SessionRun(world)
     parties = {CLIENT, *world.setup.context.helpers}
@@ -97,7 +97,7 @@ async def test_truth_is_taken_in_the_next_life(tmp_path: Path, protection: str) 
         federation.fuses[party] = AfterOutcome(world.transcript(party))
     ending = await federation.run()
     assert all(federation.fuses[party].has_killed for party in parties)  # type: ignore[attr-defined]
-    assert {*ending.clients.values(), *ending.seconds.values()} == {ending.server}
+    assert {*ending.clients.values(), *ending.helpers.values()} == {ending.server}
 
 
 async def test_outcome_without_a_memory_is_not_taken(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from secagg.errors import BadInput, ExitCode
 from secagg.protection.masking.client import Opened
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.session import sealed_state
@@ -133,3 +134,22 @@ def test_key_of_a_private_state_is_erased_first(tmp_path: Path, monkeypatch: pyt
         erase_state(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
     assert recall_state(tmp_path, b"round") == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "recall"),
+    [
+        (STATE_FILE, 0, lambda folder: recall_state(folder, b"round")),
+        ("session.state", 8, lambda folder: Memory(folder, (Opened,), OperatingSystem()).recall()),
+    ],
+)
+def test_state_of_no_format_is_refused(tmp_path: Path, name: str, begin: int, recall: Callable[[Path], object]) -> None:
+    """What was sealed before files named their formats is refused as such, with what to go on with: exit code 2."""
+    keep_private(tmp_path, OperatingSystem())
+    keep_session(tmp_path, OperatingSystem())
+    content = (tmp_path / name).read_bytes()
+    assert content[begin:].startswith(b"secagg/")
+    (tmp_path / name).write_bytes(content[:begin] + content[begin + 16 :])
+    with pytest.raises(BadInput, match=r"is of another format.*; .*go on with the secagg that began") as found:
+        recall(tmp_path)
+    assert found.value.exit_code == ExitCode.BAD_INPUT

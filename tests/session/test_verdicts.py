@@ -1,6 +1,7 @@
 """What `verify` says that it proved: on whose word the keys are the members', and the sum the uploads'."""
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,6 +159,14 @@ def _note_of_another_plan_renamed(world: SimulatedSession, state: Path) -> Path:
     return world.home(SERVER)
 
 
+def _note_that_names_no_format(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    content = json.loads(note.read_text())
+    assert content.pop("format") == "secagg-plan-note/1"
+    note.write_bytes(json.dumps(content, indent=2).encode() + b"\n")
+    return world.home(SERVER)
+
+
 @pytest.mark.parametrize(
     "away",
     [
@@ -166,12 +175,13 @@ def _note_of_another_plan_renamed(world: SimulatedSession, state: Path) -> Path:
         _note_beside_the_transcript,
         _other_plan_noted,
         _note_of_another_plan_renamed,
+        _note_that_names_no_format,
     ],
 )
 def test_nothing_that_an_author_can_ship_vouches(
     at_home: tuple[SimulatedSession, Path], away: Callable[[SimulatedSession, Path], Path]
 ) -> None:
-    """A session or a whole state folder that was copied, a note beside the transcript or of another plan: nobody."""
+    """A copied session or state folder, a note beside the transcript, of another plan or without its format: nobody."""
     assert verify_transcript(away(*at_home) / "transcript.log")["verdict"] == ALONE
 
 

@@ -14,6 +14,7 @@ from secagg.errors import BadInput
 from secagg.system import plugins
 from tests.cli.command import MEMBERS, SERVER, Command, command, found, nothing_sent
 from tests.system.sources import FORMAT, leaving, write_method
+from tests.worlds.forks import fork_workers
 from threat_models.attacks import ATTACKS
 
 ATTACK = """
@@ -44,6 +45,7 @@ def secagg(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         forget()
         return run(*arguments)
 
+    fork_workers(monkeypatch)
     yield alone
     forget()
 
@@ -161,7 +163,7 @@ def test_an_attack_that_is_none_is_refused(secagg: Command, tmp_path: Path, name
     """A name of ours, another value than a finding, and code that fails: bad input with the attack's name."""
     (tmp_path / "own.py").write_text(ATTACK.format(name=name, body=body))
     said = secagg(
-        "audit", "--simulate", "--dataset", "digits", "--threat-model", "curious_server",
+        "audit", "--simulate", "--dataset", "wine", "--threat-model", "curious_server",
         "--attack", f"{tmp_path / 'own.py'}:OWN", "-q",
     )  # fmt: skip
     assert said.code == 2

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from methods.method import Parameters, SimpleMethod, SumSpec
-from methods.round import Contribution, Local, Opened, Step
+from methods.round import Contribution, Local, OpenedTotal, Step
 from secagg.encoding import Block, Kind, full_matrix
 from secagg.heads import LinearHead
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
@@ -48,7 +48,7 @@ class Ridge(SimpleMethod):
         targets = np.eye(local.classes, dtype=np.int64)[labels].T @ records
         return Contribution({"gram": (records.T @ records)[upper], "targets": self.factor * targets})
 
-    def finalize(self, opened: Opened) -> Step:
+    def finalize(self, opened: OpenedTotal) -> Step:
         """W = T (G + λ)⁻¹ in the grid's units; λ is `penalty` times the mean of G's diagonal."""
         targets = np.asarray(opened.blocks["targets"], dtype=np.float64)
         gram = full_matrix(opened.blocks["gram"], targets.shape[1])

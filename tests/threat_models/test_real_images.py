@@ -14,8 +14,7 @@ import torch
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.sums import noisy_sum_of, plan_of, records_of, seen_by, session_of
 from tests.threat_models.backbones import ResNet18, SqueezeNet
-from threat_models.attacks.reconstruction.image_prior import deep_image_prior
-from threat_models.attacks.reconstruction.inversion import choose_inverter, examine, score
+from threat_models.attacks.reconstruction.inversion import choose_inverter, deep_image_prior, examine, score
 from threat_models.evidence.simulation import join_records
 from threat_models.findings import Verdict
 from threat_models.report.html import png

@@ -42,6 +42,5 @@ async def address(consortium: Path, coordinator: Remembering) -> AsyncIterator[s
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
-    monkeypatch.setattr("secagg.transport.client.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("secagg.transport.client.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("secagg.transport.limits.RETRY_SECONDS", 0.01)
     assert limits.RETRY_SECONDS > 0

@@ -345,7 +345,7 @@ async def test_refused_messages_cost_their_sender(
 ) -> None:
     """After so many refusals a member's calls are not looked at for a while; those of the others are."""
     now, asked = [time.monotonic()], [0]
-    monkeypatch.setattr("secagg.transport.server.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("secagg.transport.limits.RETRY_SECONDS", 0.0)
     monkeypatch.setattr("secagg.transport.server.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def submit(member: int, frame: bytes) -> bytes:
@@ -390,7 +390,7 @@ async def test_request_that_does_not_parse_is_refused_by_name(
 
 async def test_connection_that_says_nothing_is_closed(consortium: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever connects and does not complete the handshake is hung up on: it does not keep a connection for nothing."""
-    monkeypatch.setattr("secagg.transport.server.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("secagg.transport.limits.HANDSHAKE_SECONDS", 0.2)
     server, address = await serve(read_credentials(consortium / SERVER), Remembering(), "127.0.0.1:0")
     reader, writer = await asyncio.open_connection(*address.split(":"))
     async with asyncio.timeout(5.0):

@@ -49,7 +49,7 @@ async def test_upload_that_never_begins_is_ended(
     consortium: Path, address: str, coordinator: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An upload whose frame does not come in time is ended, may come again, and its member may then upload."""
-    monkeypatch.setattr("secagg.transport.server.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("secagg.transport.limits.SILENT_SECONDS", 0.1)
     async with channel(read_credentials(consortium / "alice"), address) as opened:
         stub = rpc.SessionStub(opened)
         (idle,) = await begun(stub, 1)

@@ -27,7 +27,7 @@ AGGREGATOR = "north"
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     """A consortium with an aggregator."""
-    enrol(tmp_path, "alice", seconds={AGGREGATOR: "aggregator"})
+    enrol(tmp_path, "alice", helpers={AGGREGATOR: "aggregator"})
     return tmp_path
 
 

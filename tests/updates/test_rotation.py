@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.encoding.updates import LARGEST_BLOCK, Rotation, blocks_of
+from secagg.encoding.updates.encoding import LARGEST_BLOCK, Rotation, blocks_of
 from secagg.errors import BadInput, CapacityExceeded
 from tests.vectors.files import load
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secagg.encoding.updates import longest, round_randomly, truncate
-from secagg.encoding.updates.encoding import PART
+from secagg.encoding.updates.encoding import PART, longest, round_randomly, truncate
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save
 
-from secagg.encoding.updates import SERVER_STEPS, Adam, Average, Momentum, State
+from secagg.encoding.updates import State
+from secagg.encoding.updates.steps import SERVER_STEPS, Adam, Average, Momentum
 from secagg.errors import BadInput
 from tests.vectors.files import load
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, PNDMScheduler, UNet2DConditionModel
 from numpy.typing import NDArray
 
 SIDE, WIDTH, CHANNELS = 8, 8, 4
@@ -16,6 +15,8 @@ DIMENSION = CHANNELS * 4 * 4
 
 def save_diffusion(folder: Path, seed: int = 0, like_stable: bool = False) -> Path:
     """Save a tiny autoencoder, network and schedule; `like_stable`: with the schedule that Stable Diffusion 1 has."""
+    from diffusers import AutoencoderKL, DDIMScheduler, PNDMScheduler, UNet2DConditionModel
+
     torch.manual_seed(seed)
     kinds = "CrossAttnDownBlock2D", "CrossAttnUpBlock2D"
     vae = AutoencoderKL(

@@ -83,7 +83,7 @@ class Ending:
 
     server: Any
     clients: dict[int, Any]
-    seconds: dict[int, Any]
+    helpers: dict[int, Any]
     stages: tuple[RoundSetup, ...]
     restarts: int
 
@@ -113,31 +113,31 @@ class FederationRun:
 
     async def run(self) -> Ending:
         """Everyone from beginning to end."""
-        members, seconds = self.world.setup.roster.clients, tuple(self.world.setup.context.helpers)
+        members, helpers = self.world.setup.roster.clients, tuple(self.world.setup.context.helpers)
         self.hosts = {SERVER_INDEX: Host(SERVER_INDEX, self._begin_server)}
-        self.hosts |= {member: Host(member, partial(self._begin_second, member)) for member in seconds}
+        self.hosts |= {member: Host(member, partial(self._begin_helper, member)) for member in helpers}
         parties = [*(host.live() for host in self.hosts.values()), *map(self._client, members)]
         async with asyncio.timeout(PATIENCE):
             ends = await asyncio.gather(*map(ending_of, parties))
         server = self.hosts[SERVER_INDEX]
         stages = tuple(stage.setup for stage in server.session.stages)
         server.close()
-        found = dict(zip((SERVER_INDEX, *seconds, *members), ends, strict=True))
-        of_clients, of_seconds = ({each: found[each] for each in some} for some in (members, seconds))
-        return Ending(found[SERVER_INDEX], of_clients, of_seconds, stages, server.lives - 1)
+        found = dict(zip((SERVER_INDEX, *helpers, *members), ends, strict=True))
+        of_clients, of_helpers = ({each: found[each] for each in some} for some in (members, helpers))
+        return Ending(found[SERVER_INDEX], of_clients, of_helpers, stages, server.lives - 1)
 
     def _begin_server(self) -> Life:
         world = self.world
         server = FederationServer(world.setup, world.keys[SERVER_INDEX], world.state(SERVER_INDEX), lambda text: None)
         return Life(server, server.run(), server.close)
 
-    def _begin_second(self, member: int) -> Life:
-        second = FederationHelper(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
+    def _begin_helper(self, member: int) -> Life:
+        helper = FederationHelper(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
 
         async def work() -> tuple[RoundSetup, Outcome]:
-            return (await second.run(Wire(self, member)))[-1]
+            return (await helper.run(Wire(self, member)))[-1]
 
-        return Life(second, work(), lambda: None)
+        return Life(helper, work(), lambda: None)
 
     async def _client(self, member: int) -> tuple[RoundSetup, Outcome]:
         client = FederationClient(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import sys
 import time
@@ -26,13 +25,11 @@ from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, contribution_of
 from secagg.transcript import FILE_NAME, peek, read_transcript
+from tests.worlds.forks import FORKS
 from tests.worlds.rosters import SERVER, enrol
 
-SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
+HELPERS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 PATIENCE = 90.0
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["secagg.cli.server", "secagg.cli.client", "secagg.cli.helper", "torch", __name__])
-"""Parties are forked from a process that has loaded their commands, and so are there at once."""
 
 
 def run_command(words: list[str], said: Path) -> None:
@@ -185,7 +182,7 @@ def processes(
     data: PublicData | None = None,
     **choices: Any,
 ) -> Iterator[Processes]:
-    """A server, clients, and the second parties that the protection needs, enrolled, with plan, policies and data.
+    """A server, clients, and the helpers that the protection needs, enrolled, with plan, policies and data.
 
     Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here. A plan
     for other `data` than features has members whose records a test brings.
@@ -208,7 +205,7 @@ def make_processes(
 ) -> Processes:
     """The folders of a federation of these clients, with keys, plan, policies and data."""
     role = protection_named(protection).helper_role
-    roster = enrol(folder, *names, seconds=dict.fromkeys(SECONDS.get(role, ()), role))
+    roster = enrol(folder, *names, helpers=dict.fromkeys(HELPERS.get(role, ()), role))
     data = data or PublicData("features", (dimension,), ("no", "yes"), None, None)
     fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}
     plan = make_plan(data, roster, PlanChoices(**{**fixed, "protection": protection, **choices}), OperatingSystem())

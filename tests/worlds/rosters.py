@@ -28,37 +28,37 @@ def fresh_identity(member: int) -> SigningKey:
     return SigningKey.generate(OperatingSystem())
 
 
-def roles_of(clients: int, protection: str = "masked", seconds: int | None = None) -> dict[str, str]:
-    """Name → role: the server, client-1 … client-n, and the protection's second parties, as few as there may be.
+def roles_of(clients: int, protection: str = "masked", helpers: int | None = None) -> dict[str, str]:
+    """Name → role: the server, client-1 … client-n, and the protection's helpers, as few as there may be.
 
-    Where these are aggregators there may be more, `seconds`.
+    Where these are aggregators there may be more, `helpers`.
     """
     roles = {SERVER: "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
     chosen = protection_named(protection)
-    if seconds is None or chosen.helper_role != "aggregator":
+    if helpers is None or chosen.helper_role != "aggregator":
         return roles | chosen.helper_roles
-    return roles | {f"aggregator-{number}": "aggregator" for number in range(1, seconds + 1)}
+    return roles | {f"aggregator-{number}": "aggregator" for number in range(1, helpers + 1)}
 
 
 def make_roster(
     clients: int = 5,
     protection: str = "masked",
-    seconds: int | None = None,
+    helpers: int | None = None,
     identify: Callable[[int], SigningKey] = identity,
 ) -> tuple[Roster, tuple[SigningKey, ...]]:
-    """A roster and its members' keys, by default the same in every test; 0 is the server, second parties are last."""
-    roles = roles_of(clients, protection, seconds)
+    """A roster and its members' keys, by default the same in every test; 0 is the server, helpers are last."""
+    roles = roles_of(clients, protection, helpers)
     keys = tuple(identify(member) for member in range(len(roles)))
     members = [Member(*each, key.public) for each, key in zip(roles.items(), keys, strict=True)]
     return Roster.of("in memory", members), keys
 
 
-def enrol(folder: Path, *clients: str, seconds: Mapping[str, str] | None = None) -> Roster:
+def enrol(folder: Path, *clients: str, helpers: Mapping[str, str] | None = None) -> Roster:
     """An authority (ca/) and the TLS folders of a server and these clients, each under its name.
 
-    `seconds` are name → role of second parties.
+    `helpers` are roles by name.
     """
-    roles = {SERVER: "server", **dict.fromkeys(clients, "client"), **(seconds or {})}
+    roles = {SERVER: "server", **dict.fromkeys(clients, "client"), **(helpers or {})}
     create_authority(folder / "ca", "test")
     roster = issue(folder / "ca", [create_request(folder / name, name, role) for name, role in roles.items()])
     for name in roles:

@@ -63,12 +63,12 @@ class SimulatedSession:
         return _planned(self.folder, self.setup.roster, self.keys, self.choices)
 
 
-def make_session(folder: Path, clients: int = 3, seconds: int | None = None, **choices: Any) -> SimulatedSession:
+def make_session(folder: Path, clients: int = 3, helpers: int | None = None, **choices: Any) -> SimulatedSession:
     """Draw identities, plan and records of a federation whose features are three numbers.
 
-    `seconds` is the number of aggregators where the protection has them; as few as may be by default.
+    `helpers` is the number of aggregators where the protection has them; as few as may be by default.
     """
-    roster, keys = make_roster(clients, choices.get("protection", "masked"), seconds, fresh_identity)
+    roster, keys = make_roster(clients, choices.get("protection", "masked"), helpers, fresh_identity)
     fixed: dict[str, Any] = {"radius": 1.0, "levels": 1000, "max_records": 100, "step_seconds": 1, "join_seconds": 1}
     return _planned(folder, roster, keys, PlanChoices(**{**fixed, **choices}))
 
@@ -90,7 +90,7 @@ class Ending:
 
     server: Any
     clients: dict[int, Any]
-    seconds: dict[int, Any]
+    helpers: dict[int, Any]
     total: Integers | None
 
 
@@ -138,25 +138,25 @@ class SessionRun:
         """
         setup, self._leaves = self.world.setup, leaving or {}
         clients = [member for member in setup.roster.clients if member not in absent]
-        seconds = [member for member in setup.context.helpers if member not in absent]
+        helpers = [member for member in setup.context.helpers if member not in absent]
         for member in set(self.hosts) & set(absent):
             self.hosts[member].is_gone = True
-        parties: list[Coroutine[Any, Any, Any]] = [self.serve(), *map(self.second, seconds)]
+        parties: list[Coroutine[Any, Any, Any]] = [self.serve(), *map(self.helper, helpers)]
         parties += [self.client(member, self._leaves.get(member)) for member in clients]
         try:
             async with asyncio.timeout(PATIENCE):
                 server, *ends = await asyncio.gather(*map(ending_of, parties))
         finally:
             self.close()
-        of_seconds, of_clients = ends[: len(seconds)], ends[len(seconds) :]
+        of_helpers, of_clients = ends[: len(helpers)], ends[len(helpers) :]
         total = self.totals[-1] if self.totals else None
         return Ending(
-            server, dict(zip(clients, of_clients, strict=True)), dict(zip(seconds, of_seconds, strict=True)), total
+            server, dict(zip(clients, of_clients, strict=True)), dict(zip(helpers, of_helpers, strict=True)), total
         )
 
     async def run_only_until(self, member: int) -> Outcome:
         """Everyone takes part until this client's session has ended; the others are then given up."""
-        parties = [self.serve(), *map(self.second, self.world.setup.context.helpers)]
+        parties = [self.serve(), *map(self.helper, self.world.setup.context.helpers)]
         parties += [self.client(each) for each in self.world.setup.roster.clients if each != member]
         others = [asyncio.ensure_future(ending_of(party)) for party in parties]
         try:
@@ -220,7 +220,7 @@ class SessionRun:
         begin_transcript(journal, self.world.setup)
         return self._session(member, journal) if work is None else self._session(member, journal, work=work.work)
 
-    async def second(self, member: int) -> Outcome:
+    async def helper(self, member: int) -> Outcome:
         """An aggregator or the key holder, started again whenever it was killed."""
         if member in self.hosts:
             outcome: Outcome = await self.hosts[member].live()

@@ -1,1 +1,1 @@
-"""Servers that cheat real parties over real connections: what each party refuses, and why."""
+"""Servers that cheat real parties over real connections: which cheats each party refuses, and why."""

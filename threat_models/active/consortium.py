@@ -1,4 +1,4 @@
-"""A small consortium on this machine: enrolled as members enrol, with a plan, a policy and made-up records."""
+"""A small consortium on this machine: parties with certificates, a plan, a policy and made-up records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from secagg.transport.enrolment import create_authority, create_request, issue
 
 DATA = PublicData("features", (6,), ("a", "b", "c"), None, None)
 NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalise": None}
-"""Choices of a plan that promises something."""
+"""Choices that give a plan noise, with ε = 8."""
 
 
 @dataclass(frozen=True)
 class Consortium:
-    """Enrolled members, the plan that the server gives them, and the policy that the clients wrote before.
+    """Parties on this machine, the plan that the server gives them, and the policy that the clients wrote before.
 
     `folder` holds each party's keys (NAME/tls) and its state (NAME/state).
     """
@@ -46,7 +46,10 @@ class Consortium:
 
     @classmethod
     def enrol(cls, folder: Path, protection: str, *, clients: int = 4, **choices: Any) -> Consortium:
-        """Certificates, roster and plan; the policy accepts exactly this plan. One client may vanish, one collude."""
+        """Make certificates, a roster, a plan and a policy that accepts only this plan.
+
+        One client may drop out and one may collude.
+        """
         roles = {"server": "server", **{f"client-{number}": "client" for number in range(1, clients + 1)}}
         roles |= protection_named(protection).helper_roles
         create_authority(folder / "authority", "probes")
@@ -58,33 +61,33 @@ class Consortium:
 
     @property
     def setup(self) -> RoundSetup:
-        """The first session of the plan. Raises BadInput for a plan that cannot be."""
+        """The first round of the plan, from plan and roster. Raises BadInput for an invalid plan."""
         return RoundSetup.of(self.plan, self.roster)
 
     def again(self, **choices: Any) -> Consortium:
-        """The same members with the plan of another session."""
+        """Return the same members with a new plan, made with `choices`."""
         return replace(self, plan=plan_for(self.roster, protection=self.plan.protection, **choices))
 
     def home(self, member: int) -> Path:
-        """A party's folder."""
+        """Return a party's folder."""
         return self.folder / self.roster.name(member)
 
     def state(self, member: int) -> Path:
-        """A party's state folder."""
+        """Return a party's state folder."""
         path = self.home(member) / "state"
         path.mkdir(exist_ok=True)
         return path
 
     def credentials(self, member: int) -> Credentials:
-        """A party's keys and certificates."""
+        """Read a party's keys and certificates."""
         return read_credentials(self.home(member) / "tls")
 
     def party(self, member: int) -> LocalParty:
-        """A party with fresh secrets of its own."""
+        """Return a party with freshly drawn secrets."""
         return LocalParty(member, self.credentials(member).identity, OperatingSystem())
 
     def records(self, member: int) -> LocalRecords:
-        """A client's made-up records, the same each time; only client 1 has any of the last class."""
+        """Return a client's made-up records, the same each time; only client 1 has any of the last class."""
         generator = np.random.default_rng(member)
         classes = len(self.plan.classes) - (member > 1)
         labels = np.arange(40) % classes
@@ -94,17 +97,17 @@ class Consortium:
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """The clients that there are: not those that stand in the roster alone."""
+        """The indices of the clients that have a folder here; the roster may name more."""
         return tuple(member for member in self.roster.clients if self.home(member).exists())
 
     @property
-    def seconds(self) -> tuple[int, ...]:
-        """The indices of aggregators or key holder."""
+    def helpers(self) -> tuple[int, ...]:
+        """The indices of the aggregators, or of the key holder."""
         return tuple(self.setup.context.helpers)
 
 
 def plan_for(roster: Roster, **choices: Any) -> Plan:
-    """A fresh plan for made-up records, without noise unless chosen otherwise."""
+    """Make a plan for made-up records, with a new session identifier; by default without noise."""
     fixed: dict[str, Any] = {
         "normalise": Normalisation.CENTRED_UNIT,
         "max_records": 64,

@@ -1,10 +1,11 @@
-"""Ways to cheat in a masked session: keys, shares, survivor sets, openings, the frames around them, and old frames."""
+"""Ways to cheat in a masked session: false keys, shares, survivor sets, openings and frames, and old frames."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +23,46 @@ from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, play
 
 Change = Callable[[Cheat, int, Any], Any]
+"""(server, receiver's index, honest message) → the false message to send, or a whole frame as bytes."""
+Frames = Mapping[tuple[int, str], bytes]
+"""The server's honest frames, by (receiver's index, step)."""
 
 
 class At(Cheat):
-    """Tells every target something else than the honest message of one class."""
+    """A cheating server that replaces its message of one class by a false one, for every target."""
 
-    def __init__(self, consortium: Consortium, message: type, change: Change) -> None:
-        super().__init__(consortium)
+    def __init__(
+        self, consortium: Consortium, message: type, change: Change, targets: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(consortium, targets)
         self._message = message
         self._change = change
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """Another message in the honest one's place."""
         if body.step != tag_of(self._message) or member not in self.targets:
             return None
-        return self.lie(member, self._change(self, member, payload_of(body, self._message)), body)
+        told = self._change(self, member, payload_of(body, self._message))
+        self.deceived.add(member)
+        return told if isinstance(told, bytes) else self.say(member, told, body)
 
 
-def change_message(
-    message: type, change: Change, protection: str = "masked", cheat: type[At] = At, **choices: Any
-) -> Attempt:
-    """An attempt that changes one message of the server."""
+def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", **choices: Any) -> Attempt:
+    """Return a function that runs one session of a new consortium with the cheating server that `cheat` makes."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
-        liar = cheat(Consortium.enrol(folder, protection, **choices), message, change)
+        liar = cheat(Consortium.enrol(folder, protection, **choices))
         return liar, await play(liar)
 
     return attempt
 
 
+def change_message(message: type, change: Change, protection: str = "masked", **choices: Any) -> Attempt:
+    """Return a function that runs a session whose server replaces one message to every client, using `change`."""
+    return run_cheat(lambda consortium: At(consortium, message, change), protection, **choices)
+
+
 def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
-    """The server's own keys in the other members' names, signed by the server."""
+    """Replace the other members' session keys by the server's own, signed by the server."""
     context, server = cheat.consortium.setup.context, cheat.consortium.party(SERVER_INDEX)
 
     def swap(entry: KeyAdvertisement) -> KeyAdvertisement:
@@ -63,53 +73,36 @@ def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
 
 
 def two_alone(cheat: Cheat, member: int, honest: Directory) -> Directory:
-    """A directory of the target and one other client, who would collude."""
+    """Return a directory that lists only the target and one other client, who may collude with the server."""
     other = next(entry for entry in honest.entries if entry.member != member)
     own = next(entry for entry in honest.entries if entry.member == member)
     return Directory(tuple(sorted((own, other), key=lambda entry: entry.member)))
 
 
 def others_shares(cheat: Cheat, member: int, honest: Inbox) -> Inbox:
-    """A share that another dealer never sealed."""
+    """Replace one share in the target's inbox by a share that its dealer never sealed."""
     first, *rest = honest.shares
     return replace(honest, shares=(replace(first, sealed=bytes(len(first.sealed))), *rest))
 
 
-def single_survivor(cheat: Cheat, member: int, honest: Survivors) -> Survivors:
-    """The target's own vector as the whole sum."""
-    return Survivors((member,))
-
-
 def drop_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
-    """A smaller set that still holds `member`."""
+    """Return the members without one of them, which is not `member`."""
     dropped = next(each for each in reversed(members) if each != member)
     return tuple(each for each in members if each != dropped)
 
 
-def too_few(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
-    """One signature in place of a quorum."""
-    return Quorum(honest.endorsements[:1])
-
-
 def one_short(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
-    """One signature fewer than t, the least with 2t > n + c: two sets could then both be signed."""
+    """Return a quorum of t − 1 signatures: with fewer than t, two survivor sets could both be signed.
+
+    t is the least number with 2t > n + c.
+    """
     context = cheat.consortium.setup.context
     least = (len(context.identities) + context.colluders) // 2 + 1
     return Quorum(honest.endorsements[: least - 1])
 
 
-def second_set(cheat: Cheat, member: int, honest: Quorum) -> Survivors:
-    """Another survivor set, to one that has signed the first."""
-    return Survivors(drop_one(cheat.consortium.roster.clients, member))
-
-
-def other_members(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
-    """A sum over other clients than those that were opened."""
-    return replace(honest, members=drop_one(honest.members, member))
-
-
-class SplitView(Cheat):
-    """Shows half of the clients one survivor set and half another, and every signature to all.
+class _SplitView(Cheat):
+    """A server that shows each half of the clients another survivor set, and then all of them both sets' signatures.
 
     Were both sets opened, both shares of the client that is in one of them alone would be known.
     """
@@ -120,13 +113,12 @@ class SplitView(Cheat):
         self._all_said = asyncio.Event()
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The smaller set for two of the four; each set by itself is a possible one."""
+        # The smaller set for two of the four; each set by itself is a possible one.
         if body.step == tag_of(Survivors) and member in (2, 3):
             return self.say(member, Survivors((1, 2, 3)), body)
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
-        """The signatures are the cheat's."""
         if body.step != tag_of(Endorsement):
             return False
         self._said[member] = payload_of(body, Endorsement)
@@ -135,38 +127,25 @@ class SplitView(Cheat):
         return True
 
     async def make_up(self, member: int, step: str) -> bytes | None:
-        """As many signatures as the target's set has members, of both sets."""
         if step != tag_of(Quorum):
             return None
         await self._all_said.wait()
-        own = (1, 2, 3) if member in (2, 3) else self.targets
+        own = (1, 2, 3) if member in (2, 3) else self.targets  # as many signatures as its set has members, of both
         return self.lie(member, Quorum(tuple(self._said[each] for each in own)))
 
 
-class AsksAgain(Cheat):
-    """Lets the sum be opened, and then asks for the shares of the other kind with a second survivor set."""
+class _AsksAgain(Cheat):
+    """A server that asks for the other kind of shares, with a second survivor set, once the sum has been opened."""
 
     async def make_up(self, member: int, step: str) -> bytes | None:
-        """The second set where the outcome is due: after the opening."""
         if step != tag_of(Outcome):
             return None
         return self.lie(member, Survivors(drop_one(self.targets, member)))
 
 
-def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", **choices: Any) -> Attempt:
-    """An attempt of one session with this server."""
-
-    async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
-        liar = cheat(Consortium.enrol(folder, protection, **choices))
-        return liar, await play(liar)
-
-    return attempt
-
-
 MASKED = (
     Probe(
         "swapped keys",
-        "masked",
         "shows every client keys of its own in the others' names",
         "session keys are signed by their owners' roster identities",
         "are not signed by it",
@@ -174,7 +153,6 @@ MASKED = (
     ),
     Probe(
         "tiny directory",
-        "masked",
         "shows every client a directory of two",
         "fewer clients than must sign are no session",
         "the directory has only 2 clients",
@@ -182,7 +160,6 @@ MASKED = (
     ),
     Probe(
         "invented shares",
-        "masked",
         "relays a share that its dealer never sealed",
         "every sealed share is signed by its dealer",
         "did not sign for this client",
@@ -190,39 +167,36 @@ MASKED = (
     ),
     Probe(
         "single survivor",
-        "masked",
         "asks every client to open a sum of its own vector alone",
         "the least number of survivors follows from the plan",
         "asks to open the sum of 1 clients",
-        change_message(Survivors, single_survivor),
+        change_message(Survivors, lambda cheat, member, honest: Survivors((member,))),
     ),
     Probe(
         "two survivor sets",
-        "masked",
         "shows two halves of the clients two sets, and all of them both sets' signatures",
         "a client opens only what a quorum has signed, for its own set",
         "on another set",
-        run_cheat(SplitView),
+        run_cheat(_SplitView),
     ),
     Probe(
         "second survivor set",
-        "masked",
         "shows another set to clients that have signed one",
         "a client signs one set of a session, ever",
         "Quorum is awaited",
-        change_message(Quorum, second_set),
+        change_message(
+            Quorum, lambda cheat, member, honest: Survivors(drop_one(cheat.consortium.roster.clients, member))
+        ),
     ),
     Probe(
         "one signature",
-        "masked",
         "shows one signature in place of a quorum",
         "openings need signatures of more than half of honest clients and colluders",
         "signatures that an opening needs",
-        change_message(Quorum, too_few),
+        change_message(Quorum, lambda cheat, member, honest: Quorum(honest.endorsements[:1])),
     ),
     Probe(
         "one signature short",
-        "masked",
         "shows one signature fewer than keep two sets from being signed",
         "openings need signatures of more than half of honest clients and colluders",
         "signatures that an opening needs",
@@ -230,74 +204,52 @@ MASKED = (
     ),
     Probe(
         "both shares",
-        "masked",
         "asks clients that have opened one kind of share for the other kind",
         "after the opening every share is forgotten",
         "Outcome is awaited",
-        run_cheat(AsksAgain),
+        run_cheat(_AsksAgain),
     ),
     Probe(
         "other members",
-        "masked",
         "announces a sum over other clients than were opened",
         "the outcome must name the set that the client opened",
         "names other clients than those that were opened",
-        change_message(Outcome, other_members),
+        change_message(
+            Outcome, lambda cheat, member, honest: replace(honest, members=drop_one(honest.members, member))
+        ),
     ),
 )
 
 
-class Forged(Cheat):
-    """Changes frames without the server's key, as somebody between the parties would: any byte of header or payload."""
-
-    def __init__(self, consortium: Consortium, old: Mapping[tuple[int, str], bytes]) -> None:
-        super().__init__(consortium)
-        self._old = old
-
-    def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The survivors of the earlier session, with this session's digest written over it."""
-        if body.step != tag_of(Survivors):
-            return None
-        frame = decode(Frame, self._old[member, body.step])
-        moved = replace(decode(FrameBody, frame.body), round_digest=body.round_digest)
-        self.deceived.add(member)
-        return encode(replace(frame, body=encode(moved)))
+def old_frame(old: Frames, cheat: Cheat, member: int, honest: Survivors) -> bytes:
+    """Return the frame that named the survivors in the earlier session; they are the same clients as now."""
+    return old[member, tag_of(Survivors)]
 
 
-class Replayed(Forged):
-    """Tells what it told in an earlier session of the same members."""
-
-    def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The survivors of the earlier session; they are the same."""
-        if body.step != tag_of(Survivors):
-            return None
-        self.deceived.add(member)
-        return self._old[member, body.step]
+def old_frame_moved(old: Frames, cheat: Cheat, member: int, honest: Survivors) -> bytes:
+    """Write this session's digest into a frame of the earlier one without the server's key, as an interceptor could."""
+    frame = decode(Frame, old[member, tag_of(Survivors)])
+    moved = replace(decode(FrameBody, frame.body), round_digest=cheat.consortium.setup.context.round_digest)
+    return encode(replace(frame, body=encode(moved)))
 
 
-class OldKeys(Forged):
-    """Shows the others' advertisements of the earlier session: genuine, but an adversary may have these keys since."""
-
-    def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The target's own keys of this session, and all others' of the earlier one."""
-        if body.step != tag_of(Directory):
-            return None
-        old = payload_of(peek(self._old[member, body.step]), Directory)
-        now = payload_of(body, Directory)
-        own = tuple(entry for entry in now.entries if entry.member == member)
-        others = tuple(entry for entry in old.entries if entry.member != member)
-        return self.lie(member, Directory(tuple(sorted((*own, *others), key=lambda entry: entry.member))), body)
+def old_keys(old: Frames, cheat: Cheat, member: int, honest: Directory) -> Directory:
+    """Return the other members' genuine key advertisements of the earlier session; their keys may be known by now."""
+    own = [entry for entry in honest.entries if entry.member == member]
+    told = payload_of(peek(old[member, tag_of(Directory)]), Directory)
+    others = [entry for entry in told.entries if entry.member != member]
+    return Directory(tuple(sorted([*own, *others], key=lambda entry: entry.member)))
 
 
-def in_second_session(cheat: Callable[[Consortium, Mapping[tuple[int, str], bytes]], Cheat]) -> Attempt:
-    """An attempt in a second session; the policy allows it."""
+def in_second_session(message: type, change: Callable[..., Any]) -> Attempt:
+    """Return a function that cheats in a second session; `change` also takes the frames of the first session."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked")
         honest = Cheat(consortium)
         await play(honest)
         allowed = replace(consortium.again(), policy=replace(consortium.policy, repeat_sessions=True))
-        liar = cheat(allowed, honest.told)
+        liar = At(allowed, message, partial(change, honest.told))
         return liar, await play(liar)
 
     return attempt
@@ -307,26 +259,23 @@ SIGNED = "the server speaks in signed frames, bound to plan, session and receive
 REPLAYS = (
     Probe(
         "replayed frames",
-        "masked",
         "tells what it told in an earlier session",
         SIGNED,
         "belongs to another session or plan",
-        in_second_session(Replayed),
+        in_second_session(Survivors, old_frame),
     ),
     Probe(
         "forged header",
-        "masked",
         "writes this session's digest into a frame of an earlier one",
         SIGNED,
         "is not signed by its identity",
-        in_second_session(Forged),
+        in_second_session(Survivors, old_frame_moved),
     ),
     Probe(
         "replayed advertisement",
-        "masked",
         "shows every client the others' keys of an earlier session, as their owners signed them then",
         "session keys are signed for one plan and session",
         "are not signed by it",
-        in_second_session(OldKeys),
+        in_second_session(Directory, old_keys),
     ),
 )

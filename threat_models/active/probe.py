@@ -1,4 +1,4 @@
-"""A probe: one way to cheat, which control of the honest parties must stop it, and what came of it."""
+"""A probe: one way to cheat, the control of the honest parties that must stop it, and the result."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threat_models.active.consortium import Consortium
-from threat_models.active.stage import Cheat, Everyone, Offer, offer, play
+from threat_models.active.stage import Cheat, Everyone, offer, play
 from threat_models.findings import REFUSED, SHARE, Control, Finding, Metric, Verdict
 
 REFUSED_WAYS = Metric("refused_ways", "ways to cheat that were refused", SHARE, "100 %", leads=True)
 PROBE = Metric("probe", "probe", REFUSED, "refused", each="probe")
 Attempt = Callable[[Path], Awaitable[tuple[Cheat, Mapping[int, str]]]]
-"""Cheats parties in an empty folder; gives the cheat and how it ended for each that was to be deceived."""
+"""Cheats parties in an empty folder; returns the cheating server and, for each target, its refusal ("": none)."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One way to cheat. `refusal` is part of the sentence with which every deceived party must refuse."""
+    """One way to cheat; `refusal` is a part of the message with which every deceived party must refuse."""
 
     name: str
-    protection: str
     does: str
     control: str
     refusal: str
@@ -30,7 +29,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Outcome of a probe: each party that refused, with its own sentence; each that answered the lie, with the step.
+    """Result of a probe: (party, message) of each party that refused, (party, step) of each that answered.
 
     The verdict is the server's: it succeeds when anyone answers, fails when every target refuses for the right reason,
     and is inconclusive otherwise (the session stopped, but not by the control that the probe is about).
@@ -43,7 +42,7 @@ class ProbeResult:
 
     @property
     def sentence(self) -> str:
-        """One line for people."""
+        """The result as one line of text, for the report."""
         if self.answered:
             party, step = self.answered[0]
             return f"{party} went along and sent its {step} ({len(self.answered)} in all)"
@@ -52,43 +51,36 @@ class ProbeResult:
 
 
 async def run_probe(probe: Probe, folder: Path) -> ProbeResult:
-    """Cheat once, in an empty folder."""
+    """Cheat once, in an empty folder, and return who refused and who went on."""
     cheat, endings = await probe.attempt(folder)
     name = cheat.consortium.roster.name
     refusals = {member: ending.replace(f"{folder}/", "") for member, ending in endings.items() if ending}
     if cheat.answered:
         verdict = Verdict.SUCCEEDS
-    elif set(cheat.targets) <= cheat.deceived and all(
-        probe.refusal in refusals.get(member, "") for member in cheat.targets
-    ):
-        verdict = Verdict.FAILS
     else:
-        verdict = Verdict.INCONCLUSIVE
-    return ProbeResult(
-        probe,
-        verdict,
-        tuple((name(member), refusals[member]) for member in sorted(refusals)),
-        tuple((name(member), cheat.answered[member]) for member in sorted(cheat.answered)),
-    )
+        refused = [member in cheat.deceived and probe.refusal in refusals.get(member, "") for member in cheat.targets]
+        verdict = Verdict.FAILS if all(refused) else Verdict.INCONCLUSIVE
+    told = [tuple((name(each), said[each]) for each in sorted(said)) for said in (refusals, cheat.answered)]
+    return ProbeResult(probe, verdict, *told)
 
 
 async def honest_control(protection: str, folder: Path) -> Control:
-    """The same harness with a server that does not cheat: nobody may refuse, everybody has an outcome of one sum."""
+    """Run the probes' code with an honest server: no party may refuse, and all must receive the same sum."""
     endings = await play(Everyone(Consortium.enrol(folder, protection)))
     return Control(f"refusals of an honest server, {protection}", expected=False, succeeded=any(endings.values()))
 
 
 async def careless_control(folder: Path) -> Control:
-    """A plan without protection, offered to clients whose policy allows it: the harness must see that they answer."""
+    """Offer an unprotected plan to clients whose policy allows it: the probes' code must notice that they answer."""
     consortium = Consortium.enrol(folder, "masked")
     bare = replace(consortium.plan, protection="none")
-    cheat = Offer(replace(consortium, plan=bare, policy=replace(consortium.policy, protections=("none",))))
-    await offer(cheat)
+    policy = replace(consortium.policy, protections=("none",))
+    cheat, _ = await offer(replace(consortium, plan=bare, policy=policy))
     return Control("no protection, offered to careless clients", expected=True, succeeded=bool(cheat.answered))
 
 
 def make_finding(results: Sequence[ProbeResult], controls: Sequence[Control]) -> Finding:
-    """Make one finding of all probes and controls."""
+    """Combine the results of all probes and controls in one finding."""
     verdicts = {result.verdict for result in results}
     order = (Verdict.SUCCEEDS, Verdict.INCONCLUSIVE, Verdict.FAILS)
     verdict = next((each for each in order if each in verdicts), Verdict.INCONCLUSIVE)
@@ -96,9 +88,8 @@ def make_finding(results: Sequence[ProbeResult], controls: Sequence[Control]) ->
         verdict = Verdict.INCONCLUSIVE
     refused = [result for result in results if result.verdict is Verdict.FAILS]
     others = [f"{each.probe.name} ({each.sentence})" for each in results if each.verdict is not Verdict.FAILS]
-    sentence = f"{len(refused)} of {len(results)} ways to cheat were refused by every party that was lied to" + (
-        f"; not so: {', '.join(others)}" if others else ""
-    )
+    sentence = f"{len(refused)} of {len(results)} ways to cheat were refused by every party that was lied to"
+    sentence += f"; not so: {', '.join(others)}" if others else ""
     measures = tuple(
         PROBE.exact(float(each.verdict is Verdict.FAILS), of=f"{each.probe.name}: {each.probe.does}. {each.sentence}")
         for each in results

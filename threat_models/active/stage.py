@@ -1,4 +1,4 @@
-"""A server that cheats, behind a real endpoint, and the real parties that call it over mutual TLS."""
+"""A server that cheats, behind a real gRPC endpoint, and the real parties that call it over mutual TLS."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ from threat_models.active.consortium import Consortium
 PATIENCE = 60.0
 """Seconds after which a party that neither ends nor refuses is given up."""
 LINK_PATIENCE = 1.0
-"""Seconds for which a party goes on asking a server that says nothing valid."""
+"""Seconds for which a party goes on asking a server that sends nothing valid."""
 LISTEN = "127.0.0.1:0"
 
 
 class Cheat:
-    """An honest server, but for what a subclass falsifies, makes up or keeps back. It is the endpoint's coordinator.
+    """A server that is honest but for the frames that a subclass falsifies, makes up or keeps back.
 
-    `deceived` are the parties that were lied to, `answered` those of them that then said anything but that they leave,
-    with the step: whoever answers a lie was not protected from it. `told` are the honest frames that were due.
+    The gRPC endpoint hands it every call. `targets` are the parties to deceive, by default the clients; `server` is the
+    honest server behind it, set by `play`. `deceived` are the parties that were lied to; `answered` maps those of them
+    that then sent anything but an abort to the step: whoever answers a lie was not protected from it. `told` are the
+    honest frames, by receiver and step.
     """
 
-    def __init__(self, consortium: Consortium) -> None:
+    server: FederationServer
+
+    def __init__(self, consortium: Consortium, targets: tuple[int, ...] | None = None) -> None:
         self.consortium = consortium
-        self.server: FederationServer | None = None
+        self.targets = consortium.clients if targets is None else targets
         self.deceived: set[int] = set()
         self.answered: dict[int, str] = {}
         self.told: dict[tuple[int, str], bytes] = {}
@@ -44,72 +48,67 @@ class Cheat:
         self._made_up: dict[bytes, Path] = {}
         self._identity = consortium.credentials(SERVER_INDEX).identity
 
-    @property
-    def targets(self) -> tuple[int, ...]:
-        """The parties to deceive."""
-        return self.consortium.clients
-
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The frame to send in place of an honest one; None: the honest one."""
+        """Return the frame to send instead of the honest frame `body`; None to send the honest one."""
         return None
 
     async def make_up(self, member: int, step: str) -> bytes | None:
-        """A frame that no honest server would have told; None: there is none."""
+        """Return a frame to send where the honest server sends none at this step; None to send none."""
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
-        """Whether a party's frame never reaches the honest part of the server."""
+        """Return whether a party's frame is hidden from the honest server behind this one."""
         return False
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """A message as a signed frame, in place of another one's `body` where given."""
+        """Return the message as a signed frame; with `body`, as a replacement of that frame."""
         plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
 
     def lie(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """The same, of what an honest party must refuse."""
+        """Record that the member is deceived, and return the false message as a signed frame."""
         self.deceived.add(member)
         return self.say(member, message, body)
 
     def attach(self, content: bytes) -> Attachment:
-        """Offer bytes that no honest server would show to the parties that fetch them."""
+        """Make false bytes available for download by the parties, and return the attachment that names them."""
         named = Attachment.of(content)
         self._made_up[named.digest] = self.consortium.folder / named.digest.hex()
         self._made_up[named.digest].write_bytes(content)
         return named
 
     def broadcast_of(self, honest: Outcome) -> bytes:
-        """The broadcast with which the honest server opens the round after this outcome; empty after the last."""
-        opened = [stage.setup.opening for stage in self._honest.stages]
+        """Return the broadcast with which the honest server opens the round after this outcome; b"" after the last."""
+        opened = [stage.setup.opening for stage in self.server.stages]
         named = [each for each in opened if each is not None and each.broadcast == honest.opens]
         return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""
 
     def hear(self, member: int, frame: bytes) -> None:
-        """Note who answers a lie."""
+        """Record that a deceived party sent anything but an abort."""
         step = peek(frame).step
         if member in self.deceived and step != tag_of(Abort):
             self.answered[member] = step
             self.went_along.set()
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Take a frame as the server does."""
+        """Take a frame as the honest server does, unless `keeps_back` hides it."""
         self.hear(member, frame)
         if self.keeps_back(member, peek(frame)):
             return b""
-        return await self._honest.submit(member, frame)
+        return await self.server.submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Take a vector as the server does."""
+        """Take a vector as the honest server does."""
         self.hear(member, frame)
-        return await self._honest.upload(member, frame, parts)
+        return await self.server.upload(member, frame, parts)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Tell a party what is due, or something else."""
+        """Return the frame that is due to a party, or a false one."""
         made_up = await self.make_up(member, step)
         if made_up is not None:
             return made_up
-        frame = await self._honest.fetch(member, round_digest, step, patience)
+        frame = await self.server.fetch(member, round_digest, step, patience)
         if not frame:
             return frame
         body = peek(frame)
@@ -117,99 +116,86 @@ class Cheat:
         return self.falsify(member, body) or frame
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """Show what was made up, and else what the server does."""
-        return self._made_up.get(digest) or await self._honest.read(member, round_digest, digest)
-
-    @property
-    def _honest(self) -> FederationServer:
-        if self.server is None:
-            raise RuntimeError("the cheat has no server to cheat with")
-        return self.server
+        """Return the path of a false attachment, or else of the honest server's attachment."""
+        return self._made_up.get(digest) or await self.server.read(member, round_digest, digest)
 
 
 class Everyone(Cheat):
-    """Honest to all; what becomes of the helpers is looked at, too."""
+    """A server that cheats nobody; all clients and helpers are its targets, so that `play` returns how each ended."""
 
-    @property
-    def targets(self) -> tuple[int, ...]:
-        """Every client and helper."""
-        return (*self.consortium.clients, *self.consortium.seconds)
+    def __init__(self, consortium: Consortium) -> None:
+        super().__init__(consortium, (*consortium.clients, *consortium.helpers))
 
 
-class Offer(Cheat):
-    """Says nothing. Its plan is the lie, and any word of a client is one too many."""
+class _Offer(Cheat):
+    """A server that only waits: its plan is the lie, and any frame of a client counts as an answer to it."""
 
     def __init__(self, consortium: Consortium) -> None:
         super().__init__(consortium)
         self.deceived = set(self.targets)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Take a frame."""
         self.hear(member, frame)
         return b""
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Take a vector."""
         return await self.submit(member, frame)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """There is nothing to tell."""
         await asyncio.sleep(patience)
         return None
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """There is nothing to show. Raises NotNow."""
         raise NotNow("there is nothing")
 
 
-class Overheard:
-    """An aggregator's coordinator: what clients say to it is an answer, too."""
+class _Overheard:
+    """An aggregator whose endpoint notes what deceived clients send to it, as an answer to the lie."""
 
-    def __init__(self, second: FederationHelper, cheat: Cheat) -> None:
-        self._second = second
-        self._cheat = cheat
-        self.submit = second.submit
-        self.fetch = second.fetch
-        self.read = second.read
+    def __init__(self, helper: FederationHelper, cheat: Cheat) -> None:
+        self._helper, self._cheat = helper, cheat
+        self.submit, self.fetch, self.read = helper.submit, helper.fetch, helper.read
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a share as the aggregator does."""
         self._cheat.hear(member, frame)
-        return await self._second.upload(member, frame, parts)
+        return await self._helper.upload(member, frame, parts)
 
 
 def ignore(text: str) -> None:
-    """Progress of parties that nobody watches."""
+    """Ignore a line of progress."""
 
 
-async def play(cheat: Cheat, second: Callable[..., FederationHelper] = FederationHelper) -> Mapping[int, str]:
-    """Run a plan from beginning to end; return how it ended for each target: its refusal, "" where it has an outcome.
+async def play(cheat: Cheat, helper: Callable[..., FederationHelper] = FederationHelper) -> Mapping[int, str]:
+    """Run a whole plan; return, by target, the message with which it refused, or "" if it received an outcome.
 
-    It is over early when anyone answers a lie. `second` makes an aggregator or key holder.
+    The run is over early when anyone answers a lie; targets that have not ended by then are missing. `helper` makes an
+    aggregator or key holder from setup, party, state folder and listener, as `FederationHelper` does.
     """
     consortium, addresses = cheat.consortium, {}
     setup = consortium.setup
-    server = cheat.server = FederationServer(
-        setup, consortium.credentials(SERVER_INDEX).identity, consortium.state(SERVER_INDEX), ignore
-    )
+    identity = consortium.credentials(SERVER_INDEX).identity
+    server = cheat.server = FederationServer(setup, identity, consortium.state(SERVER_INDEX), ignore)
     async with AsyncExitStack() as stack:
         stack.callback(server.close)
         address = await _listen(stack, consortium, SERVER_INDEX, cheat)
         work: dict[int, Coroutine[Any, Any, Any]] = {SERVER_INDEX: server.run()}
-        for member in consortium.seconds:
-            party = second(setup, consortium.party(member), consortium.state(member), ignore)
+        for member in consortium.helpers:
+            party = helper(setup, consortium.party(member), consortium.state(member), ignore)
             if member in setup.protection.receivers(setup.context):
-                addresses[member] = await _listen(stack, consortium, member, Overheard(party, cheat))
-            work[member] = _second(consortium, party, member, address)
+                addresses[member] = await _listen(stack, consortium, member, _Overheard(party, cheat))
+            work[member] = _helper(consortium, party, member, address)
         work |= {member: _client(consortium, member, address, addresses) for member in consortium.clients}
         return await _endings(cheat, work)
 
 
-async def offer(cheat: Cheat) -> Mapping[int, str]:
-    """Give the clients a plan that none of them may take. The endpoint answers nothing: any word is one too many."""
+async def offer(consortium: Consortium) -> tuple[Cheat, Mapping[int, str]]:
+    """Offer clients a plan that they must refuse; return the server, which sends nothing, and their refusals."""
+    cheat = _Offer(consortium)
     async with AsyncExitStack() as stack:
-        address = await _listen(stack, cheat.consortium, SERVER_INDEX, cheat)
-        return await _endings(cheat, {each: _client(cheat.consortium, each, address, {}) for each in cheat.targets})
+        address = await _listen(stack, consortium, SERVER_INDEX, cheat)
+        work = {member: _client(consortium, member, address, {}) for member in cheat.targets}
+        return cheat, await _endings(cheat, work)
 
 
 async def _listen(stack: AsyncExitStack, consortium: Consortium, member: int, coordinator: Coordinator) -> str:
@@ -219,7 +205,7 @@ async def _listen(stack: AsyncExitStack, consortium: Consortium, member: int, co
 
 
 async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -> Mapping[int, str]:
-    """Await the targets' endings, until all of them have ended or one has answered a lie; give the others up."""
+    """Await how each target ends, until all of them have ended or one has answered a lie; cancel the others."""
     tasks = {member: asyncio.ensure_future(_ending(each)) for member, each in work.items()}
     over = asyncio.ensure_future(cheat.went_along.wait())
     all_ended = asyncio.ensure_future(asyncio.wait([tasks[member] for member in cheat.targets]))
@@ -236,19 +222,17 @@ async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -
 
 
 async def at_once() -> None:
-    """Greet nobody: the server is there, or is waited for."""
+    """Do nothing: a client need not greet its server here."""
 
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
-    """Check a plan as a client does before it connects, in the order of the command. Raises what it refuses with."""
-    setup = RoundSetup.of(consortium.plan, consortium.credentials(member).roster)
-    setup.facts.check(consortium.policy)
-    ledger, state = Ledger(consortium.state(member)), consortium.state(member)
-    records = consortium.records(member)
-    client = FederationClient(
-        setup, consortium.party(member), consortium.policy, ledger, state, records, at_once, ignore
-    )
-    ledger.check(client.release, consortium.policy.budget)
+    """Check a plan as `secagg` does before a client connects; return the client, or raise the error of its refusal."""
+    setup, policy = RoundSetup.of(consortium.plan, consortium.credentials(member).roster), consortium.policy
+    setup.facts.check(policy)
+    state, me, records = consortium.state(member), consortium.party(member), consortium.records(member)
+    ledger = Ledger(state)
+    client = FederationClient(setup, me, policy, ledger, state, records, at_once, ignore)
+    ledger.check(client.release, policy.budget)
     return client
 
 
@@ -264,13 +248,13 @@ async def _client(consortium: Consortium, member: int, server: str, aggregators:
         await client.run(link, others)
 
 
-async def _second(consortium: Consortium, party: FederationHelper, member: int, server: str) -> None:
+async def _helper(consortium: Consortium, party: FederationHelper, member: int, server: str) -> None:
     async with Link(consortium.credentials(member), server, LINK_PATIENCE) as link:
         await party.run(link)
 
 
 async def _ending(work: Any) -> str:
-    """Why a party ended; "" when it ended well."""
+    """Return why a party ended; "" when it ended well."""
     try:
         async with asyncio.timeout(PATIENCE):
             await work

@@ -1,4 +1,4 @@
-"""The registry of attacks. Their sub-packages say what they are after; each attack is a value of `Attack`.
+"""The registry of the attacks that an audit can run. Each is a value of `Attack`, in a sub-package by its aim.
 
 A further one is a file with such a value, and its place in `ATTACKS`; `add_attack` puts one of somebody's own there.
 """
@@ -55,11 +55,11 @@ ATTACKS: dict[str, Attack] = {
         SPLIT_OF_SUM,
     )
 }
-"""By name."""
+"""All attacks, by name."""
 
 
 def add_attack(attack: object, source: str) -> Attack:
-    """Take an attack of somebody's own into `ATTACKS`. Raises BadInput for another value or a taken name."""
+    """Add an attack from outside the project to `ATTACKS`. Raises BadInput unless it is an `Attack` with a new name."""
     if not isinstance(attack, Attack):
         raise BadInput(f"{source} is no attack", remedy="make it a value of threat_models.attacks.Attack")
     if ATTACKS.setdefault(attack.name, attack) is not attack:

@@ -10,24 +10,25 @@ from threat_models.session import Knowledge, Session
 from threat_models.views import View
 
 Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
+"""A callback for progress, called with (steps done, steps in all)."""
 
 Run = Callable[[tuple[View, ...], Knowledge, Progress], Finding]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack.
+    """An attack of an audit: its name, its texts, what it needs of a view, its metrics, and the function that runs it.
 
-    `name` is that of gates and of the command line, `paper` who published it; `meaning` says what somebody knows for
-    whom it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack
+    `name` is that of gates and of the command line, `paper` who published it; `meaning` says what an adversary
+    knows if it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack
     nothing to work on, whoever looks and whatever the sums hold; "" where it does. `lacks` says the same by the kinds
     of the sums' rounds and blocks: blocks of unknown kind may hold what it looks for. `weighs_all`: no kind decides the
     attack's verdict, since it weighs every block or none. `needs` are the fields or blocks that a view must have
-    (`View.has`); a block that is needed is read, whatever its kind. `sessions` is the number of sums about nearly the
-    same data. `metrics` are all that it may measure. `tries_records`: it needs candidate records; `tells_members`: of
-    both kinds, that took part and that did not; `trusts_owners`: its numbers depend on which of these took part, as
-    those of all that tell members do.
+    (`View.has`); a block that is needed is read, whatever its kind. Kinds of rounds, of which whoever sees sums is
+    told, are found out when it runs, as is whether contributions will do in a release's place. `sessions` is the number
+    of sums about nearly the same data. `metrics` are all that it may measure. `tries_records`: it needs candidate
+    records; `tells_members`: of both kinds, that took part and that did not; `trusts_owners`: its numbers depend on
+    which of these took part, as those of all that tell members do.
     `limits` is the largest number of confidence limits that its verdict and the gate may judge, of one view.
 
     `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding

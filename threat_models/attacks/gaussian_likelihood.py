@@ -1,4 +1,4 @@
-"""Gaussian likelihoods: of a release with a record in it, and of a record under what the release says of its class.
+"""Gaussian likelihoods: of a release given a record in it, and of a record given the class statistics of a release.
 
 Records are integers q (n, d) in cells y (n,), their classes or what a sum divides these into; a record adds
 Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and second moment B (which prototypes and slot sums lack). `noise` is
@@ -25,11 +25,11 @@ Noise = Mapping[str, OpenedNoise]
 
 MOMENTS = frozenset({"counts", "class_sums", "second_moment"})
 RIDGE = 1e-3
-"""Of the mean eigenvalue, added to every one of a covariance."""
+"""Share of a covariance's mean eigenvalue that is added to each eigenvalue."""
 
 
 def total(records: AuditRecords, cells: int, names: frozenset[str]) -> dict[str, Floats]:
-    """The blocks of a sum over records, those of `names`: what `secagg.encoding.accumulate` gives, as float64.
+    """Compute the blocks of an exact sum over records, in float64; the second moment only if it is in `names`.
 
     Exact while n·R_q² < 2⁵³.
     """
@@ -43,24 +43,26 @@ def total(records: AuditRecords, cells: int, names: frozenset[str]) -> dict[str,
 
 
 def squared_mu(records: AuditRecords, noise: Noise) -> Floats:
-    """μ² = ‖Δ‖²/σ² of every record, (n,): at most that of the plan, less for shorter records."""
-    squares = np.einsum("nd,nd->n", records.integers.astype(np.float64), records.integers.astype(np.float64))
+    """Compute μ² = ‖Δ‖²/σ² (n,) for each record, where Δ is what it adds to a sum and σ² the noise's variance.
+
+    At most the plan's μ², and less for shorter records.
+    """
+    rows = records.integers.astype(np.float64)
+    squares = np.einsum("nd,nd->n", rows, rows)
     found: Floats = 1 / noise["counts"].sigma ** 2 + squares / noise["class_sums"].sigma ** 2
     if (moment := noise.get("second_moment")) is not None:
         length = squares**2
         if not moment.triangle:  # then ‖q qᵀ‖² over the upper triangle alone: (‖q‖⁴ + Σ q_i⁴)/2
-            length = (length + np.sum(records.integers.astype(np.float64) ** 4, axis=1)) / 2
+            length = (length + np.sum(rows**4, axis=1)) / 2
         found += length / moment.sigma**2
     return found
 
 
-def squared_length(part: Blocks, noise: Noise) -> float:
-    """μ² = ‖Δ‖²/σ² of one record whose `part` of the sum is Δ, over all of its blocks."""
-    return math.fsum(float(entries @ entries) for entries in standardise(part, noise).values())
-
-
 def standardise(residual: Blocks, noise: Noise) -> dict[str, Floats]:
-    """Divide the entries of each block, (entries,), by their σ: N(0, 1) each where the residual is planned noise."""
+    """Divide the entries of each block by the standard deviation of their noise; returned blocks are flat.
+
+    Each entry is N(0, 1) where the residual is planned noise.
+    """
     found = {name: np.asarray(block, dtype=np.float64).ravel() / noise[name].sigma for name, block in residual.items()}
     for name, entries in found.items():
         if noise[name].triangle:
@@ -69,27 +71,26 @@ def standardise(residual: Blocks, noise: Noise) -> dict[str, Floats]:
 
 
 def noise_ratio(residual: Blocks, noise: Noise) -> tuple[float, int]:
-    """The mean square of a residual in units of the plan's σ², 1 where it is the planned noise; and its entries."""
+    """Return the ratio of a residual's mean square to the planned noise's variance, and the number of entries."""
     scaled = np.concatenate(list(standardise(residual, noise).values()))
     return float(np.mean(scaled**2)), len(scaled)
 
 
 def _scale_off_diagonal(entries: Floats, factor: float) -> None:
-    """Scale in place what is not on the diagonal of an upper triangle (entries,), which zeros may follow."""
+    """Multiply in place the off-diagonal entries of a flat upper triangle (entries,), which zeros may follow."""
     apart = off_diagonal(len(entries))
     entries[: len(apart)][apart] *= factor
 
 
 @lru_cache(maxsize=4)
 def off_diagonal(size: int) -> NDArray[np.bool_]:
-    """Which of the `size` entries of an upper triangle, row by row, are not on the diagonal."""
+    """Return which of the `size` entries of an upper triangle, row by row, are off the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
-    apart: NDArray[np.bool_] = upper != right
-    return apart
+    return np.asarray(upper != right)
 
 
 def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
-    """Draw noise of the given strength, in the shape of a release; seeded, for simulations and never for protection."""
+    """Draw seeded Gaussian noise in a release's shapes, for simulations, never for protection."""
     generator = np.random.default_rng(seed)
     found = {name: generator.normal(0, noise[name].sigma, np.shape(block)) for name, block in shapes.items()}
     for name, entries in found.items():
@@ -100,24 +101,24 @@ def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Cells, or classes, with means (K, d) and one covariance with eigenvectors (d, d) and eigenvalues (d,)."""
+    """Normal distributions of K cells or classes: means (K, d), and one covariance as eigenvalues and eigenvectors."""
 
     means: Floats = field(repr=False)
     values: Floats = field(repr=False)
     vectors: Floats = field(repr=False)
 
     def log_likelihood(self, records: AuditRecords) -> Floats:
-        """The logarithm of each record's density in its own cell, (n,), but for one constant."""
+        """Compute the log density (n,) of each record under the distribution of its own cell, up to a constant."""
         centred = (records.integers - self.means[records.cells]) @ self.vectors
-        found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
-        return found
+        return np.asarray(-0.5 * (centred**2 / self.values).sum(axis=1))
 
 
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
-    """Fit means of cells and the covariance within them to a release; without a second moment the covariance of `like`.
+    """Estimate cells' means, and the covariance within cells, from a release.
 
-    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.discriminant`),
-    keeps it definite. Counts are taken as 1 at least.
+    A release without second moment has no covariance: that of `like` is taken, or the identity. A ridge of 10⁻³ of the
+    mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.discriminant`), keeps it definite.
+    Counts are taken as 1 at least.
     """
     sums = np.asarray(blocks["class_sums"], dtype=np.float64)
     counts = np.maximum(np.asarray(blocks["counts"], dtype=np.float64), 1.0)
@@ -134,7 +135,7 @@ def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = Non
 
 
 def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
-    """The share of each record's length outside the column space of B (n,): 0 for every record of an exact sum.
+    """Compute the fraction of each record's length (n,) outside B's column space; 0 for records in an exact sum.
 
     Says something for fewer records than features; a record that was not summed is inside with probability 0.
     """
@@ -143,5 +144,4 @@ def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
     _, vectors = eigh(full_matrix(blocks["second_moment"], rows.shape[1]))
     span = vectors[:, max(0, rows.shape[1] - count) :]
     rest = rows - (rows @ span) @ span.T
-    found: Floats = np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)
-    return found
+    return np.asarray(np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0))

@@ -1,4 +1,4 @@
-"""Members' parts of sums as rows of numbers, and the equations that the sums of several rounds are about them."""
+"""Members' parts of sums as rows of numbers, and the linear equations for them that several rounds' sums give."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from threat_models.session import SOMEBODY, Blocks, Floats, by_class
 from threat_models.views import View
 
 Rows = Mapping[str, Floats]
-"""The rows (k, entries) of each block, by its name."""
+"""The rows (k, entries) of each block, by the block's name."""
 WIDTH = 64
-"""Entries of a row where a block is one long vector."""
+"""Number of entries in a row of a block that is one long vector."""
 DETERMINED = 1e-6
 
 
 def rows_of(blocks: Blocks, classes: int) -> dict[str, Floats]:
-    """Cut each block into rows: one for each class where it has one for each, counts in one row, else `WIDTH` entries.
+    """Cut each block into rows: a matrix into its own rows, a vector into rows of about `WIDTH` entries.
 
     Cells that divide classes are added up, as they may be others in another round.
     """
     if "class_sums" in blocks and len(blocks["counts"]) > classes:
         blocks = by_class(blocks, classes)
-    return {name: _cut(np.asarray(block, dtype=np.float64)) for name, block in blocks.items()}
-
-
-def _cut(block: Floats) -> Floats:
-    rows = len(block) if block.ndim > 1 else max(1, round(block.size / WIDTH))
-    return np.pad(block.reshape(-1), (0, -block.size % rows)).reshape(rows, -1)
+    found = {}
+    for name, block in blocks.items():
+        rows = len(block) if block.ndim > 1 else max(1, round(block.size / WIDTH))
+        flat = np.asarray(block, dtype=np.float64).reshape(-1)
+        found[name] = np.pad(flat, (0, -block.size % rows)).reshape(rows, -1)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Sums of the parts of n hidden `members`, who are taken to send the same in every round.
+    """Linear equations for the contributions of n `members`, each assumed to be the same in every round.
 
     `incidence` (R, n) is 1 where a sum holds a member's part, `sums` are the rows (R, k, entries) of each block,
     `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'. The noise of
@@ -59,36 +59,30 @@ class Equations:
 
     @property
     def solver(self) -> Floats:
-        """The matrix (n, R) from sums to members' parts: least squares, the shortest where there are several."""
+        """The pseudo-inverse (n, R) that maps the R sums to the n members' contributions, by least squares."""
         return np.linalg.pinv(self.incidence, rcond=1e-9).astype(np.float64)
 
     @property
     def singled_out(self) -> NDArray[np.bool_]:
-        """Which members (n,) the equations determine: their own part alone is a combination of the sums."""
-        found: NDArray[np.bool_] = np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED
-        return found
+        """Flags (n,) of the members whose own contribution is a combination of the sums."""
+        return np.asarray(np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED)
 
     @property
     def told_apart(self) -> NDArray[np.bool_]:
-        """Which members (n,) were not with the very same others in every sum; of the rest nothing single comes out."""
+        """Flags (n,) of the members for whom no other member takes part in exactly the same sums."""
         _, kinds, counts = np.unique(self.incidence, axis=1, return_inverse=True, return_counts=True)
         found: NDArray[np.bool_] = counts[kinds.reshape(-1)] == 1
         return found if len(self.members) > 1 else ~found
 
     @property
     def fewest_together(self) -> int:
-        """The size of the smallest group whose own sum comes out: members who were never apart, or a cohort."""
+        """The size of the smallest group of members whose joint sum the equations determine."""
         kinds, counts = np.unique(self.incidence, axis=1, return_counts=True)
         alone = np.einsum("nr,rn->n", np.linalg.pinv(kinds, rcond=1e-9), kinds) > 1 - DETERMINED
         return int(min(*counts[alone], *self.incidence.sum(axis=1)))
 
-    @property
-    def summed_with(self) -> NDArray[np.bool_]:
-        """Which members (n, n) were in some sum together."""
-        return self.incidence.T @ self.incidence > 0
-
     def first(self, rounds: int) -> Equations:
-        """The first so many of the equations."""
+        """Return the first `rounds` equations, and only the members that occur in them."""
         seen: NDArray[np.bool_] = self.incidence[:rounds].max(axis=0) > 0
         return Equations(
             tuple(member for member, is_there in zip(self.members, seen, strict=True) if is_there),
@@ -101,26 +95,26 @@ class Equations:
 
     @property
     def weights(self) -> Floats:
-        """The matrix (n, R) that makes of the sums each member's distance from the mean of all parts."""
+        """The matrix (n, R) that maps the R sums to each member's contribution minus the mean contribution."""
         mean = 1 / (len(self.incidence) * self.incidence.sum(axis=1))
-        found: Floats = self.solver - mean[None]
-        return found
+        return np.asarray(self.solver - mean[None])
 
     def solve(self) -> dict[str, Floats]:
-        """Each member's part less the mean part: rows (n, k, entries) of each block."""
+        """Compute each member's contribution minus the mean contribution: rows (n, k, entries) of each block."""
         return {name: np.einsum("nr,rkm->nkm", self.weights, rows) for name, rows in self.sums.items()}
 
     def noises(self) -> dict[str, Floats] | None:
-        """The standard deviation (n,) of the noise on what `solve` gives, by block."""
+        """Compute the standard deviation (n,) of the noise in each member's result of `solve`, by block."""
         if self.noise is None:
             return None
         return {name: np.sqrt(self.weights**2 @ each**2) for name, each in self.noise.items()}
 
 
 def equations_in(view: View) -> Equations | None:
-    """The equations that a view's rounds are: of the sums with the same blocks that most rounds have; None for none.
+    """Return the equations that a view's sums give for members' contributions; None without sums.
 
-    What the view has in clear of some members is taken off; where it has everybody's there is nothing to solve.
+    They are of the sums with the blocks that most rounds have. What the view has in clear of some members is taken off;
+    where it has everybody's there is nothing to solve.
     """
     classes = len(view.plan.classes)
     kinds: dict[tuple[Any, ...], list[tuple[View, frozenset[str], dict[str, Floats]]]] = {}

@@ -1,4 +1,4 @@
-"""The sums that a view shows: single clients', the others' left when colluders subtract their own, the cohort's."""
+"""The sums that a view shows: single clients' sums, the others' after colluders subtract theirs, and the cohort's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from threat_models.views import View
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The blocks of one sum in the view, and the owners whose records it holds; `is_noisy`: some noise is in it."""
+    """One sum that a view shows: its blocks, the owners of the records in it, and whether it holds any noise."""
 
     name: str
     blocks: Blocks = field(repr=False)
@@ -29,27 +29,27 @@ class Target:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Records of each class (C,): rounded, and no less than 0, where there is noise."""
+        """The number of records of each class (C,), rounded and at least 0 where there is noise."""
         return np.maximum(np.rint(np.asarray(self.blocks["counts"], dtype=np.float64)), 0).astype(np.int64)
 
     @property
     def records(self) -> int:
-        """Records in all."""
+        """The number of records in the sum."""
         return int(self.counts.sum())
 
     def holds(self, knowledge: Knowledge) -> NDArray[np.bool_]:
-        """Which of the candidates are in this sum (m,)."""
+        """Return which of the candidates (m,) are in this sum."""
         return np.array([owner in self.owners for owner in knowledge.owners], dtype=np.bool_)
 
 
 def targets_in(view: View, *needs: str) -> tuple[Target, ...]:
-    """The sums in a view that have counts and all the blocks in `needs`, those of fewest records first."""
+    """Return a view's sums that have counts and all the blocks in `needs`, sums of the fewest records first."""
     complete = [each for each in sums_in(view) if all(name in each.blocks for name in ("counts", *needs))]
     return tuple(sorted(complete, key=lambda each: each.records))
 
 
 def sums_in(view: View) -> tuple[Target, ...]:
-    """All sums in a view, whatever their blocks.
+    """Return all sums in a view, whatever their blocks.
 
     Where the view has the blocks of every member in clear: each member's, and the release. Else the release, without
     the blocks in clear if there are some: these are the adversary's own side.
@@ -70,7 +70,7 @@ def sums_in(view: View) -> tuple[Target, ...]:
 
 
 def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
-    """Take other blocks away, entry by entry."""
+    """Subtract the blocks `others` from blocks, entry by entry."""
     rest: dict[str, NDArray[Any]] = dict(blocks)
     for other in others:
         rest = {name: block - other[name] for name, block in rest.items()}
@@ -78,13 +78,13 @@ def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
 
 
 READ = MOMENTS | {"census"}
-"""Blocks of a session that attacks know; a census says no more than who holds what."""
+"""Names of the blocks that attacks read. A census only counts the clients that hold each class."""
 HALF_READ = (TrainingRound, LocalProjection)
-"""Rounds of whose other blocks attacks read a part."""
+"""Kinds of rounds whose other blocks some attacks read in part."""
 
 
 def unread_in(view: View) -> tuple[str, ...]:
-    """Name the blocks of all sums that a view shows which no attack here reads, in alphabetical order.
+    """Return the names of the blocks in a view's sums that no attack here reads, in alphabetical order.
 
     A method's author picks the kind of each block: its label is no evidence of what it holds or does not hold.
     """

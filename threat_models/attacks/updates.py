@@ -1,7 +1,7 @@
-"""Updates in a view of training: each round's public state, and the moves by members' updates and their sums.
+"""Updates in a view of training: each round's public state, and the model's moves by members' updates or their sums.
 
-It goes by what the rounds of a chain say themselves (`chain.py`): a program, a state, and the work that makes a
-move of an opened total.
+It goes by what training rounds say themselves (`methods/training/training_round.py`): a program, a state, and the work
+that makes a move of an opened total.
 """
 
 from __future__ import annotations
@@ -12,55 +12,62 @@ from itertools import pairwise
 from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods import method_of, sums_of
-from methods.round import Local, Opened, Round
+from methods.round import Local, OpenedTotal, Round
 from methods.search.round import PopulationRound
 from methods.training.client_update import Scaled
 from methods.training.training_round import MODEL, TrainingRound
 from secagg.agreement.plan import Plan
 from secagg.encoding import Grid
 from secagg.networks import Adapted, TrainedModel, record_gradients
-from threat_models.attacks.targets import Target, subtract, sums_in
+from threat_models.attacks.targets import subtract, sums_in
 from threat_models.session import AuditRecords, Blocks, Floats, Session
 from threat_models.views import View
 
 ONE_MEMBER = "one member's update"
 DIFFERENCE = "the difference of two rounds' sums"
+NO_UPDATES = "Its sums hold no updates of a model from a public state."
+NO_ADAPTER = "No rounds move an adapter."
 
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """One update, or a sum of updates: whose records are behind it, and the `move` (size,) of its round's model."""
+    """A member's update, or a sum of updates: the owners of the records, and the `move` (size,) of the model."""
 
     name: str
     owners: frozenset[str]
     round: TrainingRound
     move: Floats = field(repr=False)
 
+    @classmethod
+    def by(cls, name: str, owners: frozenset[str], round_: TrainingRound, opened: OpenedTotal) -> Moved:
+        """Compute the model's move in a round from an opened total."""
+        return cls(name, owners, round_, round_.state.with_flat(round_.work.mean(opened)).groups[MODEL])
+
+    @property
+    def way(self) -> Floats:
+        """The direction of the move: the move, scaled to length 1."""
+        return self.move / max(float(np.linalg.norm(self.move)), 1e-300)
+
 
 def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[TrainingRound, ...]:
-    """The rounds of a chain that a view shows, in order; none where its plan trains nothing by rounds.
+    """Return, in order, the training rounds that a view shows; empty where its plan trains no model by rounds.
 
     Those of a model of features, or, in their place, those of an adapter in an encoder.
     """
     shown = (each.round for each in (*view.earlier, view))
-    return tuple(each for each in shown if is_one_chain(each) and _is_adapter(each) == of_adapters)
+    return tuple(each for each in shown if is_one_chain(each) and is_adapter(each) == of_adapters)
 
 
 def trains_nothing(session: Session) -> str:
-    """Why attacks on updates of a model have nothing to work on; "" where the plan's rounds move one of features."""
-    why = "Its sums hold no updates of a model from a public state."
-    return "" if may_move(session, lambda round_: not _is_adapter(round_)) else why
-
-
-def tunes_nothing(session: Session) -> str:
-    """Why attacks on adapters have nothing to work on; "" where the plan's rounds move one."""
-    return "" if may_move(session, _is_adapter) else "No rounds move an adapter."
+    """Return why attacks on model updates have nothing to attack; "" if the plan's rounds train a model of features."""
+    return "" if may_move(session, lambda round_: not is_adapter(round_)) else NO_UPDATES
 
 
 def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool:
-    """Whether the plan's rounds move something by which `is_such`; they may where none of them is at hand."""
+    """Return whether a training round satisfies `is_such`; if the session shows none, whether the plan has any."""
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))
@@ -68,27 +75,31 @@ def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool
 
 
 def is_one_chain(round_: Round | None) -> TypeGuard[TrainingRound]:
-    """Whether a round moves one model: the sums of a population's are of one each, which these attacks do not part."""
+    """Return whether a round trains one model, unlike a population's rounds, which train several."""
     return isinstance(round_, TrainingRound) and not isinstance(round_, PopulationRound)
 
 
-def _is_adapter(round_: TrainingRound) -> bool:
+def is_adapter(round_: TrainingRound) -> bool:
+    """Return whether a round moves an adapter in an encoder."""
     return isinstance(round_.program, Adapted)
 
 
 def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
-    """Moves of the model that a view shows, round by round: by each member, by their sum, and differences of sums."""
+    """Return the model's moves that a view shows: of single members, of sums of members, of differences of sums."""
     found, shown = [], (*view.earlier, view)
-    if len(rounds_in(view, of_adapters=of_adapters)) < 1:
+    if not rounds_in(view, of_adapters=of_adapters):
         return ()
     for each in shown:
         if is_one_chain(each.round):
-            found += [_move_of(target, each.round, each) for target in sums_in(each)]
+            for target in sums_in(each):
+                is_alone = len(target.owners) == 1 and set(each.in_clear) >= set(each.members)
+                opened = as_opened(target.blocks, each, sum(owner in each.members for owner in target.owners))
+                found.append(Moved.by(ONE_MEMBER if is_alone else target.name, target.owners, each.round, opened))
     return (*found, *(moved for pair in pairwise(shown) for moved in _differ(*pair)))
 
 
 def _differ(one: View, other: View) -> Iterator[Moved]:
-    """Yield the difference of two rounds' sums where one member is in one of them alone: nearly that member's update.
+    """Yield the difference of two rounds' sums where one member is in only one of the two: nearly that member's update.
 
     The others' parts differ as much as the state moved between the rounds. Cosine with the member's own update (digits,
     no noise, rate 0.1): sums of records' gradients 1.00, 0.998 and 0.98 among 5, 20 and 100 members; an epoch's updates
@@ -100,72 +111,63 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
         return
     for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
         if owned.owners - left.owners == apart:
-            blocks = subtract(owned.blocks, [left.blocks])
-            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _as_opened(blocks, more, 1)))
+            opened = as_opened(subtract(owned.blocks, [left.blocks]), more, 1)
+            yield Moved.by(DIFFERENCE, frozenset(apart), more.round, opened)
 
 
-def sums_of_rounds(view: View) -> tuple[Moved, ...]:
-    """Of each round of a chain that a view shows, the sum of most members' updates; () where one shows none."""
-    moves = moves_in(view)
-    found = [[move for move in moves if move.round is each] for each in rounds_in(view)]
-    return tuple(max(each, key=lambda move: len(move.owners)) for each in found) if all(found) else ()
-
-
-def _move_of(target: Target, round_: TrainingRound, view: View) -> Moved:
-    name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
-    clients = sum(owner in view.members for owner in target.owners)
-    return Moved(name, target.owners, round_, _move(round_, _as_opened(target.blocks, view, clients)))
-
-
-def _move(round_: TrainingRound, opened: Opened) -> Floats:
-    """Which way an opened total moves the model's part of the state."""
-    return round_.state.with_flat(round_.work.mean(opened)).groups[MODEL]
-
-
-def _as_opened(blocks: Blocks, view: View, clients: int) -> Opened:
-    return Opened(blocks, view.plan.grid, view.noise, clients)
+def as_opened(blocks: Blocks, view: View, clients: int) -> OpenedTotal:
+    """Return blocks as the opened total of a view's round with so many clients."""
+    return OpenedTotal(blocks, view.plan.grid, view.noise, clients)
 
 
 def count_rounds(plan: Plan) -> int:
-    """Count the rounds that a plan has in all."""
+    """Count all rounds of a plan."""
     return sum(kind.times for kind in sums_of(plan))
 
 
 def states_in(view: View) -> tuple[TrainedModel, ...]:
-    """The models before each round that a view shows, and after the last. Raises BadInput where one is none."""
+    """Return the models before each round that a view shows, and after the last. Raises BadInput for other states."""
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:
-        step = rounds[-1].finalize(_as_opened(view.release, view, len(view.members)))
-        after = step.next_round.model if isinstance(step.next_round, TrainingRound) else step.artifact
-        found += [after] if isinstance(after, TrainedModel) else []
+        step = rounds[-1].finalize(as_opened(view.release, view, len(view.members)))
+        last = step.next_round.model if isinstance(step.next_round, TrainingRound) else step.artifact
+        found += [last] if isinstance(last, TrainedModel) else []
     return tuple(found)
 
 
 def gradients_of(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
-    """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
-    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
-    for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
+    """Yield the gradients (…, size) of records' losses at the round's first state, some records at a time."""
+    inputs, parameters = inputs_for(round_, records, grid), round_.state.groups[MODEL]
+    for rows in record_gradients(round_.program, parameters, inputs, records.labels):
         yield rows.astype(np.float64)
 
 
 def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
-    """Records (n, d) as trained models take them: in units of a record's length."""
+    """Return records (n, d) as trained models take them: scaled so that the grid's radius is length 1."""
     return records.integers / grid.unit(records.integers.shape[1])
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
-    """A measure of records (n,), less its mean over public ones of their class; over all where there is none."""
+    """Compute records' `measure` (n,) minus its mean over public records of its class, or of all if it has none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
-    return beyond
+    return np.asarray(measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels]))
 
 
 def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> TrainingRound:
-    """Play so many rounds over one member's records, exactly: the round after."""
+    """Run `rounds` rounds over one member's records, without noise, and return the next round."""
     for _ in range(rounds):
         made = round_.contribute(Local(own.examples, round_.program.classes, grid))
-        move = round_.work.mean(Opened(made.blocks, grid))
-        round_ = replace(round_, state=round_.server.apply(round_.state, move))
+        round_ = after(round_, OpenedTotal(made.blocks, grid))
     return round_
+
+
+def after(round_: TrainingRound, opened: OpenedTotal) -> TrainingRound:
+    """Return the next round, whose state follows from an opened total."""
+    return replace(round_, state=round_.server.apply(round_.state, round_.work.mean(opened)))
+
+
+def inputs_for(round_: TrainingRound, records: AuditRecords, grid: Grid) -> NDArray[np.float32]:
+    """Return records (n, d) as the inputs of a round's program."""
+    return Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)

@@ -1,4 +1,4 @@
-"""Canaries: records that a fair coin puts into a sum or leaves out, and how much an opened sum looks like holding each.
+"""Canaries: records that a fair coin puts into a sum or leaves out, and scores of how likely the sum holds each.
 
 The score is the log-likelihood ratio of one canary q with label y under Gaussian approximations,
 
@@ -29,12 +29,12 @@ from threat_models.session import AuditRecords, Floats, Session, by_class
 
 ROWS = 8192
 LEAST = 1e-3
-"""Of a canary's signal: the standard deviation that is supposed where nothing varies."""
+"""Standard deviation that is always added to a score's own, as a share of the canary's signal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """Records on the plan's grid, integers (m, d) and labels (m,), and the coins (m,): which of them to put in."""
+    """Canary records: integers (m, d) on the plan's grid, labels (m,), and coins (m,): True if the record is put in."""
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
@@ -45,10 +45,11 @@ class Canaries:
 
 
 @dataclass(frozen=True, eq=False)
-class CanaryScores:
-    """Λ of each canary (m,), 0 where it may as well be in as out; `mu` (m,), how many deviations the two are apart.
+class _CanaryScores:
+    """The log-likelihood ratio Λ of each canary, `values` (m,): above 0 the canary is likelier in the sum than out.
 
-    Λ is N(±μ²/2, μ²) as far as the approximation goes. `bare` is μ were there no noise.
+    Λ is N(±μ²/2, μ²) as far as the approximation goes. `mu` is μ (m,), how many deviations the two cases are apart;
+    `bare` is μ were there no noise.
     """
 
     values: Floats = field(repr=False)
@@ -57,13 +58,13 @@ class CanaryScores:
 
 
 def fair_coins(count: int, randomness: RandomSource | None = None) -> NDArray[np.bool_]:
-    """`count` independent fair coins from the operating system's generator."""
+    """Throw `count` independent fair coins with `randomness`, by default the operating system's."""
     drawn = (randomness or OperatingSystem()).bytes(-(-count // 8))
     return np.unpackbits(np.frombuffer(drawn, dtype=np.uint8))[:count].astype(np.bool_)
 
 
 def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: AuditRecords | None = None) -> Canaries:
-    """`count` records of nearly full length in orthogonal directions, so that none hides another, and their coins.
+    """Make `count` canaries: orthogonal records of nearly the largest length, and a fair coin for each.
 
     Those in which the records `like` are shortest, where there are some, else random ones; the classes take turns.
     Raises BadInput for more canaries than there are directions.
@@ -71,15 +72,11 @@ def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: 
     dimension = plan.dimension
     basis = np.eye(dimension)
     if plan.grid.normalisation is Normalisation.CENTRED_UNIT:  # entries of such records sum to 0
-        basis = np.linalg.qr(np.column_stack([np.ones(dimension), generator.normal(size=(dimension, dimension - 1))]))[
-            0
-        ]
-        basis = basis[:, 1:]
-    if not 1 <= count <= basis.shape[1]:
-        raise BadInput(
-            f"orthogonal canaries must be between 1 and {basis.shape[1]} (got {count})",
-            remedy=f"plant no more than {basis.shape[1]}",
-        )
+        others = generator.normal(size=(dimension, dimension - 1))
+        basis = np.linalg.qr(np.column_stack([np.ones(dimension), others]))[0][:, 1:]
+    if not 1 <= count <= (most := basis.shape[1]):
+        problem = f"orthogonal canaries must be between 1 and {most} (got {count})"
+        raise BadInput(problem, remedy=f"plant no more than {most}")
     if like is not None and len(like):
         rows = like.integers.astype(np.float64) @ basis
         directions = basis @ eigh(rows.T @ rows)[1][:, :count]
@@ -91,7 +88,7 @@ def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: 
 
 @dataclass(frozen=True, eq=False)
 class _Projection:
-    """Sums over records of what each adds to a canary's ⟨q, A_y⟩ and qᵀBq, and of its squares, (m,); counts (C,)."""
+    """Sums over records of what each adds to a canary's ⟨q, A_y⟩ and qᵀBq, and of the squares, (m,); counts (C,)."""
 
     counts: Floats
     sums: Floats
@@ -115,8 +112,8 @@ class _Projection:
 
 def canary_scores(
     session: Session, canaries: Canaries, known: AuditRecords | None = None, public: AuditRecords | None = None
-) -> CanaryScores:
-    """Score each canary by how much the session's opened sum looks like holding it; the coins are not looked at.
+) -> _CanaryScores:
+    """Score each canary by how likely the session's opened sum contains it, without looking at the coins.
 
     Where classes are divided, their cells are added up. `known` took part beside the canaries; `public` are of the same
     kind as those that the auditor does not know, and where there are none `known` are. Raises BadInput for a sum in
@@ -162,27 +159,21 @@ def canary_scores(
 
 
 def _expect_unknown(count: Floats, public: Floats, mean: Floats, spread: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of what `count` unknown records add, from means and mean squares of public records.
-
-    Without public records nothing is expected, and nothing of the variance known.
-    """
-    variance = np.maximum(spread - mean**2, 0.0)
-    is_known = public > 0
-    return np.where(is_known, count * mean, 0.0), np.where(
-        is_known, count * variance * (1 + count / np.maximum(public, 1)), 0.0
-    )
+    """Compute mean and variance of what `count` unknown records add, by those of `public` ones; 0 without any."""
+    variance = count * np.maximum(spread - mean**2, 0.0) * (1 + count / np.maximum(public, 1))
+    return np.where(public > 0, count * mean, 0.0), np.where(public > 0, variance, 0.0)
 
 
 def _sigma(noise: Mapping[str, OpenedNoise], name: str) -> float:
     return noise[name].sigma if name in noise else 0.0
 
 
-def _combine(parts: list[tuple[Floats, Floats, Floats, Floats]]) -> CanaryScores:
-    """Add up blocks, each with (signal, rest of the value, its variance without noise, the variance of the noise)."""
+def _combine(parts: list[tuple[Floats, Floats, Floats, Floats]]) -> _CanaryScores:
+    """Add up scores of blocks, each given as (signal, deviation from the expected, its variance, noise variance)."""
     scores, squares, bare = (np.zeros(len(parts[0][0])) for _ in range(3))
     for signal, value, varies, noise in parts:
         least = (LEAST * np.maximum(signal, 1.0)) ** 2
         scores += signal * value / (varies + noise + least)
         squares += signal**2 / (varies + noise + least)
         bare += signal**2 / (varies + least)
-    return CanaryScores(scores, np.sqrt(squares), np.sqrt(bare))
+    return _CanaryScores(scores, np.sqrt(squares), np.sqrt(bare))

@@ -14,7 +14,7 @@ from threat_models.session import Floats
 
 
 def ceiling(claim: PrivacyClaim, fpr: float) -> float:
-    """The highest true positive rate of any test with the false positive rate `fpr` in [0, 1]. Raises BadInput.
+    """Compute the highest true positive rate of any test at false positive rate `fpr`. Raises BadInput outside [0, 1].
 
     e^T·Φ(Φ⁻¹(e^T·FPR) + μ): a μ-Gaussian release has it at T = 0 (Dong, Roth & Su 2022), and what is within e^±T of one
     changes each rate by such a factor. Members' training counts as if it took every record at every step: that is a
@@ -26,7 +26,7 @@ def ceiling(claim: PrivacyClaim, fpr: float) -> float:
 
 
 def roc_ceiling(claim: PrivacyClaim, lowest: float = 1e-4) -> Series:
-    """The ceiling as a line of a ROC curve, false positive rates from `lowest` in (0, ½) to 1. Raises BadInput."""
+    """Return the ceiling as a ROC curve, from false positive rate `lowest`. Raises BadInput outside (0, ½)."""
     if not 0 < lowest < 0.5:
         raise BadInput(f"the curve must start between 0 and 0.5 (got {lowest})")
     rates = np.union1d(np.geomspace(lowest, 1, 49), np.linspace(0.02, 1, 50))
@@ -34,7 +34,10 @@ def roc_ceiling(claim: PrivacyClaim, lowest: float = 1e-4) -> Series:
 
 
 def auc_ceiling(claim: PrivacyClaim) -> float:
-    """The largest area under the ROC curve of any test: e^(2T)·Φ(μ/√2), for two draws."""
+    """Compute the largest area under the ROC curve that any test can have under the claim.
+
+    It is e^(2T)·Φ(μ/√2), for two draws.
+    """
     cost = claim.releases.whole()
     return min(1.0, math.exp(2 * cost.gap) * float(ndtr(cost.mu / math.sqrt(2))))
 

@@ -1,4 +1,4 @@
-"""Estimate the variance of noise over the planned one, from entries that are noise alone."""
+"""Estimate the variance of a sum's noise over the planned variance, from entries that hold nothing but noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_VARIANCE = 0.8**2
 
 @dataclass(frozen=True)
 class SessionNoise:
-    """The variance of the noise that the audited session itself holds, in units of the planned variance.
+    """Measured variance of the noise in an audited session, in units of the planned variance.
 
     `low` and `high` are its limits, each one-sided at a level of its own. `ratio` is nan, `low` 0, `high` inf and
     `entries` 0 where the noise is not known. `source` says from what it was measured, `sentence` what was found.
@@ -36,7 +36,7 @@ class SessionNoise:
 
     @property
     def headline(self) -> str:
-        """The report's first sentence on it; "" where there is enough."""
+        """The report's sentence about the session's noise; "" if the noise is enough."""
         short = "There is less noise in the sum than planned."
         return short if self.is_short else "" if self.is_enough else "The noise of this session is not known."
 
@@ -47,7 +47,7 @@ class SessionNoise:
 
     @property
     def is_enough(self) -> bool:
-        """Whether noise is excluded that is 20 % too small in σ.
+        """Whether the measure excludes noise whose σ is 20 % too small.
 
         Not where more is in the sum than noise as planned: what else is there may hide that noise is missing.
         """
@@ -55,19 +55,19 @@ class SessionNoise:
 
 
 SHORT_LEVEL = 0.005
-"""Noise as planned is called too small with this probability at most, in all parts of all sessions of an audit.
+"""Planned noise is reported as too small with this probability at most, over all parts of all sessions of an audit.
 
 Of 74 zero sums (64 features, ten classes) σ × 0.7 is then found in 93 of 100 sessions, at 0.001 in 80."""
 WHOLE_SHARE = 0.8
-"""Of `SHORT_LEVEL`, what is for all entries together; each part by itself has its share of the rest."""
+"""The share of `SHORT_LEVEL` for the test of all entries together; the rest is divided among the single parts."""
 ENOUGH_LEVEL = 0.001
-"""The lower limit is above the true variance with this probability at most, in each session."""
+"""The lower limit exceeds the true variance with this probability at most, in each session."""
 UNBOUND = "The noise of this session is not known well enough: "
 
 
 @dataclass(frozen=True, eq=False)
 class NoisePart:
-    """Entries (n,) of a sum that are N(0, 1) each under noise as planned; `name` says where.
+    """Entries (n,) of a sum that are N(0, 1) if the noise is as planned; `name` says where they lie.
 
     `remainder` bounds the L2 norm of what is in them beside the noise. It can only lengthen them on average, so that
     it matters for the lower limit alone.
@@ -78,7 +78,7 @@ class NoisePart:
     remainder: float = 0.0
 
     def high(self, level: float) -> float:
-        """The upper limit of the variance, which is below the true one with this probability at most.
+        """Compute an upper limit of the variance; the true variance exceeds it with probability `level` at most.
 
         Σ of n squares of N(m, v) is v times a noncentral χ²(n), which is below a bound less often than χ²(n) is.
         """
@@ -86,7 +86,7 @@ class NoisePart:
 
 
 def measure_variance(parts: Sequence[NoisePart], source: str, caveat: str, sessions: int = 1) -> SessionNoise:
-    """Measure the variance of the noise on all parts together, and find a part that has less than planned.
+    """Measure the variance of the noise on all parts together, and find parts with less noise than planned.
 
     A part of its own shows noise that was left out of one block, or of one sum, alone. `sessions` share `SHORT_LEVEL`.
     """
@@ -113,5 +113,5 @@ def measure_variance(parts: Sequence[NoisePart], source: str, caveat: str, sessi
 
 
 def figures(ratio: float, low: float, high: float) -> str:
-    """A variance over the planned one, with its limits, in words."""
+    """Return a phrase with a variance, as a multiple of the planned one, and its limits."""
     return f"{ratio:.3g} × planned ({low:.3g} to {high:.3g})"

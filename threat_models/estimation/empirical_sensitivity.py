@@ -1,4 +1,4 @@
-"""Search for the longest part that one unit adds to a sum: a lower limit of its sensitivity.
+"""Search for the longest part that one record or client adds to a sum: a lower limit of its sensitivity.
 
 A round's own `contribute` is run on single records (or, in a sum per client, on whole clients) that are as long as the
 plan allows, along axes, evenly and at random, of every class, and on the records at hand under right and wrong labels.
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods.method import SumSpec
 from methods.round import Blocks, Examples, Local, Round
@@ -21,17 +20,17 @@ from secagg.encoding.layout import Kind
 from secagg.privacy import Unit
 
 TRIED = 24
-"""Records at hand that are tried with every class; axes and directions that are tried with some."""
+"""Number of records at hand that are tried with every class, and of axes and directions tried with some."""
 CLASSES = 4
-"""Classes under which each is tried."""
+"""Number of classes under which each record is tried."""
 
 
 def longest_parts(
     round_: Round, kind: SumSpec, grid: Grid, classes: int, domains: int, at_hand: Sequence[Examples]
 ) -> dict[str, float]:
-    """Find the L2 length of the longest part of one unit, by block; of a triangle, that of the whole matrix.
+    """Return, by block, the largest L2 length found that one record or client adds to a sum; tries `at_hand` too.
 
-    `at_hand` are clients' own examples.
+    Of a triangle it is the length of the whole matrix.
     """
     given = [each.name for each in fields(Examples) if each.init]
     everyone = Examples(*(np.concatenate([getattr(each, name) for each in at_hand]) for name in given))
@@ -45,30 +44,26 @@ def longest_parts(
 
 
 def longest_of(made: Iterable[Blocks], kind: SumSpec) -> dict[str, float]:
-    """The longest of some parts, by block."""
+    """Return, by block, the largest L2 length among `made`; of a triangle it is that of the whole matrix."""
     found = dict.fromkeys((block.name for block in kind.blocks), 0.0)
     for blocks in made:
         for block in kind.blocks:
-            length = _length(np.asarray(blocks[block.name], dtype=np.float64), block.kind)
+            entries = np.asarray(blocks[block.name], dtype=np.float64).ravel()
+            length = float(np.linalg.norm(entries))
+            if block.kind is Kind.SECOND_MOMENT:  # entries off the diagonal stand for two
+                upper, right = np.triu_indices((math.isqrt(8 * entries.size + 1) - 1) // 2)
+                length = math.sqrt(float(np.sum(np.where(upper == right, 1.0, 2.0) * entries**2)))
             found[block.name] = max(found[block.name], length)
     return found
 
 
-def _length(entries: NDArray[np.float64], kind: Kind) -> float:
-    if kind is not Kind.SECOND_MOMENT:
-        return float(np.linalg.norm(entries))
-    rows = (math.isqrt(8 * entries.size + 1) - 1) // 2
-    upper, right = np.triu_indices(rows)
-    return math.sqrt(float(np.sum(np.where(upper == right, 1.0, 2.0) * entries.ravel() ** 2)))
-
-
 def _relabelled(examples: Examples, classes: int) -> Examples:
-    """The same records, each of the next class."""
+    """Return the same records, each labelled with the next class."""
     return Examples(examples.records, (examples.labels + 1) % classes, examples.domains)
 
 
 def _singles(grid: Grid, at_hand: Examples, classes: int, domains: int) -> Examples:
-    """Records of full length and some at hand, under several classes each."""
+    """Make records of full length, and take some of those at hand, under several classes each."""
     generator = np.random.default_rng(0)
     dimension, levels = at_hand.records.shape[1], grid.levels
     axes = levels * np.eye(dimension, dtype=np.int64)[np.linspace(0, dimension - 1, min(TRIED, dimension)).astype(int)]
@@ -83,4 +78,4 @@ def _singles(grid: Grid, at_hand: Examples, classes: int, domains: int) -> Examp
 
 
 Found = Mapping[tuple[int, str], float]
-"""Lengths that were found, by the place of the kind of sum among the plan's and the block's name."""
+"""Lengths found, by (the place of the kind of sum among the plan's, the block's name)."""

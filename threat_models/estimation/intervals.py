@@ -1,4 +1,4 @@
-"""Intervals with a stated level: of rates, of the area under a ROC curve, of anything resampled; and many tests.
+"""Intervals with a stated level: of rates, of the area under a ROC curve, of resampled statistics; multiple tests.
 
 All intervals are two-sided: each end alone is wrong with probability level/2. Where no level is asked for it is the
 audit's, corrected for how many limits it judges (`Comparisons`).
@@ -20,40 +20,40 @@ from threat_models.findings import Measure, Metric
 from threat_models.session import Floats
 
 BEYOND = 10
-"""Replicates that a bootstrap wants beyond its interval, both ends together."""
+"""Number of replicates that a bootstrap wants outside its interval, both ends together."""
 AT_ONCE = 1 << 20
-"""Entries of resampled values that a bootstrap has in memory."""
+"""Number of resampled entries that a bootstrap has in memory at once."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """An estimate, low ≤ value ≤ high, and the method with its level in words."""
+class ConfidenceInterval:
+    """A confidence interval: low ≤ value ≤ high, and the name of its method and level."""
 
     value: float
     low: float
     high: float
     method: str
 
-    def through(self, grows: Callable[[float], float]) -> Interval:
-        """The interval of a function of the estimate that nowhere falls."""
-        return Interval(grows(self.value), grows(self.low), grows(self.high), self.method)
+    def through(self, grows: Callable[[float], float]) -> ConfidenceInterval:
+        """Return the interval of a non-decreasing function of the estimate."""
+        return ConfidenceInterval(grows(self.value), grows(self.low), grows(self.high), self.method)
 
     def measure(
         self, metric: Metric, *, of: str = "", baseline: float | None = None, ceiling: float | None = None
     ) -> Measure:
-        """The interval as a measure of a finding."""
+        """Return the interval as a measure of `metric`, for a finding."""
         return Measure(metric, self.value, self.low, self.high, self.method, baseline, ceiling, of)
 
 
 def at_level(method: str, level: float) -> str:
-    """The method and its level in words: "Clopper-Pearson, 95 %". Raises BadInput for a level outside (0, 1)."""
+    """Return a text such as "Clopper-Pearson, 95 %". Raises BadInput for a level outside (0, 1)."""
     if not 0 < level < 1:
         raise BadInput(f"an interval cannot be wrong with probability {level}", remedy="give a number between 0 and 1")
     return f"{method}, {100 * (1 - level):.4g} %"
 
 
-def clopper_pearson(successes: int, trials: int, level: float | None = None) -> Interval:
-    """The exact interval of a probability from `successes` of `trials` (Clopper & Pearson 1934).
+def clopper_pearson(successes: int, trials: int, level: float | None = None) -> ConfidenceInterval:
+    """Compute the exact interval of a probability from `successes` of `trials` (Clopper & Pearson 1934).
 
     It holds too for independent trials of different probabilities, for their mean (Hoeffding 1956).
     Raises BadInput for fewer than 1 trial or impossible counts.
@@ -64,11 +64,11 @@ def clopper_pearson(successes: int, trials: int, level: float | None = None) -> 
     method = at_level("Clopper-Pearson", level)
     low = float(stats.beta.ppf(level / 2, successes, trials - successes + 1)) if successes else 0.0
     high = float(stats.beta.isf(level / 2, successes + 1, trials - successes)) if successes < trials else 1.0
-    return Interval(successes / trials, low, high, method)
+    return ConfidenceInterval(successes / trials, low, high, method)
 
 
-def auc_interval(positive: Floats, negative: Floats, level: float | None = None) -> Interval:
-    """The area under the ROC curve of scores (m,) and (n,), ties counting half, with DeLong's interval.
+def auc_interval(positive: Floats, negative: Floats, level: float | None = None) -> ConfidenceInterval:
+    """Compute the area under the ROC curve of scores (m,) and (n,), ties counting half, with DeLong's interval.
 
     DeLong, DeLong & Clarke-Pearson 1988, by midranks (Sun & Xu 2014). Approximate for small samples. Where the scores
     show no variance (separated, or all tied) it is the exact interval of min(m, n) independent pairs instead.
@@ -86,9 +86,9 @@ def auc_interval(positive: Floats, negative: Floats, level: float | None = None)
     if width == 0:
         pairs = min(m, n)
         exact = clopper_pearson(round(area * pairs), pairs, level)
-        return Interval(area, exact.low, exact.high, f"{exact.method}, of {pairs} pairs")
+        return ConfidenceInterval(area, exact.low, exact.high, f"{exact.method}, of {pairs} pairs")
     reach = float(stats.norm.isf(level / 2)) * width
-    return Interval(area, max(0.0, area - reach), min(1.0, area + reach), at_level("DeLong", level))
+    return ConfidenceInterval(area, max(0.0, area - reach), min(1.0, area + reach), at_level("DeLong", level))
 
 
 def bootstrap(
@@ -98,8 +98,8 @@ def bootstrap(
     *,
     level: float | None = None,
     replicates: int = 2_000,
-) -> Interval:
-    """The percentile interval of a statistic of samples (n, …), each resampled by rows, on its own (Efron 1979).
+) -> ConfidenceInterval:
+    """Compute the percentile interval of a statistic of samples (n, …), each resampled on its own by rows (Efron 1979).
 
     `statistic` gives those (m,) of m samples at once: it takes (m, n, …) of each. Approximate. To resample rows that
     belong together, give them as one array. There are at least BEYOND / level replicates, so that each end of the
@@ -119,18 +119,18 @@ def bootstrap(
         drawn.append(statistic(*(each[rows] for each, rows in zip(samples, places, strict=True))))
     low, high = (float(each) for each in np.quantile(np.concatenate(drawn), [level / 2, 1 - level / 2]))
     method = at_level(f"bootstrap of {replicates}", level)
-    return Interval(value, min(low, value), max(high, value), method)
+    return ConfidenceInterval(value, min(low, value), max(high, value), method)
 
 
 def bonferroni(level: float, tests: int) -> float:
-    """The level for each of `tests` ≥ 1 intervals that together are wrong with probability `level` at most."""
+    """Return the level of each of `tests` ≥ 1 intervals at which any of them is wrong with probability ≤ `level`."""
     if tests < 1:
         raise BadInput(f"tests must be 1 or more (got {tests})")
     return level / tests
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted p-values, in the order given: those at most α are rejected with familywise error α (Holm 1979)."""
+    """Return adjusted p-values in the order given: those at most α are rejected with familywise error α (Holm 1979)."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -141,13 +141,15 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 FAMILY = 0.05
-"""All judged limits of one audit hold together but for this probability."""
+"""The probability, at most, that any of the limits judged in one audit is wrong."""
 _LEVEL: ContextVar[float] = ContextVar("level of one interval", default=FAMILY)
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """The `count` of limits that a gate may judge; other limits have a `reserved` part of `FAMILY`.
+    """Bonferroni's correction for the `count` of confidence limits that a gate may judge.
+
+    `reserved` is the part of `FAMILY` that is left to other limits.
 
     Among many intervals of 95 % some miss. Bonferroni's correction divides what may go wrong in all among the limits
     that are planned; their number follows from the adversaries and the gate's rules, before anything is measured. It
@@ -159,12 +161,12 @@ class Comparisons:
 
     @property
     def level(self) -> float:
-        """The probability with which each interval may miss."""
+        """The probability with which each interval may miss the true value."""
         return (FAMILY - self.reserved) / max(1, self.count)
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """A context in which intervals are made at this level, unless they are asked for at another."""
+        """Use this level for intervals made within the context without a level of their own."""
         token = _LEVEL.set(self.level)
         try:
             yield
@@ -172,7 +174,7 @@ class Comparisons:
             _LEVEL.reset(token)
 
     def sentence(self) -> str:
-        """The correction in words, for people."""
+        """Return sentences, for the report, on how confidence limits are corrected for their number (Bonferroni)."""
         if not self.count:
             return "No decision of the gate rests on an attack's confidence limit: nothing was corrected for."
         return (
@@ -183,5 +185,5 @@ class Comparisons:
 
 
 def current_level() -> float:
-    """The probability with which an interval made now may miss: `FAMILY` where nothing else was planned."""
+    """Return the probability with which an interval may miss by default: `FAMILY` outside `Comparisons.apply`."""
     return _LEVEL.get()

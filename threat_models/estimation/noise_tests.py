@@ -1,4 +1,4 @@
-"""Whether noise is what the plan says, and new each time: tests with one false-alarm rate in all.
+"""Tests of whether noise is what the plan says, and new each time, with one false-alarm rate for all of them.
 
 The noise that parties really drew is gathered by `threat_models.evidence.simulation`.
 Shares are in units of the plan's σ, so that the entries of a share as planned are N(0, 1) up to the grid, independent
@@ -17,21 +17,22 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy import stats
+from scipy.special import chdtr, chdtrc, fdtrc
 
 from threat_models.session import Floats
 
 LEVEL = 1e-4
-"""Noise that is as planned is found at fault with this probability at most, all tests of one audit together."""
+"""Planned noise is found at fault with this probability at most, over all tests of one audit."""
 POWER = 0.95
 COMPARED = 20_000
-"""Entries of a share, from its first, that are compared with those of others."""
+"""Number of entries of a share, from its first, that are compared with those of other shares."""
 LEAST_COMPARED = 4
-"""Two shares of fewer entries are not compared."""
+"""Least number of entries of a share that is compared with others."""
 
 
 @dataclass(frozen=True)
 class Variance:
-    """Mean square of `entries` ≥ 0 standardised entries of noise, 1 as planned; `name` says on what they lie."""
+    """Mean square of `entries` standardised entries of noise, 1 if it is as planned; `name` says where they lie."""
 
     name: str
     mean_square: float
@@ -39,32 +40,32 @@ class Variance:
 
     @property
     def chance(self) -> float:
-        """The probability that noise as planned varies so much less, or so much more, or further."""
+        """The p-value: the probability that planned noise gives a mean square at least as far from 1."""
         total = self.mean_square * self.entries
-        return float(min(1.0, 2 * min(stats.chi2.cdf(total, self.entries), stats.chi2.sf(total, self.entries))))
+        return float(min(1.0, 2 * min(chdtr(self.entries, total), chdtrc(self.entries, total))))
 
     def detectable(self, level: float) -> float:
-        """The fraction by which σ can be too small and be found with probability 95 % at this level; 1: only none."""
+        """Return the fraction by which σ must be too small to be found with probability 95 % at `level`; 1 if never."""
         least = stats.chi2.ppf(level / 2, self.entries)
         return float(1 - math.sqrt(least / stats.chi2.ppf(POWER, self.entries)))
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The noise that one party added to one sum: `scaled` (n,) in units of the plan's σ, in the sum's order."""
+    """One party's share of the noise in a sum: its entries (n,) in units of the plan's σ, in the sum's order."""
 
     name: str
     scaled: Floats = field(repr=False)
 
     @property
     def variance(self) -> Variance:
-        """Of all its entries."""
+        """The mean square of all entries of the share."""
         return Variance(self.name, float(np.mean(self.scaled**2)), len(self.scaled))
 
 
 @dataclass(frozen=True)
 class SharesTested:
-    """Results of the tests: variance by place, how many tests there were, and what is not as planned, in words."""
+    """Results of the noise tests: variance in each part of the sum, number of tests, a sentence on each deviation."""
 
     places: tuple[Variance, ...]
     tests: int
@@ -72,18 +73,18 @@ class SharesTested:
 
     @property
     def level(self) -> float:
-        """Of one test."""
+        """The level of a single test."""
         return LEVEL / max(1, self.tests)
 
     @property
     def power(self) -> str:
-        """The smallest fault that the tests find, for each place."""
+        """A text that names the smallest fault in σ that the tests find at each place."""
         words = [f"{place.name} {100 * place.detectable(self.level):.2g} %" for place in self.places]
         return f"Noise too small by so much would have been found with probability 95 %: {', '.join(words)}."
 
 
 def examine_shares(places: Sequence[Variance], shares: Sequence[Share]) -> SharesTested:
-    """Test variances by place, those of single shares, and every pair of shares. Bonferroni over all of them."""
+    """Test variances by place, the variance of each share, and every pair of shares; Bonferroni over all tests."""
     found = [(each.chance, _in_words(each)) for each in places]
     found += [(each.variance.chance, _in_words(each.variance)) for each in shares]
     found += list(_correlations(shares))
@@ -97,7 +98,7 @@ def _in_words(found: Variance) -> str:
 
 
 def _correlations(shares: Sequence[Share]) -> Iterator[tuple[float, str]]:
-    """The chance of what every two shares have in common, over the entries that both have."""
+    """Yield, for every two shares, the chance that independent ones correlate so much on the entries both have."""
     compared = [share for share in shares if len(share.scaled) >= LEAST_COMPARED]
     sizes = sorted({min(len(share.scaled), COMPARED) for share in compared})
     for one, other in combinations_with_replacement(sizes, 2):
@@ -109,18 +110,14 @@ def _correlations(shares: Sequence[Share]) -> Iterator[tuple[float, str]]:
         cosines = np.clip(left @ right.T, -1.0, 1.0)
         for row, column in np.argwhere(np.triu(np.ones(cosines.shape), 1) if one == other else np.ones(cosines.shape)):
             cosine = float(cosines[row, column])
+            rest = 1 - cosine * cosine
+            chance = 0.0 if rest <= 0 else float(fdtrc(1, one - 1, cosine * cosine * (one - 1) / rest))
             pair = f"{first[row].name} and {second[column].name}"
             same = "are the same" if math.isclose(abs(cosine), 1.0, rel_tol=1e-6) else f"correlate ({cosine:.3g})"
-            yield _chance_of(cosine, one), f"The noise shares on {pair} {same}."
-
-
-def _chance_of(cosine: float, entries: int) -> float:
-    """The probability that two independent shares have a cosine so far from 0."""
-    rest = 1 - cosine * cosine
-    return 0.0 if rest <= 0 else float(stats.f.sf(cosine * cosine * (entries - 1) / rest, 1, entries - 1))
+            yield chance, f"The noise shares on {pair} {same}."
 
 
 def chance_of_multiples(sigma: float, multiplier: int, entries: int) -> float:
-    """The probability that Gaussian noise of σ leaves so many integers multiples of a number (Poisson summation)."""
+    """Compute the chance that Gaussian noise makes `entries` integers multiples of `multiplier` (Poisson summation)."""
     waves = 2 * sum(math.exp(-2 * (math.pi * sigma * wave / multiplier) ** 2) for wave in range(1, 4 * multiplier + 1))
     return float(min(1.0, (1 + waves) / multiplier) ** entries)

@@ -1,4 +1,4 @@
-"""ε from a single run: canaries put in or left out by fair coins, and guesses of the coins.
+"""Lower bounds of ε from a single run: canaries put in or left out by fair coins, and guesses of the coins.
 
 For a federation that cannot be run again. Steinke, Nasr & Jagielski 2023 ("Privacy Auditing with One (1) Training
 Run"), Theorem 5.2 and Appendix D: of r guesses about m independent fair coins, made from an (ε, δ)-private release, v
@@ -33,14 +33,16 @@ from threat_models.session import AuditRecords, Floats, Session
 LARGEST_EPSILON = 60.0
 LEVEL = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
-"""Of the canaries, whose coins are guessed: one of these is chosen."""
+"""Shares of the canaries whose coins may be guessed; one of these shares is chosen."""
 DRAWS = 400
 SEED = 20_230_515
 
 
 @dataclass(frozen=True)
 class OneRunBound:
-    """ε ≥ `lower`, but for a probability of `level`: `right` of `guesses` about `canaries` coins were right.
+    """A lower bound of ε from one run, which is wrong with probability `level` at most.
+
+    Of `canaries` coins `guesses` were guessed, and `right` of them rightly.
 
     `claimed` is ε of one record added or left out, ∞ where nothing is promised. `expected` is the bound that noise as
     planned mostly leads to, None where nothing was planned. `caught` are the probabilities with which half of the noise
@@ -59,7 +61,7 @@ class OneRunBound:
 
     @property
     def largest(self) -> float:
-        """The bound that only right guesses would have given."""
+        """The bound that guesses would have given if all of them had been right."""
         return _bound(self.canaries, self.guesses, self.guesses, self.delta, self.level)
 
     @property
@@ -69,16 +71,17 @@ class OneRunBound:
 
     @property
     def method(self) -> str:
-        """The bound's method and level, in words."""
+        """The name of the bound's method, and its level, as text."""
         return at_level("Steinke et al. 2023, one run", self.level)
 
     @property
     def sentence(self) -> str:
-        """The outcome, and what it does not say."""
-        claim = f"{self.claimed:.4g} is claimed" if math.isfinite(self.claimed) else "nothing is claimed"
-        end = "This disproves the claim." if self.refuted else "A bound below the claim proves nothing."
+        """The outcome, and what it does not show, as text."""
+        claim, end = f"{self.claimed:.4g} is claimed", "A bound below the claim proves nothing."
         if math.isinf(self.claimed):
-            end = "There is no claim to disprove."
+            claim, end = "nothing is claimed", "There is no claim to disprove."
+        elif self.refuted:
+            end = "This disproves the claim."
         return (
             f"One run with {self.canaries} canaries: {self.right} of {self.guesses} guesses were right, so epsilon of "
             f"a record added or left out is at least {self.lower:.3g} at delta {self.delta:g} ({self.method}); {claim}."
@@ -87,10 +90,9 @@ class OneRunBound:
 
     @property
     def power(self) -> str:
-        """The power of so many canaries."""
-        words = (
-            f"{self.guesses} guesses about {self.canaries} canaries could have shown no more than {self.largest:.3g}."
-        )
+        """A text on which faults this number of canaries would have found."""
+        most = f"{self.largest:.3g}"
+        words = f"{self.guesses} guesses about {self.canaries} canaries could have shown no more than {most}."
         if self.expected is not None:
             words += f" What is planned mostly shows about {self.expected:.3g}."
         if self.caught is not None:
@@ -109,7 +111,7 @@ def audit_canaries(
     public: AuditRecords | None = None,
     level: float = LEVEL,
 ) -> OneRunBound:
-    """Guess the coins of a session's canaries and hold the guesses against them.
+    """Guess the coins of a session's canaries, and bound ε by how many guesses are right.
 
     `known` and `public` are as in `canary_scores`. Raises BadInput as that does, and for fewer than two canaries.
     """
@@ -124,7 +126,7 @@ def audit_canaries(
 
 
 def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
-    """ε of the plan's noise for one record added or left out, whatever the claim is about: what canaries measure."""
+    """Compute ε of the plan's noise for one record added or left out, which is what canaries measure."""
     if (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
         return claim.epsilon
     moved = [each.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, plan.max_records) for each in sums_of(plan)]
@@ -132,16 +134,18 @@ def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
 
 
 @dataclass(frozen=True)
-class Guesses:
-    """The number of coins to guess, the bound that this mostly gives, and `caught` as in `OneRunBound`."""
+class _Guesses:
+    """The number of coins to guess, the bound of ε to expect, and the chances to find missing noise (`caught`)."""
 
     count: int
     expected: float
     caught: tuple[float, float] | None
 
 
-def choose_guesses(mu: Floats, bare: Floats, claimed: float, delta: float, level: float = LEVEL) -> Guesses:
-    """Choose the number of guesses that catches missing noise most surely, then the one that shows most.
+def choose_guesses(mu: Floats, bare: Floats, claimed: float, delta: float, level: float = LEVEL) -> _Guesses:
+    """Choose the number of guesses that finds missing noise with the highest probability.
+
+    Among equal ones, the number with the highest expected bound.
 
     For canaries (m,) that are `mu` deviations apart under the planned noise and `bare` without. Found by drawing scores
     N(±μ²/2, μ²) with a fixed seed, never from a run.
@@ -152,13 +156,13 @@ def choose_guesses(mu: Floats, bare: Floats, claimed: float, delta: float, level
     for count, *rights in zip(counts, *(_simulate_right(each, counts) for each in (mu, half, bare)), strict=True):
         least, mostly = _least_right(len(mu), count, claimed, delta, level), int(np.median(rights[0]))
         caught = (float((rights[1] >= least).mean()), float((rights[2] >= least).mean()))
-        chosen = Guesses(count, _bound(len(mu), count, mostly, delta, level), caught if claimed < math.inf else None)
+        chosen = _Guesses(count, _bound(len(mu), count, mostly, delta, level), caught if claimed < math.inf else None)
         found.append((round(sum(caught), 1), chosen.expected, -p_value(len(mu), count, mostly, 0.0, delta), chosen))
     return max(found, key=lambda each: each[:3])[3]
 
 
 def _simulate_right(mu: Floats, counts: tuple[int, ...]) -> list[NDArray[np.int64]]:
-    """Simulate `DRAWS` runs; for each of `counts` guesses the number that is right, by run."""
+    """Simulate `DRAWS` runs; return how many guesses are right in each run, for each number in `counts`."""
     generator = np.random.default_rng(SEED)
     coins = generator.random((DRAWS, len(mu))) < 0.5
     scores = generator.normal(size=coins.shape) * mu + np.where(coins, 0.5, -0.5) * mu**2
@@ -167,7 +171,7 @@ def _simulate_right(mu: Floats, counts: tuple[int, ...]) -> list[NDArray[np.int6
 
 
 def _least_right(canaries: int, guesses: int, epsilon: float, delta: float, level: float) -> int:
-    """The fewest right guesses that show more than ε; one more than there are, where none do."""
+    """Return the fewest right guesses that show more than ε; `guesses` + 1 where no number does."""
     if math.isinf(epsilon):
         return guesses + 1
     return bisect_left(range(guesses + 1), x=True, key=lambda n: p_value(canaries, guesses, n, epsilon, delta) <= level)
@@ -176,7 +180,7 @@ def _least_right(canaries: int, guesses: int, epsilon: float, delta: float, leve
 def bound_epsilon(
     scores: Floats, included: NDArray[np.bool_], *, guesses: int, delta: float, level: float = LEVEL
 ) -> OneRunBound:
-    """Bound ε by guesses: "in" for scores above 0, "out" for others, of the `guesses` scores farthest from 0.
+    """Bound ε by guessing the coins of the `guesses` scores farthest from 0: "in" above 0, else "out".
 
     `included` (m,) are the coins. Ties go by place. Raises BadInput for numbers that do not go together.
     """
@@ -193,7 +197,7 @@ def bound_epsilon(
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """An upper bound of the probability that `right` or more guesses are right under (ε, δ)-privacy; grows with ε."""
+    """Return an upper bound of the probability of `right` or more right guesses under (ε, δ)-privacy; grows with ε."""
     q = 1 / (1 + math.exp(-epsilon))
     beta = float(stats.binom.sf(right - 1, guesses, q))
     if right == 0 or delta == 0:
@@ -204,7 +208,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def _bound(canaries: int, guesses: int, right: int, delta: float, level: float) -> float:
-    """The largest ε that is refuted at `level`, rounded down; 0 where none is."""
+    """Return the largest ε that is refuted at `level`, rounded down; 0 where none is."""
     if p_value(canaries, guesses, right, 0.0, delta) > level:
         return 0.0
     low, high = 0.0, LARGEST_EPSILON

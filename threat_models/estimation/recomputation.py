@@ -1,4 +1,4 @@
-"""The auditor's second opinion on ε: from the noise that stands in the plan, by formulas of its own.
+"""The auditor's second opinion on ε: computed from the noise in the plan, by formulas of its own.
 
 Nothing here uses the accounting of `secagg.privacy`, whose results it checks: honest shares follow from the plan's
 dropouts, colluders and minimum cohort, lengths from what the kinds of blocks are, and a client's from its most records.
@@ -26,7 +26,7 @@ from scipy.special import log_ndtr, ndtr
 
 from methods import sums_of
 from methods.method import SampledTraining, SumSpec
-from secagg.agreement.plan import NoiseFrom, Plan, Result
+from secagg.agreement.plan import NoiseFrom, Plan, ResultAccess
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, CensusSensitivity, Mechanism, MomentSensitivity, Releases, Sensitivity, Unit
@@ -35,9 +35,9 @@ from threat_models.estimation.empirical_sensitivity import Found
 from threat_models.session import Floats
 
 TOLERANCE = 1e-3
-"""Relative; the two computations of ε round differently, and one searches for the worst pair of records."""
+"""Relative tolerance: the two computations of ε round differently, and one searches for the worst pair of records."""
 LOST = 3.0
-"""What the variance of a sum of discrete-Gaussian shares loses by being one of integers.
+"""Variance by which a sum of discrete-Gaussian shares counts less than Gaussian noise, as it is one of integers.
 
 A sum of such shares is within 10⁻²⁵ an entry, at the σ ≥ 3 that every plan's shares have, of a rounding of Gaussian
 noise with this much less variance (Peikert 2010, Theorem 3.1, with r² = 3).
@@ -46,7 +46,7 @@ LARGEST_EPSILON = 1e6
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """ε of a μ-Gaussian release at δ (Balle & Wang 2018, Theorem 8), in log space; 0 for μ ≤ 0."""
+    """Compute ε at δ of a Gaussian release with sensitivity μ·σ; 0 for μ ≤ 0 (Balle & Wang 2018, Theorem 8)."""
     if mu <= 0 or _log_delta(mu, 0.0) <= math.log(delta):
         return 0.0
     if _log_delta(mu, LARGEST_EPSILON) > math.log(delta):
@@ -62,14 +62,13 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(releases: Releases, delta: float) -> float:
-    """ε of calibrated releases for the fewest honest shares, recomputed."""
+    """Recompute ε of calibrated releases at δ, with the smallest number of honest noise shares."""
     first = releases.first
     shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 0
     total = 0.0
     for calibration, times in releases.parts:
-        noises = {
-            noise.block.name: (noise.multiplier, noise.sigma, noise.off_diagonal or 0.0) for noise in calibration.blocks
-        }
+        planned = calibration.blocks
+        noises = {each.block.name: (each.multiplier, each.sigma, each.off_diagonal or 0.0) for each in planned}
         total += times * squared_mu(calibration.sensitivity, noises, shares)
     if releases.training is None:
         return gaussian_epsilon(math.sqrt(total), delta)
@@ -79,7 +78,7 @@ def epsilon_of(releases: Releases, delta: float) -> float:
 
 @dataclass(frozen=True)
 class SecondOpinion:
-    """ε that the noise in a plan gives, beside the one that the plan claims."""
+    """The ε that the noise in a plan gives, beside the ε that the plan claims."""
 
     epsilon: float
     claimed: float
@@ -87,21 +86,18 @@ class SecondOpinion:
 
     @property
     def agrees(self) -> bool:
-        """Whether the noise gives no more than is claimed."""
+        """Whether the ε that the noise gives is no more than the claimed ε."""
         return self.epsilon <= self.claimed * (1 + TOLERANCE)
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
-        verdict = "as claimed or better" if self.agrees else "more than is claimed"
-        return (
-            f"The noise in the plan gives epsilon {self.epsilon:.4g} at delta {self.delta:g}, {verdict} "
-            f"({self.claimed:.4g})."
-        )
+        """A sentence on how both values of ε compare."""
+        verdict = f"{'as claimed or better' if self.agrees else 'more than is claimed'} ({self.claimed:.4g})"
+        return f"The noise in the plan gives epsilon {self.epsilon:.4g} at delta {self.delta:g}, {verdict}."
 
 
 def honest_shares(plan: Plan, clients: int) -> int:
-    """Count the shares of the noise in a plan's smallest sum that the adversary does not know, for so many clients.
+    """Count the noise shares that the adversary does not know in the smallest sum that a plan for `clients` allows.
 
     Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
     is all that hides it. A member that is shown a sum or a head knows its own share, whether others collude or not; who
@@ -109,14 +105,13 @@ def honest_shares(plan: Plan, clients: int) -> int:
     """
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
-    shown = plan.result is Result.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
-    return max(
-        1, max(plan.min_clients_in_sum, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown))
-    )
+    shown = plan.result is ResultAccess.MEMBERS or sum(kind.times for kind in sums_of(plan)) > 1
+    fewest = max(plan.min_clients_in_sum, (plan.cohort or clients) - plan.dropouts)
+    return max(1, fewest - max(plan.colluders, int(shown)))
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:
-    """Recompute ε from the plan's own noise, of which `honest` ≥ 1 shares are unknown to the adversary.
+    """Recompute ε from the noise in the plan, of which `honest` ≥ 1 shares are unknown to the adversary.
 
     `found` are lengths of one unit's parts that were reached, `consortium` is how many clients the plan has in all, 0
     where it is not known: then a cohort's members count as if they were in every round. Raises BadInput for a plan
@@ -143,18 +138,18 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, conso
 
 
 def _own_sums(plan: Plan, sums: int, consortium: int) -> int:
-    """In how many of so many sums one client can be: drawn in turn, so that all are drawn as often but for one time."""
+    """Return the most sums that one client is in: clients are drawn in turn, all equally often but for one time."""
     if not plan.cohort or not consortium:
         return sums
     return math.ceil(Fraction(sums * plan.cohort, consortium))
 
 
 def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
-    """Recompute ε of members' own training from σ, rate and steps in the plan; it needs no honest party.
+    """Recompute ε of training with noise in each step, from the plan's σ, sampling rate and number of steps.
 
-    What members measure and noise beside their steps counts as Gaussian releases. A step's noise is one discrete share.
-    That it rounds a Gaussian but for a factor e^±T is left out: T is far below `TOLERANCE`. Raises BadInput for a plan
-    whose members do not train so, or that promises another unit.
+    It needs no honest party. What members measure and noise beside their steps counts as Gaussian releases. A step's
+    noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
+    `TOLERANCE`. Raises BadInput for a plan whose members do not train so, or that promises another unit.
     """
     if any(kind.sensitivities or kind.training is None for kind in sums_of(plan)):
         raise BadInput("no epsilon follows from this plan", remedy="what is summed has no noise, or is not trained")
@@ -162,13 +157,13 @@ def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
 
 
 def _training_of(plan: Plan) -> SampledTraining | None:
-    """Training of members on their records before some of the plan's sums."""
+    """Return how members train on their records before the plan's sums; None where they do not."""
     trained = {kind.training for kind in sums_of(plan)} - {None}
     return next(iter(trained)) if len(trained) == 1 else None
 
 
 def _with_training(plan: Plan, total: float, consortium: int) -> float:
-    """ε of members' own training and of sums with `total` μ² beside it. Raises BadInput."""
+    """Compute ε of members' own training and of sums with `total` μ² beside the training. Raises BadInput."""
     training = _training_of(plan)
     if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
@@ -180,30 +175,34 @@ def _with_training(plan: Plan, total: float, consortium: int) -> float:
 
 
 def _squared_mu_beside(plan: Plan, training: SampledTraining) -> float:
-    """μ² of what a member measures beside its steps before one sum: Σ l²/(σ² − `LOST`), as each has one share of noise.
+    """Compute μ² of a member's noisy numbers beside its steps before one sum: Σ l²/(σ² − `LOST`), one share each.
 
     A record moves all of it together, so that μ² of the numbers add up (Dong, Roth & Su 2022, corollary 3.3). Raises
     BadInput where the plan has noise for other numbers than its method measures.
     """
     measured = {block.name: block.l2 for block in training.further}
-    if set(plan.further_sigmas) != set(measured):
-        raise BadInput(
-            f"beside the training the plan has noise for {list(plan.further_sigmas)}, members measure {list(measured)}"
-        )
-    weights = _weights({name: (1, sigma, 0.0) for name, sigma in plan.further_sigmas.items()}, shares=1)
+    if set(planned := plan.further_sigmas) != set(measured):
+        raise BadInput(f"beside the training the plan has noise for {list(planned)}, members measure {list(measured)}")
+    weights = _weights({name: (1, sigma, 0.0) for name, sigma in planned.items()}, shares=1)
     return math.fsum(weights[name] * length**2 for name, length in measured.items())
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
-    """μ² of one sum of a kind. Parts longer than a kind allows count as long as they are."""
+    """Compute μ² of one sum of a kind. Parts longer than the kind allows count with the length `reached`."""
     unit, replaces = plan.unit, plan.adjacency is Adjacency.REPLACE_ONE
-    # The longest that a method says of one unit that a kind of sum is about.
-    found: dict[str, float] = {}
-    for each in kind.sensitivities:
-        for block in each.blocks if each.unit is kind.per else ():
-            found[block.name] = max(found.get(block.name, 0.0), block.l2)
-    own, stated = _lengths(plan, kind), found
-    lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
+    # The most that one unit can move each block, by what its entries are; 0 where that is unknown.
+    levels = float(plan.levels)
+    of = {Kind.COUNTS: 1.0, Kind.CLASS_SUMS: levels, Kind.SECOND_MOMENT: levels**2}
+    own = {
+        block.name: math.sqrt(block.size) if block.kind is Kind.CENSUS else of.get(block.kind, 0.0)
+        for block in kind.blocks
+    }
+    # What a method says of one unit that a kind of sum is about.
+    stated = [block for each in kind.sensitivities if each.unit is kind.per for block in each.blocks]
+    lengths = {
+        name: max(length, reached[name], *(block.l2 for block in stated if block.name == name))
+        for name, length in own.items()
+    }
     if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:
         size = kind.blocks[0].size
         return weights[kind.blocks[0].name] * (size if unit is Unit.CLIENT else min(size, 1 + replaces))
@@ -219,20 +218,11 @@ def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reac
     return times**2 * math.fsum(weights[name] * length**2 for name, length in lengths.items())
 
 
-def _lengths(plan: Plan, kind: SumSpec) -> dict[str, float]:
-    """The most that one unit of a kind of sum can move each block, by what its entries are; 0 where that is unknown."""
-    levels = float(plan.levels)
-    of = {Kind.COUNTS: 1.0, Kind.CLASS_SUMS: levels, Kind.SECOND_MOMENT: levels**2}
-    return {
-        block.name: math.sqrt(block.size) if block.kind is Kind.CENSUS else of.get(block.kind, 0.0)
-        for block in kind.blocks
-    }
-
-
 def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:
-    """Weights of a squared length of each block: multiplier²/variance of the noise, of a triangle the less of its two.
+    """Return the weight of a squared length of each block: multiplier²/variance of the noise.
 
-    The noise is the sum of so many discrete-Gaussian shares; 0: what one party adds, a Gaussian.
+    A triangle takes the lesser of its two variances, the one off the diagonal doubled. The noise is the sum of `shares`
+    discrete-Gaussian shares; with 0 shares it is what one party adds, a Gaussian.
     """
 
     def variance(sigma: float) -> float:
@@ -245,7 +235,9 @@ def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dic
 
 
 def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]], shares: int) -> float:
-    """μ² of one sum with noise of so many shares, as in `_weights`: (multiplier, σ, σ off the diagonal or 0) by block.
+    """Compute μ² of one sum, whose `shares` noise shares each have the σ in `noises`.
+
+    `noises` by block: (multiplier, σ, σ off the diagonal or 0); `shares` as in `_weights`.
 
     Moments: the worst pair of records, searched. A census: 1 or 2 entries, a client's all. Else the lengths stated,
     twice them where a unit is replaced.
@@ -263,7 +255,7 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
 
 
 def _worst_pair(n: float, a: float, b: float) -> float:
-    """The largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two; by search.
+    """Search for the largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two.
 
     A record of full length adds n, a and b to μ² through N, A and B.
     """
@@ -277,35 +269,34 @@ def _worst_pair(n: float, a: float, b: float) -> float:
 
 
 CELLS = 1 << 18
-"""Grid points of the loss: a power of two, for the Fourier transform."""
+"""Number of grid points of the privacy loss: a power of two, for the Fourier transform."""
 SPREADS = 40.0
-"""How many standard deviations of all steps' loss the grid reaches on either side."""
+"""Standard deviations of all steps' privacy loss that the grid reaches on either side."""
 LEAST_REACH = 8.0
 LARGEST_SQUARED_MU = 1e6
-"""ε is above half of it then, and a grid that reached so far would blur the steps' losses."""
+"""Largest μ² of releases beside the steps for which ε is computed; above it ε exceeds half of this value."""
 
 
 def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, squared_mu: float = 0.0) -> float:
-    """ε of `steps` ≥ 1 sampled Gaussian steps at δ, of a record added or removed, whichever is more; ∞ for no noise.
+    """Compute ε at δ of `steps` ≥ 1 sampled Gaussian steps: the larger of a record's addition and removal.
 
-    `squared_mu` is μ² of all releases beside them; above `LARGEST_SQUARED_MU` ε is ∞. Raises BadInput for a rate
-    outside (0, 1].
+    It is ∞ without noise. `squared_mu` is μ² of all releases beside the steps; above `LARGEST_SQUARED_MU` ε is ∞ too.
+    Raises BadInput for a rate outside (0, 1].
     """
     if not 0 < rate <= 1 or steps < 1:
         raise BadInput(f"{steps} steps at the sampling rate {rate}")
     if not multiplier > 0 or squared_mu > LARGEST_SQUARED_MU:
         return math.inf
     reach = _reach(rate, multiplier, steps, delta) + squared_mu / 2 + SPREADS * math.sqrt(squared_mu)
+    edges: Floats = np.asarray((np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS), dtype=np.float64)
     # Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0.
-    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
     sums = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
-    return max(
-        _epsilon(_step(rate, multiplier, is_removed, reach), steps, sums, delta, reach) for is_removed in (True, False)
-    )
+    losses = (_step(rate, multiplier, is_removed, edges) for is_removed in (True, False))
+    return max(_epsilon(step, steps, sums, delta, reach) for step in losses)
 
 
 def _reach(rate: float, multiplier: float, steps: int, delta: float) -> float:
-    """Where the grid ends: all steps' loss is beyond it with a probability far below δ.
+    """Choose the end of the grid: all steps' loss is beyond it with a probability far below δ.
 
     The loss of a step is no larger than (x + 1/2)/m² or so, and its square is q²(e^(1/m²) − 1) on average.
     """
@@ -315,9 +306,8 @@ def _reach(rate: float, multiplier: float, steps: int, delta: float) -> float:
     return max(LEAST_REACH, min(gaussian, square / 2 + SPREADS * math.sqrt(square) + 3 * largest / math.sqrt(steps)))
 
 
-def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Floats:
-    """Probabilities of one step's loss on the grid −reach … reach, (CELLS,), the middle being 0."""
-    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
+def _step(rate: float, multiplier: float, is_removed: bool, edges: Floats) -> Floats:
+    """Compute the probabilities (CELLS,) of one step's loss in the grid's cells between `edges`; 0 is in the middle."""
     sign = 1.0 if is_removed else -1.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inner = (np.exp(sign * edges) - (1 - rate)) / rate
@@ -331,7 +321,7 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
 
 
 def _epsilon(step: Floats, steps: int, sums: Floats, delta: float, reach: float) -> float:
-    """ε at δ of so many independent losses, and the sums'; what a step leaves outside the grid counts as infinite."""
+    """Compute ε at δ of independent steps' losses and the sums' loss; what lies outside the grid counts as infinite."""
     transformed = [np.fft.rfft(np.fft.ifftshift(each)) for each in (step, sums)]
     power = np.fft.irfft(transformed[0] ** steps * transformed[1], CELLS)
     masses = np.maximum(np.fft.fftshift(power), 0.0)

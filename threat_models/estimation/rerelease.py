@@ -31,22 +31,12 @@ from scipy.special import ndtr, ndtri
 
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
-from secagg.privacy import (
-    Adjacency,
-    BlockNoise,
-    Calibration,
-    CensusSensitivity,
-    Mechanism,
-    MomentSensitivity,
-    PrivacyClaim,
-    Releases,
-    Unit,
-    discrete_gaussian,
-    rounded_gaussian,
-)
+from secagg.privacy import Adjacency, BlockNoise, Mechanism, NoiseCalibration, PrivacyClaim, Releases, Unit
+from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
+from secagg.privacy.sensitivity import CensusSensitivity, MomentSensitivity
 from secagg.randomness import OperatingSystem, RandomSource
 from threat_models.estimation.ceilings import roc_ceiling
-from threat_models.estimation.intervals import Interval, at_level, bonferroni, clopper_pearson
+from threat_models.estimation.intervals import ConfidenceInterval, at_level, bonferroni, clopper_pearson
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
 from threat_models.findings import Curve, Series
 from threat_models.session import Floats
@@ -54,11 +44,11 @@ from threat_models.session import Floats
 BATCH = 5_000
 POWER = 0.95
 REPEATED = 1e-9
-"""Probability with which fresh noise is taken for repeated noise."""
+"""Coincidences among releases less likely than this are reported as repeated noise."""
 
 
 @dataclass(frozen=True)
-class EpsilonBound:
+class _EpsilonBound:
     """Bounds of ε from re-releases, at the claim's δ; every interval is wrong with probability `level` at most.
 
     `mu` is the distance of the two cases that the guesses show, `planned` the one that the claim's noise allows.
@@ -69,9 +59,8 @@ class EpsilonBound:
     of the claim's noise.
     """
 
-    epsilon: Interval
-    mu: Interval
-    accuracy: Interval
+    epsilon: ConfidenceInterval
+    mu: ConfidenceInterval
     planned: float
     claimed: float
     recomputed: float
@@ -85,17 +74,17 @@ class EpsilonBound:
 
     @property
     def lower(self) -> float:
-        """ε is at least this."""
+        """The lower bound of ε."""
         return self.epsilon.low
 
     @property
     def refuted(self) -> bool:
-        """Whether the noise is not what the claim counts on: too little, or the same again."""
+        """Whether the noise is not what the claim counts on: it is too little, or the same noise comes again."""
         return self.mu.low > self.planned or self.repeated > 0 or bool(self.short)
 
     @property
     def power(self) -> str:
-        """The power of this audit."""
+        """The faults of the noise that this audit would have found, in words."""
         if self.detectable is None:
             return "Re-releases would have shown no lack of noise with probability 95 %."
         percent = math.ceil(1000 * self.detectable) / 10
@@ -103,7 +92,7 @@ class EpsilonBound:
 
     @property
     def sentence(self) -> str:
-        """The outcome, and what it does not say."""
+        """The outcome, and what it does not show, in words."""
         found = (
             f"Of {2 * self.releases} re-releases: epsilon is at least {self.lower:.3g} at delta {self.delta:g} "
             f"({self.epsilon.method}); {self.claimed:.4g} is claimed."
@@ -129,10 +118,11 @@ def audit_release(
     spread: int = 1,
     release: Release | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> EpsilonBound:
-    """Draw `releases` ≥ 2 releases with `worst_canary(claim.releases, spread)` and as many without it, and test them.
+) -> _EpsilonBound:
+    """Bound ε by guessing which of 2 · `releases` drawn releases contain the worst canary; half of them do.
 
-    `release` gives them in place of `draw_release`. Raises BadInput for numbers out of range.
+    The canary is `worst_canary(claim.releases, spread)`. `release` takes the place of `draw_release`; `level` is the
+    probability with which each interval may be wrong. Raises BadInput for numbers out of range.
     """
     if releases < 2:
         raise BadInput(f"{releases} re-releases", remedy="give 2 or more")
@@ -146,10 +136,10 @@ def audit_release(
     # Find blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level.
     draws = 2 * releases
     least = stats.chi2.ppf(bonferroni(level / 2, len(variances)), draws) / draws
-    return EpsilonBound(
+    short = [move.block for move, found in zip(canary.moves, variances, strict=True) if found < least]
+    return _EpsilonBound(
         epsilon=mu.through(lambda distance: gaussian_epsilon(distance, delta)),
         mu=mu,
-        accuracy=accuracy,
         planned=planned,
         claimed=claim.epsilon,
         recomputed=epsilon_of(claim.releases, delta),
@@ -157,19 +147,17 @@ def audit_release(
         level=level,
         releases=releases,
         repeated=repeated,
-        short=tuple(
-            dict.fromkeys(move.block for move, found in zip(canary.moves, variances, strict=True) if found < least)
-        ),
+        short=tuple(dict.fromkeys(short)),
         detectable=detectable(canary.mu, planned, 2 * releases, level),
         curve=_curve(claim, canary.mu, there, absent, level),
     )
 
 
 def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> float | None:
-    """The least fraction by which σ can be too small so that the test finds it with probability 95 %, rounded up.
+    """Return the least fraction by which σ must be too small to be found with probability 95 %; None if never.
 
-    `mu` is the canary's distance under the planned noise, `planned` the one above which the test reports. None: it
-    cannot find any.
+    None: no fraction can. `mu` is the canary's distance under the planned noise, `planned` the one above which the test
+    reports, `guesses` the number of releases guessed about.
     """
     most = stats.binom.isf(level / 2, guesses, ndtr(planned / 2))  # one right guess more is reported
 
@@ -186,12 +174,9 @@ def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> 
 
 
 def _draw_scores(
-    canary: Canary, release: Release, releases: int, progress: Callable[[int, int], None] | None
+    canary: _Canary, release: Release, releases: int, progress: Callable[[int, int], None] | None
 ) -> tuple[Floats, Floats, int, Floats]:
-    """Draw scores with and without the canary; count repeated noise, and measure its variance by entry over the plan's.
-
-    Release i of one case is compared with release i of the other, and with the one before it in each case.
-    """
+    """Draw releases; return scores with and without the canary, the repeats' number, variance over planned by entry."""
     scores: dict[bool, list[Floats]] = {True: [], False: []}
     squares = np.zeros(len(canary.moves))
     equal = compared = 0
@@ -204,6 +189,7 @@ def _draw_scores(
             scores[there].append(canary.scores(values))
         noise = np.stack([opened[True] - canary.shifts, opened[False]])
         squares += ((noise / canary.sigmas) ** 2).sum(axis=(0, 1))
+        # Release i of one case against release i of the other, and against the one before it in each case.
         pairs = [noise[0] == noise[1], *(case[1::2] == case[:-1:2] for case in noise)]
         equal += sum(int(pair.all(axis=1).sum()) for pair in pairs)
         compared += sum(len(pair) for pair in pairs)
@@ -216,7 +202,7 @@ def _draw_scores(
 
 
 def _curve(claim: PrivacyClaim, mu: float, there: Floats, absent: Floats, level: float) -> Curve:
-    """The ROC curve of the scores at thresholds that the plan fixes, an interval for each point, and the ceiling."""
+    """Make the ROC curve of the scores: an interval at each threshold, which the plan fixes, and the ceiling."""
     thresholds = -ndtri(np.geomspace(1e-4, 0.9, 33)) - mu / 2
     points = []
     for threshold in thresholds:
@@ -225,26 +211,21 @@ def _curve(claim: PrivacyClaim, mu: float, there: Floats, absent: Floats, level:
             rate = clopper_pearson(true, len(there), level)
             points.append((false / len(absent), rate.value, rate.low, rate.high))
     measured = Series("re-releases", *zip(*points, strict=True)) if points else Series("re-releases", (), ())
-    chance = Series("chance", (1e-4, 1.0), (1e-4, 1.0))
-    return Curve(
-        "Is the canary in the release?",
-        "false positive rate",
-        "true positive rate",
-        (measured, roc_ceiling(claim), chance),
-        logarithmic=True,
-    )
+    lines = measured, roc_ceiling(claim), Series("chance", (1e-4, 1.0), (1e-4, 1.0))
+    title, rates = "Is the canary in the release?", ("false positive rate", "true positive rate")
+    return Curve(title, *rates, lines, logarithmic=True)
 
 
 Release = Callable[[bool, int], NDArray[np.int64] | Floats]
-"""(is the canary there?, how many times) → (times, moves): what was opened at every move's place, less all that the
+"""(is the canary there?, how many times) → (times, moves): the opened entry of every move, less all that the
 adversary knows: the others' records, the colluders' noise, and the record that a replacing canary stands in for."""
 Sampler = Callable[[Sequence[tuple[float | Fraction, int]], RandomSource], Integers]
-"""One party's noise, as `secagg.privacy.discrete_gaussian` draws it."""
+"""Draws one party's noise, as `secagg.privacy.discrete_gaussian` does."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One entry that the canary moves by `shift` integers, multiplier included; `sigma` is that of one noise share.
+    """One entry of a sum, to which the canary adds `shift` (multiplier included); `sigma` is σ of one noise share.
 
     `part` counts the kinds of sums and `turn` the sums of the kind; `place` is the entry in the flat `block`.
     """
@@ -258,11 +239,12 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Canary:
-    """Two neighbouring data sets, by the entries in which their sums differ; `shares` honest parties add noise to each.
+class _Canary:
+    """Two neighbouring data sets, with and without the canary, as the entries in which their sums differ.
 
-    Moments have real records: `absent` and `present` are (integers of the first features, class), `absent` None where
-    the canary is added. Other sums are moved as far as their sensitivity allows, whether or not data could do so.
+    `shares` honest parties add noise to each entry. For moments the records are real: `absent` and `present` are
+    (integers of the first features, class), `absent` None where the canary is added. Other sums are moved as far as
+    their sensitivity allows, whether or not data could do so.
     """
 
     moves: tuple[Move, ...]
@@ -273,7 +255,7 @@ class Canary:
 
     @property
     def shifts(self) -> Floats:
-        """The moves of each entry, (moves,)."""
+        """The integer by which the canary moves each entry, (moves,)."""
         return np.array([move.shift for move in self.moves], dtype=np.float64)
 
     @property
@@ -283,11 +265,11 @@ class Canary:
 
     @property
     def mu(self) -> float:
-        """Standard deviations of the planned noise between the two data sets."""
+        """Distance of the two data sets in standard deviations of the planned noise."""
         return float(np.linalg.norm(self.shifts / self.sigmas))
 
     def scores(self, opened: Floats) -> Floats:
-        """The optimal linear statistic of releases (n, moves), less the midpoint: N(±μ/2, 1) under the planned noise.
+        """Compute the optimal linear statistic of releases (n, moves), less the midpoint: N(±μ/2, 1) as planned.
 
         The log-likelihood ratio of two Gaussians with one covariance (Neyman & Pearson 1933), over μ.
         """
@@ -295,8 +277,8 @@ class Canary:
         return opened @ weights - self.mu / 2
 
 
-def worst_canary(releases: Releases, spread: int = 1) -> Canary:
-    """The neighbours that are farthest apart under the releases' noise, for the fewest honest shares.
+def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
+    """Return the record whose presence shows most in the releases, under the smallest number of honest noise shares.
 
     `spread`: over how many features a record of moments is spread; 1 touches no entry off the diagonal of B, more do.
     Raises BadInput where there are too few features.
@@ -319,14 +301,11 @@ def worst_canary(releases: Releases, spread: int = 1) -> Canary:
             ]
     first = releases.first
     shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 1
-    return Canary(tuple(moves), first.mechanism, shares, present, absent)
+    return _Canary(tuple(moves), first.mechanism, shares, present, absent)
 
 
-def draw_release(canary: Canary, sampler: Sampler | None = None) -> Release:
-    """A function that draws re-releases of the canary's entries alone, with the plan's own noise from the OS generator.
-
-    Each of the canary's shares is drawn with one call of `sampler`: the plan's unless another one is given.
-    """
+def draw_release(canary: _Canary, sampler: Sampler | None = None) -> Release:
+    """Return a function that draws the canary's entries anew; `sampler` draws a noise share, by default as planned."""
     draw = sampler or (rounded_gaussian if canary.mechanism is Mechanism.GAUSSIAN else discrete_gaussian)
     shifts = np.array([move.shift for move in canary.moves], dtype=np.int64)
 
@@ -344,8 +323,8 @@ Shift = tuple[str, int, int]
 Labelled = tuple[tuple[int, ...], int]
 
 
-def _stated_moves(calibration: Calibration) -> list[Shift]:
-    """Each block moved on one entry as far as stated; a census by 1 on one, two, or for a client all entries."""
+def _stated_moves(calibration: NoiseCalibration) -> list[Shift]:
+    """Move one entry of each block as far as stated; of a census one or two entries by 1, or a client's all."""
     sensitivity = calibration.sensitivity
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, CensusSensitivity):
@@ -358,7 +337,7 @@ def _stated_moves(calibration: Calibration) -> list[Shift]:
 def _worst_records(
     sensitivity: MomentSensitivity, noises: dict[str, BlockNoise], spread: int
 ) -> tuple[Labelled | None, Labelled]:
-    """The record to add, or the pair to exchange that lies farthest apart: opposite, orthogonal or between.
+    """Find the record to add, or the pair to exchange that lies farthest apart: opposite, orthogonal or between.
 
     Of one class, A and B move by (2 + 2t)·a + (2 − 2t²)·b for the cosine −t: most at t = min(1, a/2b).
     """
@@ -383,27 +362,26 @@ def _worst_records(
 
     def distance(other: Labelled) -> float:
         moved = _moves_of_records((first, 0), other, sensitivity)
-        return math.fsum(
-            (shift * noises[name].multiplier / _sigma(noises[name], place)) ** 2 for name, place, shift in moved
-        )
+        sizes = (shift * noises[name].multiplier / _sigma(noises[name], place) for name, place, shift in moved)
+        return math.fsum(size**2 for size in sizes)
 
     return (first, 0), max(candidates, key=distance)
 
 
 def _record(levels: int, spread: int, along: float, across: float) -> tuple[int, ...]:
-    """`along` times one direction plus `across` times an orthogonal one, of length ≤ `levels`, each over `spread`."""
+    """Make a record of length ≤ `levels`: `along` one direction, `across` an orthogonal one, each over `spread`."""
     scale = levels / math.sqrt(spread)
     return (*[_round_inwards(along * scale)] * spread, *[_round_inwards(across * scale)] * spread)
 
 
 def _round_inwards(value: float) -> int:
-    """Round towards 0; what is a whole number but for rounding errors stays it."""
+    """Round towards 0, except that a whole number with a rounding error becomes that number."""
     nearest = round(value)
     return nearest if math.isclose(value, nearest, rel_tol=1e-12) else math.trunc(value)
 
 
 def _moves_of_records(absent: Labelled | None, present: Labelled, sensitivity: MomentSensitivity) -> list[Shift]:
-    """The entries of N, A and B that differ between the two data sets, in the layout of the whole blocks."""
+    """Return the entries of N, A and B that differ between the two data sets, in the layout of whole blocks."""
     dimension = sensitivity.dimension
     moved: dict[tuple[str, int], int] = {}
 
@@ -424,7 +402,7 @@ def _moves_of_records(absent: Labelled | None, present: Labelled, sensitivity: M
 
 
 def _sigma(noise: BlockNoise, place: int) -> float:
-    """σ of one share on one entry: for a triangle, its own off the diagonal."""
+    """Return σ of one noise share on one entry; a triangle has another σ off the diagonal."""
     if noise.off_diagonal is None:
         return noise.sigma
     row, rows = 0, noise.block.dimension

@@ -1,1 +1,1 @@
-"""Where sessions come from: recorded transcripts, and simulations of the same plan."""
+"""Sources of an audit's sessions: recorded transcripts, and simulations of the same plan."""

@@ -1,4 +1,4 @@
-"""From flat vectors to blocks in the units of one record, by cell, and what is known of their noise in these units."""
+"""Flat vectors as blocks by cell, in the units of one record, and the planned noise on these blocks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ KNOWN = {
     Kind.SECOND_MOMENT: "second_moment",
     Kind.CENSUS: "census",
 }
-"""What a session, whose attacks know cells alone, calls the first block of a kind, whatever its method calls it."""
+"""Names by which attacks know the first block of each kind in a session, whatever the plan's method calls it."""
 MULTIPLES = 1e-6
-"""Noise as planned leaves only multiples of a block's multiplier with this probability at most, or is not tested so."""
+"""Largest chance that planned noise gives only multiples of a block's multiplier, for the block to be tested."""
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """The session's names of blocks, by the method's name for each: after its kind where attacks know that.
+    """Map the method's name of each block to the session's: the name of its kind if attacks know this kind.
 
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
@@ -40,22 +40,22 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
     found: dict[str, str] = {}
     for block in blocks:
         known = KNOWN.get(block.kind, "")
-        is_known = block.kind not in shapes or (
-            is_of_features and counted is not None and block.shape == shapes[block.kind]
-        )
+        is_shaped = is_of_features and counted is not None and block.shape == shapes.get(block.kind)
+        is_known = block.kind not in shapes or is_shaped
         own = f"{OTHER}{block.name}" if block.name in KNOWN.values() else block.name
         found[block.name] = known if known and is_known and known not in found.values() else own
     return found
 
 
 def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
-    """The blocks of a vector, multipliers divided out (float64 where there is one), cells in one row."""
-    tensors = setup.sum.layout.split(vector)
-    names = _names(setup)
+    """Return the blocks of a vector: multipliers divided out (then float64), the cells in one row."""
+    tensors, names, dimension = setup.sum.layout.split(vector), _names(setup), setup.plan.dimension
     found = {}
     for block in setup.sum.layout.blocks:
         whole = tensors[block.name] if block.multiplier == 1 else tensors[block.name] / block.multiplier
-        found[names[block.name]] = whole.reshape(_shape(block, setup.plan.dimension))
+        is_rows = block.kind is Kind.CLASS_SUMS and block.shape[-1:] == (dimension,)
+        shape = (-1,) if block.kind is Kind.COUNTS else (-1, dimension) if is_rows else block.shape
+        found[names[block.name]] = whole.reshape(shape)
     return found
 
 
@@ -63,27 +63,14 @@ def _names(setup: RoundSetup) -> dict[str, str]:
     return names_of(setup.sum.layout.blocks, setup.plan.dimension, is_of_features=not setup.sum.spec.keeps_state)
 
 
-def _shape(block: Block, dimension: int) -> tuple[int, ...]:
-    """A block's shape with its cells in one row."""
-    if block.kind is Kind.COUNTS:
-        return (-1,)
-    return (-1, dimension) if block.kind is Kind.CLASS_SUMS and block.shape[-1:] == (dimension,) else block.shape
-
-
 def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | None:
-    """The noise on the opened blocks in the same units; None without noise."""
-    noise = setup.sum.opened_noise(members)
-    if noise is None:
-        return None
-    names = _names(setup)
-    return {names[name]: each.of_record for name, each in noise.items()}
+    """Return the planned noise on the opened blocks, in units of one record; None without noise."""
+    noise, names = setup.sum.opened_noise(members), _names(setup)
+    return None if noise is None else {names[name]: each.of_record for name, each in noise.items()}
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """Signs that opened blocks bear no noise: all entries are multiples of the block's multiplier.
-
-    Noise as planned leaves a block so with a probability below `MULTIPLES`.
-    """
+    """Name blocks without noise: all entries are multiples of the multiplier, by chance rarer than `MULTIPLES`."""
     noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
@@ -97,7 +84,7 @@ def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ..
 
 
 def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
-    """The zero sums of an opened vector under the planned noise of so many members; without any where it has none."""
+    """Compute the zero sums of an opened vector under the planned noise of `members` clients; none without noise."""
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
@@ -115,7 +102,7 @@ def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
 
 
 def cell_names(setup: RoundSetup) -> tuple[str, ...]:
-    """Names of the cells of a session's sum: "7", "7, slot 3", "dog, photo, slot 3"."""
+    """Return the names of the cells of a session's sum: "7", "7, slot 3", "dog, photo, slot 3"."""
     plan = setup.plan
     counted = (block.shape for block in setup.sum.layout.blocks if block.kind is Kind.COUNTS)
     shape = next(counted, (len(plan.classes),))
@@ -130,7 +117,7 @@ def cell_names(setup: RoundSetup) -> tuple[str, ...]:
 
 
 def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
-    """The session of an opened sum (None: not at hand) over these members, with what else is `known` of it."""
+    """Make the session of a sum over these members; `opened` None: the sum is not at hand; `known` are more fields."""
     names = setup.context.names
     return Session(
         plan=setup.plan,
@@ -162,6 +149,6 @@ def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
 
 
 def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
-    """Keep the records that are in a cell; where cells are the classes, `in_cells` is None."""
+    """Keep the records that are in a cell; `in_cells` becomes None where the cells are the classes."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

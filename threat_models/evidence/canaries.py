@@ -1,4 +1,4 @@
-"""Canaries in one run: planted in a simulated one, or by a member in its own data before a real one."""
+"""Canaries in one run: planted into a simulated run, or by a member into its own data before a real run."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from threat_models.evidence.simulation import main_session, records_of
 from threat_models.session import AuditRecords, Session
 
 COINS = "included"
-"""The array of a canary file that holds the coins, beside `features` or `images` and `labels`."""
+"""Name of the array of coins in a canary file, beside `features` or `images` and `labels`."""
 CANARY_FILE, DATA_FILE = "canaries.npz", "data.npz"
 SEED = 20_230_515
-"""Of the canaries' directions; never of their coins."""
+"""Seed of the canaries' directions; their coins never come from it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
-    """A session with canaries in it, and the records that took part beside them as far as the auditor knows."""
+class _Planted:
+    """A session with canaries in it, and those records beside them that the auditor knows to have taken part."""
 
     session: Session
     canaries: Canaries
@@ -44,45 +44,36 @@ class Planted:
 
 def plant(
     dataset: Dataset, settings: SimulationSettings, count: int, progress: Callable[[int, int], None] | None = None
-) -> Planted:
-    """Simulate the plan once more, with canaries among the clients' records; the auditor knows all others.
+) -> _Planted:
+    """Simulate the plan with `count` canaries, put into the clients' records by coins; the auditor knows all others.
 
     The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """
     features = Features.of(dataset, settings, progress)
     federation = SimulatedFederation.of(features, settings)
-    most = max(len(own) for own in federation.members.values()) + -(
-        -count // (len(federation.members) - len(federation.dropouts))
-    )
+    staying = len(federation.members) - len(federation.dropouts)
+    most = max(map(len, federation.members.values())) - (-count // staying)
     if most > federation.setup.plan.max_records and settings.max_records is None:
         federation = SimulatedFederation.of(features, replace(settings, max_records=1 << (most - 1).bit_length()))
     if most > federation.setup.plan.max_records:
         raise BadInput(f"{count} canaries make a client hold {most} records", remedy="raise --max-records")
     plan = federation.setup.plan
     canaries = draw_canaries(plan, count, np.random.default_rng(SEED))
-    staying = [member for member in sorted(federation.members) if member not in federation.dropouts]
-    everyone = LocalRecords.pooled([federation.members[member] for member in staying])
+    members = {member: own for member, own in sorted(federation.members.items()) if member not in federation.dropouts}
+    everyone = LocalRecords.pooled(list(members.values()))
     counted = everyone.labels != BAD
     known = AuditRecords(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
-    turns = np.arange(count) % len(staying)
-    holding = {
-        member: _add_canaries(federation.members[member], canaries, (turns == place) & canaries.included)
-        for place, member in enumerate(staying)
-    }
-    _, session = main_session(replace(federation, members={**federation.members, **holding}))
-    return Planted(session, canaries, known)
-
-
-def _add_canaries(own: LocalRecords, canaries: Canaries, rows: NDArray[np.bool_]) -> LocalRecords:
-    """A client's records and the canaries at `rows`, of the first domain where there are any."""
-    count = int(rows.sum())
-    return LocalRecords.pooled(
-        [own, LocalRecords(canaries.integers[rows], canaries.labels[rows], np.zeros(count, dtype=np.int64))]
-    )
+    for place, (member, own) in enumerate(members.items()):
+        rows = (np.arange(count) % staying == place) & canaries.included
+        first = np.zeros(int(rows.sum()), dtype=np.int64)  # domain, where there are any
+        added = LocalRecords(canaries.integers[rows], canaries.labels[rows], first)
+        members[member] = LocalRecords.pooled([own, added])
+    _, session = main_session(replace(federation, members={**federation.members, **members}))
+    return _Planted(session, canaries, known)
 
 
 def canaries_of(plan: Plan, path: Path) -> Canaries:
-    """The canaries of a file, as the plan makes them, and their coins. Raises BadInput for a file that is not one."""
+    """Read the canaries of a file, on the plan's grid, and their coins. Raises BadInput for any other file."""
     read = Pipeline.of_plan(plan).records(str(path))
     coins = read.columns.get(COINS)
     if coins is None or not set(coins.tolist()) <= {"0", "1", "False", "True"}:
@@ -94,7 +85,7 @@ def canaries_of(plan: Plan, path: Path) -> Canaries:
 
 
 def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) -> None:
-    """Write canaries with their coins, and the member's data with those that the coins put in.
+    """Write a file of canaries with their coins, and one of the member's data with those that the coins put in.
 
     Canaries are records of `spare`, which nobody has; without it, where a plan takes features as they are, they are
     made, in the directions in which the member's own records are shortest. Raises BadInput for data that the plan does
@@ -105,14 +96,25 @@ def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) 
     if taken := [name for name in (CANARY_FILE, DATA_FILE) if (folder / name).exists()]:
         raise BadInput(f"{folder} holds {taken[0]} already", remedy="choose another folder: coins are thrown once")
     own = Pipeline.of_plan(plan).records(data)
-    inputs, labels = _pick_spare(plan, spare, count) if spare is not None else _make(plan, own, count)
+    if spare is None:
+        if plan.data_kind != "features" or plan.backbone != "features" or plan.expand:
+            problem = "canaries of this plan are records that nobody has"
+            raise BadInput(problem, remedy="give a file of them with --spare")
+        made = draw_canaries(plan, count, np.random.default_rng(SEED), _on_grid(plan, own))
+        inside = made.integers + np.sign(made.integers) / 4  # where the grid cuts towards 0, not at the edge
+        inputs, labels = inside * plan.grid.step + plan.centre, made.labels
+    else:
+        read = Pipeline.of_plan(plan).records(spare)
+        if len(read) < count:
+            raise BadInput(f"{spare} holds {len(read)} records, not {count}", remedy="plant fewer")
+        rows = np.random.default_rng().permutation(len(read))[:count]
+        inputs, labels = read.inputs[rows], read.labels[rows]
     coins = fair_coins(count)
     if len(own) + int(coins.sum()) > plan.max_records:
         raise BadInput(f"{len(own)} records and canaries exceed the plan's {plan.max_records}", remedy="plant fewer")
-    if own.inputs.dtype != inputs.dtype:  # 8-bit images beside others
-        own_inputs, inputs = (each / 255 if each.dtype == np.uint8 else each for each in (own.inputs, inputs))
-    else:
-        own_inputs = own.inputs
+    own_inputs = own.inputs
+    if own_inputs.dtype != inputs.dtype:  # 8-bit images beside others
+        own_inputs, inputs = (each / 255 if each.dtype == np.uint8 else each for each in (own_inputs, inputs))
     name = "images" if plan.data_kind == "images" else "features"
     private_folder(folder)
     _save(folder / CANARY_FILE, {name: inputs, "labels": labels, COINS: coins})
@@ -125,26 +127,8 @@ def _on_grid(plan: Plan, read: DataRecords) -> AuditRecords:
     return records_of(plan, features, read, np.arange(len(read)))
 
 
-def _pick_spare(plan: Plan, spare: str, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """`count` records of a file, at random."""
-    read = Pipeline.of_plan(plan).records(spare)
-    if len(read) < count:
-        raise BadInput(f"{spare} holds {len(read)} records, not {count}", remedy="plant fewer")
-    rows = np.random.default_rng().permutation(len(read))[:count]
-    return read.inputs[rows], read.labels[rows]
-
-
-def _make(plan: Plan, own: DataRecords, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Features that the plan's grid makes into `draw_canaries`, but for rounding."""
-    if plan.data_kind != "features" or plan.backbone != "features" or plan.expand:
-        raise BadInput("canaries of this plan are records that nobody has", remedy="give a file of them with --spare")
-    canaries = draw_canaries(plan, count, np.random.default_rng(SEED), _on_grid(plan, own))
-    inside = canaries.integers + np.sign(canaries.integers) / 4  # where the grid cuts towards 0, not at the edge
-    return inside * plan.grid.step + plan.centre, canaries.labels
-
-
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write arrays for nobody else's eyes."""
+    """Write arrays to a file that only its owner can read."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     write_synced(path, content.getvalue())

@@ -41,16 +41,13 @@ MISSING = (
 )
 IN_TRAINING = "The noise of this session is not known: members draw it in their own training."
 ALIGNED = 6e-5
-"""Not all records are known where noise alone has so much along those that are with at most this probability."""
+"""Probability with which noise alone lies along the known records so much that records are taken for missing."""
 MARGIN = 2.0
-"""How many times what rounding leaves of records at hand it may leave of those that were summed."""
+"""Factor by which rounding may leave more in zero sums of the summed records than of the records at hand."""
 
 
 def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> SessionNoise | None:
-    """The noise of the session that is known to hold least of what was planned; None without noise in the plans.
-
-    `knowledge` is of the first session's records.
-    """
+    """Measure each session's noise; return that of the one with least, None without any. `knowledge`: the first's."""
     found = [
         _noise_of(session, knowledge if place == 0 else None, knowledge, len(sessions))
         for place, session in enumerate(sessions)
@@ -66,7 +63,11 @@ def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, s
     parts = [*whole, *(part for each in sums for part in _zeros_of(session, each, at_hand))]
     is_by_zeros = len(parts) > len(whole)
     source = " and ".join([BY_RECORDS] * bool(whole) + [BY_ZEROS] * is_by_zeros)
-    caveat = " ".join([SPARED if is_by_zeros else FEW, *_name_unseen(sums, session.sums)])
+    caveat = SPARED if is_by_zeros else FEW
+    unseen = [(name.replace("_", " "), each.number) for each in sums for name in each.unseen]
+    if unseen:  # blocks without zero sums, where not all records are known
+        said = [f"{name} of sum {number}" if session.sums > 1 else name for name, number in unseen]
+        caveat += f" It says nothing about the noise on the {', '.join(said)}."
     found = measure_variance(parts, source, caveat, sessions) if parts else None
     if found is not None and found.is_short:
         return found
@@ -81,22 +82,10 @@ def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, s
 
 
 def _without(noisy: NoisySum, names: set[str]) -> NoisySum:
-    """Leave out the blocks of these names, whose noise was measured with the known records."""
+    """Leave out the blocks of these names, because their noise was measured with the known records."""
     samples = tuple(each for each in noisy.samples if each.rule.block.replace("_", " ") not in names)
-    return replace(
-        noisy, samples=samples, unseen=tuple(each for each in noisy.unseen if each.replace("_", " ") not in names)
-    )
-
-
-def _name_unseen(sums: Sequence[NoisySum], planned: int) -> Iterator[str]:
-    """Say whose noise shows nowhere: that of blocks without zero sums, where not all records are known."""
-    names = [
-        f"{name.replace('_', ' ')}{f' of sum {each.number}' if planned > 1 else ''}"
-        for each in sums
-        for name in each.unseen
-    ]
-    if names:
-        yield f"It says nothing about the noise on the {', '.join(names)}."
+    unseen = tuple(each for each in noisy.unseen if each.replace("_", " ") not in names)
+    return replace(noisy, samples=samples, unseen=unseen)
 
 
 def _unknown(sentence: str) -> SessionNoise:
@@ -104,7 +93,7 @@ def _unknown(sentence: str) -> SessionNoise:
 
 
 def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[NoisePart]:
-    """The parts of what is left of a sum without the known records, where these are plausibly all.
+    """Yield the noise left of a sum by block when the known records are taken off, where these are plausibly all.
 
     A simulation has what its members contributed, whatever the method makes of records.
     Records that are missing look like those that are known: the rest would lie along their sum, or along that of one
@@ -142,7 +131,7 @@ def _rest_of(session: Session, knowledge: Knowledge) -> Iterator[NoisePart]:
 
 
 def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator[NoisePart]:
-    """The zero sums of one of the plan's sums, each with what rounding may leave in it."""
+    """Yield the zero sums of one of the plan's sums, each with a bound of what rounding leaves in it."""
     records = _most_records(session)
     known = join_records(at_hand.candidates, *(() if at_hand.public is None else (at_hand.public,)))
     blocks: Blocks = {}
@@ -160,7 +149,7 @@ def _zeros_of(session: Session, noisy: NoisySum, at_hand: Knowledge) -> Iterator
 
 
 def _most_records(session: Session) -> float:
-    """Bound the number of summed records: as the opened counts say, but for 4 σ of their noise, and as planned."""
+    """Bound the number of summed records: the opened counts plus 4 σ of their noise, at most the planned number."""
     planned = float(session.plan.max_records * len(session.members))
     counts = session.release.get("counts")
     if counts is None or session.noise is None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import SumSpec, domain_count, domains_of
-from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.round import Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
 from secagg.agreement.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
@@ -25,7 +25,7 @@ from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap, Latents
 from secagg.features.local_records import quantised_records
-from secagg.features.program import Program
+from secagg.features.program import FrozenNetwork
 from secagg.generation import GenerationSettings, generate
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
@@ -35,30 +35,20 @@ from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
-from threat_models.estimation.empirical_sensitivity import Found, longest_of, longest_parts
+from threat_models.estimation.empirical_sensitivity import longest_of, longest_parts
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
-from threat_models.session import (
-    AuditRecords,
-    Blocks,
-    Floats,
-    Knowledge,
-    Message,
-    NoisySum,
-    Released,
-    Session,
-    join_records,
-)
+from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
-"""Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
+"""Number of members' records, and of others, whose membership is tested: half as many hardly bound a rate of 1 %."""
 PUBLIC = 4000
 
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """A simulated plan: the sum that is audited, the same over all clients but the last, and who knows what.
+    """A simulated plan: the audited sum, the same sum without the last client, and who knows what.
 
     `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise in
     the sums, as where each member's own training has it.
@@ -76,11 +66,11 @@ class Rehearsal:
 def rehearse(
     dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
-    """Run the plan once, with all its sums where they have noise. Raises SessionAborted below a threshold."""
+    """Run the plan once, through all its sums if they have noise. Raises SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)
     federation = SimulatedFederation.of(features, settings)
     plan = federation.setup.plan
-    watch = NoiseWatch(federation) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
+    watch = _NoiseWatch(federation) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
     setup, first = main_session(federation, watch)
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
@@ -90,24 +80,20 @@ def rehearse(
     vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     sessions = (first, _session(setup, tuple(members), total, vectors, {}))
+    found = Rehearsal(sessions, known, federation.notes)
+    try:  # the defaults of a member's policy, but for what reading a plan concedes
+        setup.facts.check(policy_accepting(plan, "records"))
+    except PlanRefused as refused:
+        found = replace(found, refusals=tuple(refused.violations))
     if watch is None:
-        return Rehearsal(sessions, known, federation.notes, refusals=_refusals(setup))
+        return found
     clients = len(federation.members)
     opinion = second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients)
-    return Rehearsal(sessions, known, federation.notes, watch.tested(), opinion, _refusals(setup))
+    return replace(found, drawn=watch.tested(), opinion=opinion)
 
 
-def _refusals(setup: RoundSetup) -> tuple[str, ...]:
-    """Which lines of a member's policy the plan breaks: the defaults, but for what reading a plan concedes."""
-    try:
-        setup.facts.check(policy_accepting(setup.plan, "records"))
-    except PlanRefused as refused:
-        return tuple(refused.violations)
-    return ()
-
-
-def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
-    """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
+def main_session(federation: SimulatedFederation, watch: _NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
+    """Run a simulated plan and return its audited session: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
     after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
@@ -128,14 +114,11 @@ def main_session(federation: SimulatedFederation, watch: NoiseWatch | None = Non
             main, result, sent = played.setup, played.result, played.measured.client_bytes
             head = result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
             session = _session(main, result.members, result.vector, played.vectors, sent, head)
-            setup, names = played.setup, played.setup.context.names
-            vectors = {
-                member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
-                for member in played.result.members
-            }
-            sessions.append(
-                replace(session, exact={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()})
-            )
+            exact = {}
+            for member in result.members:
+                own = played.vectors[member] if watch is None else watch.exact_of(main, member)
+                exact[main.context.names[member]] = blocks_of(main, own)
+            sessions.append(replace(session, exact=exact))
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
@@ -153,19 +136,13 @@ def _session(
     head: Released | None = None,
 ) -> Session:
     names = setup.context.names
-    return session_of(
-        setup,
-        members,
-        total,
-        head=head,
-        messages=tuple(
-            Message(names[member], "server", "all that it sends", size, place)
-            for place, (member, size) in enumerate(sorted(sent.items()))
-            if member in members
-        ),
-        uploads={},
-        contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
+    messages = tuple(
+        Message(names[member], "server", "all that it sends", size, place)
+        for place, (member, size) in enumerate(sorted(sent.items()))
+        if member in members
     )
+    own = {names[member]: blocks_of(setup, vectors[member]) for member in members}
+    return session_of(setup, members, total, head=head, messages=messages, uploads={}, contributions=own)
 
 
 def _knowledge(
@@ -175,54 +152,49 @@ def _knowledge(
     settings: SimulationSettings,
     backbone: Callable[[Any], Any] | None,
 ) -> Knowledge:
-    """Some members' records, as many of others, and public ones: all but the members' are of the test part.
+    """Choose members' records, as many others and public ones; all but the members' are from the test data.
 
-    Who is left out of the sum is neither. How many records there are in all is supposed to be public, as the size of a
-    cohort mostly is, unless that is protected: add-remove hides whether any one record is there.
+    Records of clients left out of the sum are none of these. How many records there are in all is supposed to be
+    public, as the size of a cohort mostly is, unless that is protected: add-remove hides whether a record is there.
     """
-    dataset, plan = federation.features.dataset, federation.setup.plan
+    features, dataset, plan = federation.features, federation.features.dataset, federation.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
     # Which member has each training record, and its cell, −1 for none: as each client's own rule has it.
-    size = len(federation.features.dataset.train)
+    size = len(dataset.train)
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
     for member, rows in federation.rows.items():
-        if federation.setup.context.names[member] not in session.members:
-            continue
-        own = federation.members[member]
-        owner_of[rows] = federation.setup.context.names[member]
-        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
+        name, own = federation.setup.context.names[member], federation.members[member]
+        if name in session.members:
+            owner_of[rows] = name
+            cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
     held = {
         name: np.bincount(cells[(owner_of == name) & (cells >= 0)], minlength=len(session.cells))
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    reads = setup.method.traits.reads_inputs and isinstance(federation.features.map.backbone, Encoder)
-    encoder = federation.features.map.encoder if reads else None
-    members = records_of(plan, federation.features.train, dataset.train, inside, encoder)
+    reads = setup.method.traits.reads_inputs and isinstance(features.map.backbone, Encoder)
+    encoder = features.map.encoder if reads else None
+    members = records_of(plan, features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
     others = None if session.noise is None else _others(federation, setup, session, members)
-    if dataset.test is None or federation.features.test is None:
+    if dataset.test is None or features.test is None:
         return Knowledge(members, tuple(owner_of[inside]), None, backbone, total, held, others)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
-    strangers, chosen = (
-        keep_counted(
-            session, assign_cells(session, records_of(plan, federation.features.test, dataset.test, rows, encoder))
-        )
-        for rows in (outside, public)
-    )
+    found = (records_of(plan, features.test, dataset.test, rows, encoder) for rows in (outside, public))
+    strangers, chosen = (keep_counted(session, assign_cells(session, each)) for each in found)
     owners = (*owner_of[inside], *[""] * len(strangers))
     known = Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
-    known = replace(known, generated=generating(federation.features.map))
+    known = replace(known, generated=generating(features.map))
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
 def _others(
     federation: SimulatedFederation, setup: RoundSetup, session: Session, members: AuditRecords
 ) -> Blocks | None:
-    """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
+    """Return the exact sum of the summed records that are not among `members`; None if it is not a sum of records.
 
     Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
     other blocks are the method's `contribute`.
@@ -249,7 +221,7 @@ def _added(blocks: Blocks, records: AuditRecords, session: Session, sign: int) -
 
 
 def _placed_of(session: Session, own: LocalRecords) -> AuditRecords:
-    """A client's records that count, without features, in the cells of a session's sum."""
+    """Return a client's counted records, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
     return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
@@ -266,7 +238,7 @@ def records_of(
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
 ) -> AuditRecords:
-    """The chosen records, with an encoder also as it takes them; those too long for the plan are left out."""
+    """Return the chosen records on the plan's grid, with an encoder also prepared for it; too long ones are dropped."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
@@ -277,9 +249,9 @@ def records_of(
 
 
 def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
-    """An exported program as a function of image tensors (n, c, h, w) with gradients; None for other feature maps."""
+    """Return the backbone as a function of image tensors (n, c, h, w) with gradients; None if it is not exported."""
     program = features.backbone
-    if not isinstance(program, Program) or features.expansion is not None or len(program.input_shape) != 3:
+    if not isinstance(program, FrozenNetwork) or features.expansion is not None or len(program.input_shape) != 3:
         return None
 
     def apply(images: Any) -> Any:
@@ -292,17 +264,17 @@ def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
 
 
 def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
-    """Images (n, h, w, c) uint8 of inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1]."""
+    """Return images (n, h, w, c) uint8 of inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1]."""
     pixels = inputs if inputs.dtype == np.uint8 else np.rint(255 * np.clip(inputs, 0, 1)).astype(np.uint8)
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
 
 SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
-"""From the middle of the schedule, where more of the means is left than the server may start with."""
+"""Start from the middle of the diffusion schedule, where more of the means is left than the server may start with."""
 
 
 def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None:
-    """A function from means to features (m, d) and classes (m,) of pictures; None for other backbones."""
+    """Return a function from means to features (m, d) and classes (m,) of pictures; None without a diffusion model."""
     latents = features.backbone
     if not isinstance(latents, Latents) or features.expansion is not None:
         return None
@@ -317,39 +289,40 @@ def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.f
 
 
 ENTRIES = 2_000
-"""Entries of noise that are wanted of each place; small blocks are drawn again until there are so many."""
+"""Least number of entries of noise to see at each place; the noise of small blocks is drawn again until then."""
 MOST_DRAWN = 1_000_000
-"""Entries of one kind of sum that are drawn again at most, by clients."""
+"""Most entries of one kind of sum that are drawn again where clients draw the noise."""
 MOST_SESSIONS = 8
-"""Sessions of one kind of sum that are run again at most, for the noise of second parties."""
+"""Most sessions of one kind of sum that are run again where helpers draw the noise."""
 ROUNDED = 1 / 12
-"""What rounding adds to the variance of a Gaussian."""
+"""Variance that rounding adds to a Gaussian."""
 
 
 @dataclass(frozen=True, eq=False)
 class Watched(SimpleRound):
-    """A round that keeps what it contributed."""
+    """A round that keeps the blocks that it contributed."""
 
     inner: Round
     made: list[Blocks] = field(default_factory=list, repr=False)
 
     def contribute(self, local: Local) -> Contribution:
-        """The round's own."""
+        """Contribute as the inner round does, and keep the blocks."""
         found = self.inner.contribute(local)
         self.made.append(found.blocks)
         return found
 
-    def finalize(self, opened: Opened) -> Step:
-        """The round's own."""
+    def finalize(self, opened: OpenedTotal) -> Step:
+        """Finalize as the inner round does."""
         return self.inner.finalize(opened)
 
 
-class NoiseWatch:
-    """Watches the noise that the parties of a simulated plan really draw, in every block of every sum, also a census.
+class _NoiseWatch:
+    """Watches the noise that a simulated plan's parties really draw, in every block of every sum, also of a census.
 
     Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed,
-    so that the rest of a member's vector is its noise. Of second parties, whose noise leaves in the sum alone, it is
+    so that the rest of a member's vector is its noise. Of helpers, whose noise leaves in the sum alone, it is
     the opened sum less all contributions. Nothing of a calibration is used: σ of each entry is read from the plan.
+    `found` are the longest parts, by kind of sum and block.
     """
 
     def __init__(self, federation: SimulatedFederation) -> None:
@@ -360,11 +333,11 @@ class NoiseWatch:
         self._exact: dict[tuple[int, int], Blocks] = {}
         self._shares: list[Share] = []
         self._squares: dict[str, tuple[float, int]] = {}
-        self._found: dict[tuple[int, str], float] = {}
+        self.found: dict[tuple[int, str], float] = {}
         self._flaws: list[str] = []
 
     def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
-        """Make a member's contribution, by its own code, noise included; and more noise, of parts of nothing."""
+        """Make a member's noisy contribution by its own code; note its noise, and that of draws without records."""
         watched = Watched(setup.round)
         vector, kept = prepare(replace(setup, known_round=watched), records, member, state)
         self._exact[setup.number, member] = watched.made[-1]
@@ -377,11 +350,11 @@ class NoiseWatch:
         return vector, kept
 
     def exact_of(self, setup: RoundSetup, member: int) -> Integers:
-        """A member's contribution to a session, without noise."""
+        """Return a member's contribution to a session, without noise."""
         return setup.sum.layout.flatten(self._exact[setup.number, member])
 
     def ended(self, played: PlayedRound) -> None:
-        """Note what a session opened, and look for parts that are longer than its noise is for."""
+        """Note what a session opened, and look for parts longer than the sensitivity for which its noise is made."""
         setup, opened = played.setup, played.result.vector
         members = played.result.members
         exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
@@ -396,74 +369,66 @@ class NoiseWatch:
         self._search(setup)
 
     def tested(self) -> SharesTested:
-        """Test all that was drawn."""
+        """Test all the noise that was seen."""
         places = [Variance(name, squares / count, count) for name, (squares, count) in self._squares.items()]
         found = examine_shares(places, self._shares)
         return replace(found, flaws=(*self._flaws, *found.flaws))
 
-    @property
-    def found(self) -> Found:
-        """The longest parts that were found, by kind of sum and block."""
-        return self._found
-
     def _note(self, setup: RoundSetup, name: str, noise: Integers) -> None:
         self._shares.append(Share(name, self._add(setup, noise)))
 
-    def _add(self, setup: RoundSetup, noise: Integers) -> Floats:
-        """Add noise to what was seen of each place; in units of the plan's σ."""
+    def _add(self, setup: RoundSetup, noise: Integers) -> NDArray[np.float64]:
+        """Add noise to the squares seen at each place; return it in units of the plan's σ."""
         noisers = 1 if self._by_clients else max(1, len(setup.context.helpers))
         extra = 0.0 if self._by_clients else ROUNDED
         kind = setup.facts.kind_of(setup.number)
         sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))
-        scaled: Floats = noise / sigmas
+        scaled: NDArray[np.float64] = noise / sigmas
         for name, where in places_of(setup.facts.sums, self._plan, kind):
             squares, count = self._squares.get(name, (0.0, 0))
             self._squares[name] = squares + float(np.sum(scaled[where] ** 2)), count + int(where.sum())
         return scaled
 
     def _redraws(self, setup: RoundSetup, parties: int, most: int) -> int:
-        """Count the draws that each of so many parties repeats in this session, for places with few entries."""
+        """Return how often each of `parties` repeats its draw in this session, so that small places have enough."""
         kind = setup.facts.kind_of(setup.number)
         least = min(int(where.sum()) for _, where in places_of(setup.facts.sums, self._plan, kind))
         each = parties * setup.facts.sums[kind].times
         return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.sum.layout.length * each)))
 
     def _search(self, setup: RoundSetup) -> None:
-        """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
-        kind, plan = setup.facts.kind_of(setup.number), self._plan
+        """Look for long parts in a round: of single records, or of the clients at hand."""
+        kind, plan, spec = setup.facts.kind_of(setup.number), self._plan, setup.sum.spec
         made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
-        spec = setup.sum.spec
-        found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
-        if spec.per is Unit.CLIENT:
-            found = longest_of(made, spec)
-        is_new = all(place != kind for place, _ in self._found)
+        found = longest_of(made if spec.per is Unit.CLIENT else (), spec)
+        is_new = all(place != kind for place, _ in self.found)
         if not setup.method.traits.reads_inputs and (setup.number == 1 or setup.is_last or is_new):
             domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.counted for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
             found = {name: max(length, tried[name]) for name, length in found.items()}
         for name, length in found.items():
-            self._found[kind, name] = max(length, self._found.get((kind, name), 0.0))
+            self.found[kind, name] = max(length, self.found.get((kind, name), 0.0))
 
 
 NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:
-    """The plan's noise for the blocks of one kind of sum."""
+    """Return the plan's noise for the blocks of one kind of sum."""
     start = sum(len(spec.blocks) for spec in sums[:kind])
     return plan.sum_noises[start : start + len(sums[kind].blocks)]
 
 
 def _diagonal(size: int) -> np.ndarray:
-    """Which of the entries of an upper triangle, row by row, are on the diagonal."""
+    """Return a mask of the diagonal's entries in an upper triangle, row by row."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
     found: np.ndarray = upper == right
     return found
 
 
-def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> Floats:
-    """σ of one party's noise on each entry of a sum of this kind, (n,), as the plan has it."""
+def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.float64]:
+    """Return σ of one party's planned noise on each entry of a sum of this kind, (n,)."""
     parts = []
     for block, noise in zip(sums[kind].blocks, _noises(plan, sums, kind), strict=True):
         sigmas = np.full(block.size, noise.sigma)
@@ -474,13 +439,13 @@ def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> Floats:
 
 
 def places_of(sums: Sequence[SumSpec], plan: Plan, kind: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The places of a sum of a kind, each with its entries (n,): blocks; of a triangle the diagonal, and the rest."""
+    """Yield a name and mask (n,) for each place of a sum: a block, or the diagonal and the rest of a triangle."""
     ends = np.cumsum([0, *(block.size for block in sums[kind].blocks)])
     several = f" of the sums of kind {kind + 1}" if len(sums) > 1 else ""
     for start, block, noise in zip(ends, sums[kind].blocks, _noises(plan, sums, kind), strict=False):
-        diagonal = _diagonal(block.size) if noise.off_diagonal else np.ones(block.size, dtype=np.bool_)
-        parts: Mapping[str, np.ndarray] = {"": diagonal}
+        parts = {"": np.ones(block.size, dtype=np.bool_)}
         if noise.off_diagonal:
+            diagonal = _diagonal(block.size)
             parts = {", diagonal": diagonal, ", off the diagonal": ~diagonal}
         for name, entries in parts.items():
             where = np.zeros(ends[-1], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Encrypted sessions of two members made anew, as their key holder sees them: by the client's code, and the library's.
+"""Encrypted sessions of two members, replayed as their key holder sees them, with the client's and the library's code.
 
 Two members are the hardest case for them: all others side with the key holder, and nothing else hides a part. It knows
 two ways of splitting the sum, and plays both through the code that made the ciphertexts, under a key that leaves no
@@ -7,7 +7,6 @@ noise and with the mask seeds that it unsealed: what it would see of either, to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,28 +32,28 @@ MEMBERS = (1, 2)
 
 
 class Tape:
-    """A member's randomness, recorded so that an adversary with its seeds can play it again."""
+    """A member's randomness, recorded so that an adversary with the member's seeds can replay it."""
 
     def __init__(self) -> None:
         self._drawn: list[bytes] = []
         self._next = 0
 
     def bytes(self, count: int) -> bytes:
-        """The next bytes: those of the first play, or new ones."""
+        """Return the next bytes: recorded ones, or, at the end of the tape, new ones."""
         if self._next == len(self._drawn):
             self._drawn.append(OperatingSystem().bytes(count))
         self._next += 1
         return self._drawn[self._next - 1]
 
     def rewind(self) -> Tape:
-        """The same tape, from its beginning."""
+        """Return this tape, wound back to its beginning."""
         self._next = 0
         return self
 
 
 @dataclass(frozen=True)
-class HolderKey:
-    """A key holder's published key, and the coefficients (N,) of the secret that goes with it, in {−1, 0, 1}."""
+class _HolderKey:
+    """A key holder's published key, and its secret's coefficients (N,), in {−1, 0, 1}."""
 
     published: PublishedKey
     secret: Integers = field(repr=False)
@@ -62,7 +61,7 @@ class HolderKey:
 
 @dataclass(frozen=True)
 class Scene:
-    """A session of the plan's parameters, of which two members take part, and what the key holder made for it."""
+    """An encrypted session with the plan's parameters, two members that take part, and the key holder's own keys."""
 
     context: EncryptedContext
     identity: SigningKey = field(repr=False)
@@ -70,7 +69,7 @@ class Scene:
 
     @classmethod
     def of(cls, parameters: HeParameters, security: int) -> Scene:
-        """A fresh one, with vectors of one ciphertext."""
+        """Make a new session whose vectors fill one ciphertext."""
         source = OperatingSystem()
         identity, clients = SigningKey.generate(source), range(1, parameters.summands + 1)
         bits = parameters.plain_bits - 1
@@ -92,8 +91,8 @@ class Scene:
         )
         return cls(context, identity, AgreementKey.generate(source))
 
-    def without_noise(self, secret: int) -> HolderKey:
-        """The malicious key (−a·s, a) for s = 0 or 1: what noise is left, dropping the special prime takes away."""
+    def without_noise(self, secret: int) -> _HolderKey:
+        """Make the malicious key (−a·s, a), s = 0 or 1; dropping the special prime removes the noise that is left."""
         parameters = self.context.parameters
         primes = (*parameters.primes, parameters.special)
         generator = np.random.default_rng(int.from_bytes(OperatingSystem().bytes(16), "big"))
@@ -101,15 +100,15 @@ class Scene:
         for place, prime in enumerate(primes):
             pair[0, 1, place] = generator.integers(1, prime, parameters.degree, dtype=np.uint64)
             pair[0, 0, place] = secret * (np.uint64(prime) - pair[0, 1, place])
-        return HolderKey(self._publish(pack(pair, parameters.entry_bytes)), secret * self._unit())
+        return _HolderKey(self._publish(pack(pair, parameters.entry_bytes)), secret * self._unit())
 
-    def honest(self) -> HolderKey:
-        """A key as the key holder makes it; the ciphertext (0, Δ) decrypts to its secret."""
+    def honest(self) -> _HolderKey:
+        """Make a key as the key holder does. Its secret is known because the ciphertext (0, Δ) decrypts to it."""
         parameters = self.context.parameters
         key = bfv.generate(parameters)
         delta = np.zeros((1, 2, len(parameters.primes), parameters.degree), dtype=np.uint64)
         delta[0, 1] = multiples(self._unit(), parameters.scale, parameters.primes, parameters.degree)[0]
-        return HolderKey(self._publish(key.public), centre(parameters, bfv.decrypt(parameters, key.secret, delta)))
+        return _HolderKey(self._publish(key.public), centre(parameters, bfv.decrypt(parameters, key.secret, delta)))
 
     def _unit(self) -> Integers:
         unit = np.zeros(self.context.parameters.degree, dtype=np.int64)
@@ -121,12 +120,8 @@ class Scene:
         return sign_key(self.context, self.identity, unsigned)
 
 
-Encode = Callable[[Scene, PublishedKey, int, Integers, Tape], Polynomials]
-"""A member's ciphertext of a vector under a key, less what the key holder can take off it."""
-
-
 def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """The real client's upload, without its mask."""
+    """Return the real client's upload of a vector, without the mask that the key holder can take off it."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
@@ -137,7 +132,7 @@ def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector
 
 
 def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """The library's own encryption of x + mask modulo t; the mask is known, but no part of the ciphertext alone."""
+    """Return the library's encryption of x + mask modulo t; the mask can be known, no part of the ciphertext can."""
     parameters = scene.context.parameters
     words = np.frombuffer(tape.bytes(8 * parameters.degree), dtype="<u8")
     residues = (vector.view(np.uint64) + words) & np.uint64((1 << parameters.plain_bits) - 1)
@@ -149,22 +144,15 @@ def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vecto
     return found
 
 
-ENCODE: dict[Encoding, Encode] = {
-    Encoding.CLIENT: encrypt_as_client,
-    Encoding.LIBRARY: encrypt_as_library,
-    Encoding.LIBRARY_MASKED: encrypt_as_library,
-}
-
-
 @dataclass(frozen=True)
 class SplitSessions:
-    """Makes sessions of one plan's ciphertexts."""
+    """Makes encrypted sessions of two members with one plan's parameters, for attacks by the key holder."""
 
     parameters: HeParameters
     security: int
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """So many sessions of the same two members, under an honest key and two malicious ones; one split in all."""
+        """Make `rounds` sessions of the same two members under one honest and two malicious keys; one split for all."""
         scene = Scene.of(self.parameters, self.security)
         keys = {
             "honest key": scene.honest(),
@@ -177,7 +165,7 @@ class SplitSessions:
 
 
 def phase(ciphertext: Polynomials, secret: Integers, prime: int) -> Polynomials:
-    """c₀ + c₁·s modulo X^N + 1 and the prime, (N,), for c (2, N) and a ternary s; exact, by limbs of 20 bits."""
+    """Compute c₀ + c₁·s modulo X^N + 1 and the prime, (N,), of c (2, N) and ternary s; exact, by limbs of 20 bits."""
     degree = len(secret)
     twist = np.exp(1j * np.pi * np.arange(degree) / degree)
     spectrum = np.fft.fft(secret * twist)
@@ -190,26 +178,24 @@ def phase(ciphertext: Polynomials, secret: Integers, prime: int) -> Polynomials:
 
 
 def _splits(largest: int, entries: int, coins: np.random.Generator) -> tuple[dict[int, Integers], dict[int, Integers]]:
-    """One sum in two ways, neither the other's mirror: a vector as large as can be is the first member's or not."""
+    """Split one sum in two ways: all of it is the first member's, or the largest possible vector is the second's."""
     signs = 2 * coins.integers(2, size=entries) - 1
     held, rest = largest * signs, coins.integers(0, largest, entries, endpoint=True) * signs
     return {1: rest, 2: np.zeros_like(rest)}, {1: rest - held, 2: held}
 
 
 def _session(
-    encoding: Encoding, scene: Scene, keys: dict[str, HolderKey], truth: int, coins: np.random.Generator
+    encoding: Encoding, scene: Scene, keys: dict[str, _HolderKey], truth: int, coins: np.random.Generator
 ) -> SplitSession:
-    parameters, prime = scene.context.parameters, scene.context.parameters.primes[0]
+    parameters = scene.context.parameters
     splits = _splits(scene.context.largest, parameters.degree, coins)
-    tapes = {member: Tape() for member in MEMBERS}
+    encode = encrypt_as_client if encoding is Encoding.CLIENT else encrypt_as_library
+    tapes, prime = {member: Tape() for member in MEMBERS}, parameters.primes[0]
 
-    def add_up(key: HolderKey, split: dict[int, Integers], tapes: dict[int, Tape]) -> Polynomials:
-        encode, secret = ENCODE[encoding], key.secret
-        first, second = (
-            encode(scene, key.published, member, split[member], tapes[member].rewind()) for member in MEMBERS
-        )
+    def add_up(key: _HolderKey, split: dict[int, Integers], tapes: dict[int, Tape]) -> Polynomials:
+        first, second = (encode(scene, key.published, each, split[each], tapes[each].rewind()) for each in MEMBERS)
         add(first, second, parameters.primes)
-        return phase(first[0, :, 0], secret, prime)
+        return phase(first[0, :, 0], key.secret, prime)
 
     known = {member: Tape() for member in MEMBERS} if encoding is Encoding.LIBRARY_MASKED else tapes
     one, other = (add_up(keys["key without noise"], split, known) for split in splits)
@@ -218,6 +204,6 @@ def _session(
 
 
 def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
-    """The maker of a session's ciphertexts; None where nothing is encrypted."""
+    """Return the maker of encrypted sessions with this session's parameters; None where nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

@@ -1,11 +1,11 @@
-"""Sessions as transcripts show them: verified first, then read, with nothing but what its party saw."""
+"""Sessions as transcripts show them: verified first, then read, with nothing but what the transcript's party saw."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import HEAD_FILE, PURGED, SUM_GONE, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
+from secagg.system.reading import sha256_of
 from secagg.transcript import Record, payload_of, peek
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Trust, Verified
@@ -35,25 +36,15 @@ from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.evidence.blocks import assign_cells, blocks_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.simulation import records_of
 from threat_models.report.content import Input
-from threat_models.session import (
-    SOMEBODY,
-    AuditRecords,
-    Blocks,
-    Knowledge,
-    Message,
-    Provenance,
-    Released,
-    Session,
-    join_records,
-)
+from threat_models.session import SOMEBODY, AuditRecords, Blocks, Knowledge, Message, Provenance, Session, join_records
 
 EVERYONE = "everyone"
 SHARED = 0.1
-"""Records alike happen; more than this part of the known ones among the public are the same people's."""
+"""Share of the known records that may be among the public ones by chance; above it both are the same people's."""
 
 
 def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tuple[Session, ...]:
-    """The session of each transcript, verified first, with the others of its plan and what the verifier trusts.
+    """Verify each transcript, and return its session with the other sums of its plan.
 
     Raises TranscriptInvalid when one does not verify, BadInput when it shows no opened sum, when its vectors were
     purged, or when files beside it are missing or not those that it names. The opened sum is there when the party has
@@ -65,35 +56,41 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
             raise each
     sums = [each for each in found if isinstance(each, Verified) and not (each.setup.is_draw or each.setup.is_end)]
     if not sums:
-        raise BadInput(
-            "there is no sum in the draw of cohorts, or in a plan's end", remedy="audit a round's transcript"
-        )
+        problem = "there is no sum in the draw of cohorts, or in a plan's end"
+        raise BadInput(problem, remedy="audit a round's transcript")
     return tuple(map(_session, sums))
 
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
     if PURGED in proved.doubts:
-        raise BadInput(f"the vectors beside {proved.path} were purged", remedy="audit a session before you purge it")
+        raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
     if SUM_GONE in proved.doubts:
         remedy = "bring them back, and the folders of the rounds beside it"
-        raise BadInput(f"sum or head are gone from beside {proved.path}", remedy=remedy)
+        raise BadInput(f"sum or head are gone from beside {path}", remedy=remedy)
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    opened = _read_sum(setup, path.parent, outcome)
+    opened, file = _read_sum(setup, path.parent, outcome), path.parent / HEAD_FILE
+    head = load_as(file, parse_artifact)[0] if file.exists() else None
+    if head is not None and bytes.fromhex(head.digest) != outcome.head_sha256:
+        raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
     files = {setup.context.names[each]: vector_path(path.parent, each) for each in outcome.members}
     # of a server alone; none under a protection whose uploads go elsewhere
     uploads = {name: each.read_bytes() for name, each in files.items() if role == "server" and each.exists()}
+    in_clear = {}
+    for name, upload in () if setup.protection.hides_vectors else uploads.items():
+        residues = setup.context.ring.unpack(upload, setup.context.length)
+        in_clear[name] = blocks_of(setup, setup.context.ring.decode(residues))
     return session_of(
         setup,
         outcome.members,
         opened,
-        head=_read_head(path.parent, outcome),
+        head=head,
         messages=_messages(setup, frames),
         uploads=uploads,
-        contributions=_in_clear(setup, uploads),
+        contributions=in_clear,
         noisy_sums=() if opened is None else (noisy_sum_of(setup, opened, len(outcome.members)),),
         sums=setup.rounds,
         role=role,
@@ -117,7 +114,7 @@ def _provenance(proved: Verified) -> Provenance:
 
 
 def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """One session for each plan and party, where there are several rounds of it: the last with a sum of classes.
+    """Return one session for each plan and party: of several rounds the last with a sum of classes.
 
     Those before it are its `earlier` sums where they hold class sums, as `rehearse` has it; a census and what comes
     after are not attacked. Of plans without such a sum it is the last round, with all before it.
@@ -140,7 +137,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
 def known_of(
     session: Session, known: str | None, public: str | None, records: int | None = None, backbone: str | None = None
 ) -> Knowledge:
-    """Read known and public records: those that took part, and others, half of them to compare with.
+    """Read files of known and public records: those that took part, and others, half of them to compare with.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
     `records` is how many took part, where the public was told; `backbone` where the plan's is kept, by default as the
@@ -169,7 +166,7 @@ def known_of(
 
 
 def _records_of_file(session: Session, source: str, backbone: str | None) -> AuditRecords:
-    """Records of a file as the session's plan makes them."""
+    """Read the records of a file, on the grid of the session's plan and in its cells."""
     pipeline = Pipeline.of_plan(session.plan)
     read = pipeline.records(source, tolerant=True)
     rows = np.flatnonzero(read.labels != BAD)
@@ -179,7 +176,7 @@ def _records_of_file(session: Session, source: str, backbone: str | None) -> Aud
 
 
 def _read_sum(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | None:
-    """The opened sum, from beside the transcript; None where this party has none."""
+    """Read the opened sum from beside the transcript; None where this party has none."""
     file = folder / SUM_FILE
     if not file.exists():
         return None
@@ -192,27 +189,8 @@ def _read_sum(setup: RoundSetup, folder: Path, outcome: Outcome) -> Integers | N
     return vector
 
 
-def _read_head(folder: Path, outcome: Outcome) -> Released | None:
-    """The head or model, from beside the transcript; None where this party has none."""
-    file = folder / HEAD_FILE
-    if not file.exists():
-        return None
-    artifact, _ = load_as(file, parse_artifact)
-    if bytes.fromhex(artifact.digest) != outcome.head_sha256:
-        raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
-    return artifact
-
-
-def _in_clear(setup: RoundSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
-    """Clients' blocks, where the protection does not hide them."""
-    if setup.protection.hides_vectors:
-        return {}
-    ring, length = setup.context.ring, setup.context.length
-    return {name: blocks_of(setup, ring.decode(ring.unpack(upload, length))) for name, upload in uploads.items()}
-
-
 def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
-    """Every frame with its bytes, and those that it announces or names."""
+    """Return every frame as a message, its size with the attachments and uploads that it announces."""
     roster, found = setup.roster, []
     for record in frames:
         body = peek(record.content)
@@ -220,9 +198,8 @@ def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...
         receiver = EVERYONE if is_broadcast else roster.name(body.receiver)
         size = len(record.content)
         if body.step == tag_of(setup.protection.client.announcement) and body.sender in setup.context.identities:
-            size += next(
-                part.size for part in setup.protection.deliveries(setup.context) if part.receiver == body.receiver
-            )
+            parts = setup.protection.deliveries(setup.context)
+            size += next(part.size for part in parts if part.receiver == body.receiver)
         if body.step == tag_of(Outcome):
             size += sum(each.length for named in payload_of(body, Outcome).attached for each in named)
         found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
@@ -230,22 +207,17 @@ def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...
 
 
 def input_of(role: str, source: str, records: int) -> Input:
-    """Name, digest and number of records of a file, a folder or a bundled data set.
+    """Return name, digest and number of records of a file, a folder or a bundled data set.
 
     A path below the working folder is named from there, any other by its last two parts. A folder's digest is that of
     a line for each of its files, in order: digest, two spaces, path within (as `sha256sum` prints them).
     """
-    path = Path(source)
+    path, whole, here = Path(source), Path(source).resolve(), Path.cwd().resolve()
     if not path.exists():
         return Input(role, source, "", records)
-    return Input(role, _name_of(path), _digest(path), records)
-
-
-def _name_of(path: Path) -> str:
-    whole, here = path.resolve(), Path.cwd().resolve()
-    if whole.is_relative_to(here) and whole != here:
-        return whole.relative_to(here).as_posix()
-    return "/".join(whole.parts[1:][-2:])
+    is_below = whole.is_relative_to(here) and whole != here
+    name = whole.relative_to(here).as_posix() if is_below else "/".join(whole.parts[1:][-2:])
+    return Input(role, name, _digest(path), records)
 
 
 def _digest(path: Path) -> str:
@@ -253,14 +225,13 @@ def _digest(path: Path) -> str:
         files = sorted(each for each in path.rglob("*") if each.is_file())
         lines = [f"{_digest(each)}  {each.relative_to(path).as_posix()}\n" for each in files]
         return sha256("".join(lines).encode()).hexdigest()
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 LEVEL = 1e-6
-"""Known records that took part are doubted in so many sums with noise, and in none without."""
+"""Known records that did take part are doubted with this probability, per sum with noise; never without noise."""
 NUMERICAL = 2.0**-48
-"""Part of a matrix's largest eigenvalue by which others may come out too small, for each dimension."""
+"""Rounding error of an eigenvalue, as a share of the matrix's largest, for each dimension."""
 UNSURE = f" (under noise, so that this is wrong once in {1 / LEVEL:,.0f} sums)"
 
 
@@ -279,13 +250,11 @@ def find_doubts(session: Session, known: AuditRecords, others: AuditRecords) -> 
 
 
 def _doubt_known(session: Session, known: AuditRecords) -> Iterator[str]:
-    """The first reason why the opened sum without the known records cannot be a sum of records."""
+    """Yield the first reason why the opened sum without the known records cannot be a sum of records, if any."""
     if not len(known):
         return
     rest = _subtract(session.release, total(known, len(session.release["counts"]), frozenset(session.release)))
-    noise = session.noise
-    counts, sums = rest["counts"], rest["class_sums"]
-    dimension, levels = sums.shape[1], session.plan.levels
+    noise, counts, sums = session.noise, rest["counts"], rest["class_sums"]
     reach = math.sqrt(2 * math.log((2 * len(counts) + 4) / LEVEL)) if noise else 0.0
     sigma = {name: noise[name].sigma if noise else 0.0 for name in rest}
     unsure = UNSURE if noise else ""
@@ -298,7 +267,7 @@ def _doubt_known(session: Session, known: AuditRecords) -> Iterator[str]:
             f"{opened:.0f}{unsure}: they did not all take part."
         )
         return
-    longest = least * levels + sigma["class_sums"] * (math.sqrt(dimension) + reach)
+    longest = least * session.plan.levels + sigma["class_sums"] * (math.sqrt(sums.shape[1]) + reach)
     if (np.linalg.norm(sums, axis=1) > longest * (1 + NUMERICAL)).any():
         worst = int(np.argmax(np.linalg.norm(sums, axis=1) - longest))
         yield (
@@ -317,7 +286,7 @@ def _subtract(release: Blocks, taken: Blocks) -> Blocks:
 
 
 def _is_moment(session: Session, rest: Blocks, sigma: Mapping[str, float], reach: float) -> bool:
-    """Whether B can be Σ q qᵀ of records with these counts and class sums.
+    """Return whether B can be Σ q qᵀ of records with these counts and class sums.
 
     Its trace is that of so many lengths. It has no eigenvalue below 0: symmetric noise has none beyond σ(√(2d) + t)
     but for e^(−t²/2) (Davidson & Szarek 2001). Without noise neither has B − Σ A_j A_jᵀ/N_j, the scatter in classes.
@@ -343,7 +312,7 @@ def _is_moment(session: Session, rest: Blocks, sigma: Mapping[str, float], reach
 
 
 def _doubt_others(session: Session, known: AuditRecords, others: AuditRecords) -> Iterator[str]:
-    """Whether the records said to have taken no part are, with the known ones or alone, all that a sum holds."""
+    """Yield why `others` seem to have taken part: they are all of a sum, alone or with the known ones."""
     if not len(others):
         return
     sums: dict[str, Blocks] = {"the opened sum": session.release}
@@ -370,7 +339,7 @@ def _doubt_others(session: Session, known: AuditRecords, others: AuditRecords) -
 
 
 def _find_equal(blocks: Blocks, parts: tuple[AuditRecords, ...], others: AuditRecords) -> NDArray[np.bool_]:
-    """In which classes, of those that `others` have, these parts together are what was summed."""
+    """Return a mask of the classes of `others` in which the records of `parts` are exactly what was summed."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     made: list[dict[str, Any]] = [total(each, len(counts), frozenset({"counts", "class_sums"})) for each in parts]
     same: NDArray[np.bool_] = np.bincount(others.cells, minlength=len(counts)) > 0

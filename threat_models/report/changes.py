@@ -13,15 +13,16 @@ from threat_models.report.json_report import FORMAT, Content, as_content
 from threat_models.report.text import format_number, format_quantity
 
 ORDER = (SessionState.WITHSTOOD, SessionState.UNTOLD, SessionState.ALLOWED, SessionState.BROKEN)
-"""From good to bad, in time: an attack that now succeeds is worse than one of which nobody knew, allowed or not.
+"""States from good to bad when audits are compared: a new success is worse than an attack that could not be judged.
 
 Within one report the worst of several lines is the worst by `SessionState.rank`, as on its page.
 """
 BROUGHT = "attack "
-"""How settings begin that name an auditor's own code, which is nothing of the simulated session."""
+"""Prefix of the settings that name an auditor's own attacks, which are no part of the simulated session."""
+WRITTEN = "give the file that `secagg audit --json` wrote"
 AGAIN = "audit the old transcripts again with this version, and compare with that"
 States = dict[tuple[str, str], tuple[str, str, SessionState, str]]
-"""By names of attack and adversary: their titles, the state, and the figure that sums it up."""
+"""The titles of attack and adversary, the state and the leading figure, by the names of attack and adversary."""
 
 
 def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -> Against:
@@ -35,26 +36,17 @@ def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -
     try:
         others = ", ".join(_other_subject(old, new))
         if others and not across_sessions:
-            raise BadInput(
-                f"{path} is an audit of {others}", remedy="compare audits of one session, or give --across-sessions"
-            )
+            remedy = "compare audits of one session, or give --across-sessions"
+            raise BadInput(f"{path} is an audit of {others}", remedy=remedy)
         before, after = _states_in(old), _states_in(new)
         changes = [*_promise(old, new), *_changes(before, after)]
         notes = ((f"The earlier audit is of {others}.",) if others else ()) + tuple(_notes(old, new))
         date = str(old["cover"]["date"])
     except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-        raise BadInput(
-            f"{path} is no whole audit report", remedy="give the file that `secagg audit --json` wrote"
-        ) from None
+        raise BadInput(f"{path} is no whole audit report", remedy=WRITTEN) from None
     same = sum(before[key][2] is after[key][2] for key in set(before) & set(after))
-    return Against(
-        path.name,
-        digest,
-        date,
-        tuple(sorted(changes, key=lambda changed: list(Change).index(changed.change))),
-        same,
-        notes,
-    )
+    changes.sort(key=lambda changed: list(Change).index(changed.change))
+    return Against(path.name, digest, date, tuple(changes), same, notes)
 
 
 def _read(path: Path) -> tuple[Content, str]:
@@ -64,7 +56,7 @@ def _read(path: Path) -> tuple[Content, str]:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", remedy="give a report that can be read") from None
     except ValueError:
-        raise BadInput(f"{path} is no JSON", remedy="give the file that `secagg audit --json` wrote") from None
+        raise BadInput(f"{path} is no JSON", remedy=WRITTEN) from None
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
         what = f"has the format {found!r}" if isinstance(found, str) else "is no audit report"
@@ -73,10 +65,7 @@ def _read(path: Path) -> tuple[Content, str]:
 
 
 def _other_subject(old: Content, new: Content) -> Iterator[str]:
-    """Say in what the sessions of two reports differ: their identifiers, plans and members, or a simulation's settings.
-
-    Raises KeyError and TypeError for what is no whole report.
-    """
+    """Yield how sessions, plans, members or settings differ. Raises KeyError, TypeError for incomplete reports."""
     one, other = old["cover"], new["cover"]
     for name, words in (("sessions", "another session"), ("plans", "another plan")):
         if set(one[name]) != set(other[name]):
@@ -89,13 +78,12 @@ def _other_subject(old: Content, new: Content) -> Iterator[str]:
             for each in (old, new)
         )
         changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-        if changed:
-            said = (f"{name} {before.get(name, 'not given')}" for name in changed)
+        if said := [f"{name} {before.get(name, 'not given')}" for name in changed]:
             yield f"another simulation ({', '.join(said)})"
 
 
 def _states_in(content: Content) -> States:
-    """The states in a report: of every attack that had something to work on, and of the sum itself."""
+    """Return the states in a report: of every attack that had something to work on, and of the sum itself."""
     titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
     found: States = {}
     for one in content["adversaries"]:
@@ -114,19 +102,13 @@ def _states_in(content: Content) -> States:
 
 
 def _figure(finding: Content) -> str:
-    """The value that sums a finding up, and its limits."""
+    """Write the value that sums a finding up, and its limits; "" for a finding without one."""
     if finding["headline"] is None:
         return ""
     measure = finding["measures"][finding["headline"]]
-    value, low, high = (
-        float("nan") if measure[name] is None else float(measure[name]) for name in ("value", "low", "high")
-    )
-    shown = format_quantity(value, str(measure["unit"]))
-    return (
-        shown
-        if low == high
-        else f"{shown}, {format_quantity(low, measure['unit'])} to {format_quantity(high, measure['unit'])}"
-    )
+    numbers = [float("nan") if measure[name] is None else float(measure[name]) for name in ("value", "low", "high")]
+    value, low, high = (format_quantity(number, str(measure["unit"])) for number in numbers)
+    return value if numbers[1] == numbers[2] else f"{value}, {low} to {high}"
 
 
 def _changes(before: States, after: States) -> Iterator[Changed]:
@@ -153,33 +135,30 @@ def _words(told: tuple[str, str, SessionState, str] | None) -> str:
 
 
 def _promise(old: Content, new: Content) -> Iterator[Changed]:
-    """Compare the claimed epsilons; a promise of another unit, adjacency or delta is another promise."""
+    """Yield how the claimed ε changed; of a claim with another unit, adjacency or δ the old is gone, the new is new."""
     title, (before, after) = "Claimed epsilon", (float(each["promise"]["claimed"]) for each in (old, new))
     if _other_promise(old, new):
         yield Changed(Change.GONE, title, "", _promise_in_words(old), "–")
         yield Changed(Change.NEW, title, "", "–", _promise_in_words(new))
     elif before != after:
-        yield Changed(
-            Change.WORSE if after > before else Change.BETTER, title, "", format_number(before), format_number(after)
-        )
+        change = Change.WORSE if after > before else Change.BETTER
+        yield Changed(change, title, "", format_number(before), format_number(after))
 
 
 def _other_promise(old: Content, new: Content) -> bool:
-    """Whether both promise something, but of another unit, adjacency or delta."""
+    """Return whether both reports hold a finite claim, but of another unit, adjacency or δ."""
     promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
     return promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"])
 
 
 def _promise_in_words(content: Content) -> str:
     promise = content["promise"]
-    return (
-        f"{format_number(float(promise['claimed']))} at delta {format_number(float(promise['delta']))}, "
-        f"{promise['adjacency']}, {promise['unit']} level"
-    )
+    epsilon, delta = (format_number(float(promise[name])) for name in ("claimed", "delta"))
+    return f"{epsilon} at delta {delta}, {promise['adjacency']}, {promise['unit']} level"
 
 
 def _notes(old: Content, new: Content) -> Iterator[str]:
-    """Say what makes two reports hard to compare."""
+    """Yield what makes two reports hard to compare."""
     gates = [each["gate"] and each["gate"]["sha256"] for each in (old, new)]
     if gates[0] != gates[1]:
         yield "The gates differ: what one allows, the other may not."

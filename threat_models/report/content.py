@@ -1,4 +1,4 @@
-"""The content of a report, before it is written in any format."""
+"""The content of a report, before any format is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from threat_models.findings import Curve, Finding, Verdict
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"
-"""The adversary that shows what attacks find where nothing protects: it is expected to succeed."""
+"""Name of the adversary that sees unprotected vectors: its attacks are expected to succeed."""
 SEEN = {
     "messages": "who sends messages to whom, their order and sizes",
     "uploads": "the protected uploads",
@@ -23,7 +23,7 @@ SEEN = {
     "head": "the head",
     "contributions": "clients' vectors in clear",
 }
-"""What fields of a session are, for people."""
+"""Fields of a session in words for people."""
 SESSION_RULES = {
     "transcript": "Plan, roster and rounds of the transcripts are vouched for",
     "protection": "How uploads are protected",
@@ -33,7 +33,7 @@ SESSION_RULES = {
     "inputs": "Known and public records are what they are called",
     "audit": "The audit ran",
 }
-"""Rules about the sum itself, beside those of the attacks."""
+"""Names and words of the rules about the sum itself, beside those about the attacks."""
 SESSION_REMEDIES = {
     "transcript": "Bring the plan or roster from a source that you trust (--plan, --roster).",
     "protection": "Have the next plan made with a protection that the gate allows.",
@@ -44,13 +44,11 @@ SESSION_REMEDIES = {
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
 }
-"""What to do where one of these rules does not hold."""
+"""Remedies for each of these rules that does not hold."""
 UPDATES_TELL = "records off a first layer, and members by losses and gradients"
-"""What attacks read of the sums of updates."""
+"""The part that attacks read of the sums of updates."""
 PROTOTYPES_TELL = "members, by the public start's projection"
-"""What attacks read of the sums of projections."""
-DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
-
+"""The part that attacks read of the sums of projections."""
 IDLE = ("has nothing to work on", "have nothing to work on")
 
 
@@ -67,7 +65,7 @@ class SessionState(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the best."""
+        """The state's rank, from 0 for the best."""
         return list(SessionState).index(self)
 
 
@@ -76,14 +74,14 @@ CONTROL_STATES = {
     Verdict.INCONCLUSIVE: SessionState.UNTOLD,
     Verdict.FAILS: SessionState.WITHSTOOD,
 }
-"""How what is unprotected stands against an attack of the control, in the same words."""
+"""States of the unprotected control by its attack's verdict, in the same words."""
 
 
 @dataclass(frozen=True)
 class AttackNote:
     """One attack for people: its name, what it is after, and who published it.
 
-    `meaning` says what somebody knows for whom it works, `remedy` what keeps it from working.
+    `meaning` is what somebody knows for whom the attack works, `remedy` what keeps it from working.
     """
 
     name: str
@@ -95,10 +93,10 @@ class AttackNote:
 
 @dataclass(frozen=True)
 class Cover:
-    """Subject, auditor and date of an audit, for a page that is passed on. Empty: a simulation, or unknown.
+    """Subject, auditor and date of an audit, for a page that is passed on. Empty fields: a simulation, or unknown.
 
-    `plans` are SHA-256 digests, `sessions` their identifiers, `members` those in the
-    sums, of `clients` in the roster; `date` is the audit's (a transcript has no times), as 2026-03-01.
+    `plans` are SHA-256 digests, `sessions` their identifiers, `members` those in the sums, of `clients` in the roster;
+    `date` is the audit's (a transcript has no times), as 2026-03-01.
     """
 
     consortium: str = ""
@@ -113,10 +111,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Input:
-    """A file that an auditor brought: its `role` ("known", "public", "canaries"), name, SHA-256 and number of records.
-
-    `sha256` is "" of a bundled data set, which its name says.
-    """
+    """A file that an auditor brought: `role` is "known", "public" or "canaries", `sha256` "" for a bundled data set."""
 
     role: str
     name: str
@@ -126,7 +121,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Subject:
-    """The examined transcripts (file name, SHA-256), or the settings of a simulation.
+    """The subject of an audit: the examined transcripts (file name, SHA-256), or the settings of a simulation.
 
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
@@ -150,7 +145,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """ε ≥ `lower`, by `method` at its level ("Clopper-Pearson, 95 %").
+    """A measured lower bound of ε: ε ≥ `lower`, by `method` at its level ("Clopper-Pearson, 95 %").
 
     `sentence` says what was done and found, `power` what fault of the noise this would have caught, and how surely.
     `refuted`: the noise is not what the claim counts on.
@@ -164,7 +159,7 @@ class LowerBound:
     curve: Curve | None = None
 
     def disproves(self, claimed: float) -> bool:
-        """Whether it contradicts a claim."""
+        """Return whether the bound contradicts the claimed ε."""
         return self.refuted or self.lower > claimed
 
 
@@ -172,8 +167,8 @@ class LowerBound:
 class DrawnNoise:
     """Tests of the noise that parties really drew: `flaws` in words, and what `power` the tests had.
 
-    `places` are (name, mean square over the planned one, entries); `sentence` says what was tested, and at what rate of
-    false alarms.
+    `places` are (name, mean square over the planned one, entries); `sentence` says what was tested, and with which rate
+    of false alarms.
     """
 
     sentence: str
@@ -184,7 +179,7 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class Promise:
-    """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
+    """The (ε, δ) that the plan claims (ε infinite: none), with ε as the auditor recomputes and measures it.
 
     `measured` is by re-releases, `one_run` by canaries in a single run, `drawn` the noise that was in the sums.
     `session_noise` is that of the audited session; None where the plan has no noise.
@@ -204,7 +199,7 @@ class Promise:
 
     @property
     def agrees(self) -> bool:
-        """Whether the noise gives what is claimed, up to rounding."""
+        """Whether the recomputed ε is no more than the claimed one, up to rounding."""
         return self.recomputed <= self.claimed * (1 + 1e-6)
 
     @property
@@ -216,7 +211,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Examination:
-    """One adversary: what it saw, what it did not, and what every attack that applies to it found."""
+    """One adversary: what it saw, what it did not see, and what every attack that applies to it found."""
 
     adversary: Adversary
     sees: tuple[str, ...]
@@ -226,14 +221,14 @@ class Examination:
 
 @dataclass(frozen=True)
 class ProtectionLevel:
-    """The same attacks at another level of protection, for comparison; the gate does not judge them."""
+    """Findings of the compared attacks at another level of protection; the gate does not judge them."""
 
     name: str
     findings: tuple[Finding, ...]
 
 
 class GateOutcome(StrEnum):
-    """The gate's word for one line, or for all."""
+    """The outcome that the gate gives one line, or the whole report."""
 
     PASS = "pass"  # noqa: S105 (no password)
     FAIL = "fail"
@@ -242,10 +237,10 @@ class GateOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class GateLine:
-    """One thing judged: an attack by an adversary ("" where it concerns the session), and why it came out so.
+    """One thing judged by the gate: an attack by an adversary ("" for the session itself), the outcome and the reason.
 
-    `waiver` is the reason for which it was let pass, `is_untold` whether that was what nobody could tell.
-    `breaks_promise`: it fails because there is less noise than promised.
+    `waiver` is the reason of the waiver that lets it pass, `is_untold` whether it is one for what nobody could tell.
+    `breaks_promise`: it fails because there is less noise than claimed.
     """
 
     attack: str
@@ -259,9 +254,9 @@ class GateLine:
 
 @dataclass(frozen=True)
 class WaiverInForce:
-    """A waiver that has not expired: how many lines it lets pass, and of how many it is `void`.
+    """A waiver that has not expired: how many lines it lets pass, and for how many it is `void`.
 
-    Those show less noise than promised. `expires` is its last day, as 2026-03-01; `inconclusive` as in `Waiver`.
+    A void line shows less noise than claimed. `expires` is its last day, as 2026-03-01; `inconclusive` as in `Waiver`.
     """
 
     attack: str
@@ -274,7 +269,7 @@ class WaiverInForce:
 
     @property
     def effect(self) -> str:
-        """Its effect in this audit, in words."""
+        """The waiver's effect in this audit, in words."""
         what = "what could not be told" if self.inconclusive else "a failure"
         found = [f"lets {what} pass"] if self.waived else []
         found += ["has no effect on less noise than promised, which cannot be waived"] if self.void else []
@@ -283,10 +278,7 @@ class WaiverInForce:
 
 @dataclass(frozen=True)
 class GateResult:
-    """All lines of a gate; `gate_sha256` is its file's digest, `today` the date that waivers were held against.
-
-    `waivers` are those in force on that day, whether anything needed them or not.
-    """
+    """All lines of a gate, its file's SHA-256, the date that waivers were held against, and waivers in force then."""
 
     lines: tuple[GateLine, ...]
     gate_sha256: str
@@ -295,27 +287,24 @@ class GateResult:
 
     @property
     def outcome(self) -> GateOutcome:
-        """Fail if any line fails, else inconclusive if any is."""
+        """The outcome of all lines: fail if any line fails, else inconclusive if any is."""
         return worst(self.lines)
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of `secagg audit`."""
+        """The exit code of `secagg audit` for this outcome."""
         ends = {GateOutcome.FAIL: ExitCode.GATE_FAILED, GateOutcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE}
         return ends.get(self.outcome, ExitCode.DONE)
 
 
 def worst(lines: tuple[GateLine, ...]) -> GateOutcome:
-    """The worst outcome of some lines."""
+    """Return the worst outcome of some lines; pass without any."""
     found = {line.outcome for line in lines}
     return next((bad for bad in (GateOutcome.FAIL, GateOutcome.INCONCLUSIVE) if bad in found), GateOutcome.PASS)
 
 
 class Change(StrEnum):
-    """The kind of a change since an earlier audit, the gravest first.
-
-    What was known, if bad, and is not told any more is no improvement: it has a word of its own.
-    """
+    """Kinds of changes since an earlier audit, the gravest first; what is no longer known never counts as better."""
 
     WORSE = "worse"
     LESS_KNOWN = "less is known"
@@ -326,7 +315,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Changed:
-    """One thing that is not as it was: what, by whom ("" of the sum itself), and both states in words."""
+    """One state that changed: the title, the adversary ("" for the sum itself), and both states in words."""
 
     change: Change
     title: str
@@ -337,9 +326,9 @@ class Changed:
 
 @dataclass(frozen=True)
 class Against:
-    """The changes since an earlier report of `date`, whose file has this name and SHA-256.
+    """Changes since an earlier report of `date`, whose file has this name and SHA-256.
 
-    `same` things are as they were; `notes` say what makes the two hard to compare.
+    `same` is how many things did not change; `notes` say what makes the two hard to compare.
     """
 
     name: str
@@ -352,7 +341,7 @@ class Against:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A whole report. Raises BadInput for a finding without a note of its attack, or filed under another adversary.
+    """A whole report. Raises BadInput for a finding whose attack has no note, or that is under another adversary.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -384,29 +373,29 @@ class AuditReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings about the subject."""
+        """All findings about the subject, without those of the compared levels."""
         return tuple(finding for one in self.examinations for finding in one.findings)
 
     @property
     def notes(self) -> tuple[AttackNote, ...]:
-        """Titles and remedies of each attack, for a plan with this epsilon."""
+        """The note of each attack, with its remedy adapted to the plan's ε."""
         return tuple(replace(note, remedy=self.advise(note.remedy)) for note in self.attacks)
 
     def note(self, attack: str) -> AttackNote:
-        """The title and paper of an attack, and what helps against it in a plan with this epsilon."""
+        """Return the note of an attack, with its remedy adapted to the plan's ε."""
         return next(note for note in self.notes if note.name == attack)
 
     def advise(self, remedy: str) -> str:
-        """Adapt a remedy to the plan: one with a finite epsilon needs a smaller one."""
+        """Adapt a remedy to the plan: where ε is finite already, advise a smaller one."""
         return remedy if math.isinf(self.promise.claimed) else remedy.replace("a finite epsilon", "a smaller epsilon")
 
     def lines_of(self, finding: Finding) -> tuple[GateLine, ...]:
-        """The gate's lines about a finding."""
+        """Return the gate's lines about a finding."""
         key = finding.attack, finding.adversary
         return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
     def state_of(self, finding: Finding) -> SessionState | None:
-        """State of the session against a finding's attack; None of the control, and of what has nothing to work on.
+        """Return the session's state against a finding's attack; None for the control, or with nothing to work on.
 
         A success that no line of the gate lets pass, and one without a gate, is broken, whatever else was not told.
         """
@@ -424,7 +413,7 @@ class AuditReport:
         return SessionState.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else SessionState.WITHSTOOD
 
     def state_of_line(self, line: GateLine) -> SessionState:
-        """State of the session by a line about the sum itself; that nothing is promised is allowed, and not a merit."""
+        """Return the session's state by a line about the sum itself; a sum without a finite ε is "allowed" at best."""
         if line.outcome is not GateOutcome.PASS:
             return SessionState.BROKEN if line.outcome is GateOutcome.FAIL else SessionState.UNTOLD
         if line.is_untold:
@@ -434,25 +423,24 @@ class AuditReport:
 
     @property
     def session_lines(self) -> tuple[GateLine, ...]:
-        """The gate's lines that are of no finding: about the sum itself, and about what was not run."""
+        """The gate's lines without a finding: about the sum itself, and about what was not run."""
         found = {(finding.attack, finding.adversary) for finding in self.findings}
         return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
 
     def counts(self, finding: Finding) -> bool:
-        """Whether a finding's state is part of the report's.
-
-        Not where the attack could not tell and the gate does not require that it does: all its lines pass, unwaived.
-        """
+        """Return whether a finding counts for the report's state: one that could not tell only if the gate asks."""
         state, lines = self.state_of(finding), self.lines_of(finding)
         is_open = not lines or any(line.waiver or line.outcome is not GateOutcome.PASS for line in lines)
         return state is not None and (state is not SessionState.UNTOLD or is_open)
 
     @property
-    def state(self) -> SessionState:
-        """The worst of all that counts, and no better than the gate; UNTOLD where nothing was judged.
+    def short_lines(self) -> tuple[GateLine, ...]:
+        """The gate's lines that show less noise than claimed."""
+        return tuple(line for line in self._lines if line.breaks_promise)
 
-        What could not be told by attacks that the gate does not require counts for nothing.
-        """
+    @property
+    def state(self) -> SessionState:
+        """The worst state of all that `counts`, and no better than the gate; UNTOLD where nothing was judged."""
         found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
         states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)
@@ -467,39 +455,30 @@ class AuditReport:
     def headline(self) -> str:
         """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
 
-        Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
+        Where no finite ε is claimed this comes first: a gate that passes may let attacks on single records succeed.
         So does noise of the session that is too small, or not known.
         """
         judged = [one for one in self.examinations if one.adversary.name != CONTROL]
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
+        states = [self.state_of(finding) for one in judged for finding in one.findings]
+        bare = [CONTROL_STATES.get(finding.verdict) for one in controls for finding in one.findings]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
         said += [noise.headline] if (noise := self.promise.session_noise) is not None and noise.headline else []
         if judged or not controls:
-            who = _count_in_words(len(judged), "adversary", "adversaries")
-            said.append(f"{_count_attacks(judged)} by {who}: {self._count_states(judged)}.")
+            who = _count(len(judged), "adversary", "adversaries")
+            said.append(f"{_count(len(states), 'attack', 'attacks')} by {who}: {_count_states(states)}.")
         if controls:
-            said.append(f"Without protection, for comparison, {_count_attacks(controls)}: {_count_verdicts(controls)}.")
+            tried = _count(len(bare), "attack", "attacks")
+            said.append(f"Without protection, for comparison, {tried}: {_count_states(bare)}.")
         return " ".join(said)
 
-    def _count_states(self, examinations: Sequence[Examination]) -> str:
-        found = [self.state_of(finding) for one in examinations for finding in one.findings]
-        parts = [f"{found.count(state)} {state}" for state in reversed(SessionState) if state in found]
-        return ", ".join([*parts, *_count_idle(found.count(None))]) or "none was run"
+
+def _count_states(found: Sequence[SessionState | None]) -> str:
+    """Write how many states there are of each kind, the worst first; None: the attack had nothing to work on."""
+    parts = [f"{found.count(state)} {state}" for state in reversed(SessionState) if state in found]
+    parts += [_count(found.count(None), *IDLE)] if None in found else []
+    return ", ".join(parts) or "none was run"
 
 
-def _count_attacks(examinations: Sequence[Examination]) -> str:
-    return _count_in_words(sum(len(one.findings) for one in examinations), "attack")
-
-
-def _count_verdicts(examinations: Sequence[Examination]) -> str:
-    found = [finding.verdict for one in examinations for finding in one.findings]
-    parts = [f"{found.count(verdict)} {state}" for verdict, state in CONTROL_STATES.items() if verdict in found]
-    return ", ".join([*parts, *_count_idle(found.count(Verdict.NOT_APPLICABLE))]) or "none was run"
-
-
-def _count_idle(number: int) -> list[str]:
-    return [f"{number} {IDLE[number != 1]}"] if number else []
-
-
-def _count_in_words(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,4 +1,4 @@
-"""The gate file: what a report must show to pass, read strictly from TOML."""
+"""The gate file: the conditions that a report must meet to pass, read strictly from TOML."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Table = Mapping[str, Any]
 """A table of the TOML file."""
 DEFAULT = Path(__file__).parent / "default_gate.toml"
 ACTIVE = {"malicious_server": (REFUSED_WAYS, PROBE)}
-"""What the attack that is no part of `ATTACKS` may measure."""
+"""Metrics of the probes by a cheating server, an attack that is no part of `ATTACKS`."""
 REFERENCES = ("baseline", "ceiling")
-"""What a threshold may be beside a number: the measure's own baseline or ceiling."""
+"""Values of a threshold beside a number: the measure's own baseline or ceiling."""
 
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
-    """The metrics of each attack, of an auditor's own too."""
+    """Return the metrics of each attack, of an auditor's own attacks too."""
     return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for one attack (or any, "*"), by one adversary or by any; the narrowest rules count alone.
+    """A rule for one attack or any ("*"), by one adversary or any ("*"); of several that fit only the narrowest count.
 
     Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
     its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
@@ -57,13 +57,18 @@ class Rule:
     tolerated: bool = False
     required: bool = True
 
+    @property
+    def limit(self) -> float | str | None:
+        """The one of `at_most` and `at_least` that is given; None without a measure."""
+        return self.at_least if self.at_most is None else self.at_most
+
     def judges(self, metric: Metric) -> bool:
-        """Whether the rule's measure stands for a metric."""
+        """Return whether the rule's measure stands for a metric."""
         return covers(self.measure, metric)
 
     @property
     def names_several(self) -> bool:
-        """Whether a finding may hold several measures of that name."""
+        """Whether a finding may hold several measures that this rule names."""
         named = [metric for metric in metrics_of(self.attack) if self.judges(metric)]
         return len(named) != 1 or bool(named[0].each)
 
@@ -75,13 +80,13 @@ UNWAIVED = {
     ("inputs", True): "evidence that is not what it is called",
     ("audit", True): "an audit without any attack",
 }
-"""What no waiver without an adversary lets pass, by its attack and whether it is for what is inconclusive."""
+"""Lines about the sum itself that no waiver lets pass, by (attack, whether the waiver is for the inconclusive)."""
 LONGEST_WAIVER = timedelta(days=366)
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """Lets failures of one attack by one adversary pass, for a reason, up to and including a day.
+    """A waiver: it lets failures of one attack by one adversary pass, for a reason, up to and including a day.
 
     What is inconclusive it does not touch, of which nobody knows what it would let pass; one that is `inconclusive`
     touches nothing else: whoever writes it vouches for what could not be told, which no report then calls withstood.
@@ -101,8 +106,8 @@ class Gate:
 
     `adversaries` must be asked about, whoever else is. `protections` are those a plan may have. `records_per_dimension`
     is the least number of records per feature dimension in a sum without noise. `controls` demands of each attack a
-    positive and a negative control that hold,
-    `measured` a measured lower bound for every finite ε. `sha256` is the digest of the file.
+    positive and a negative control that hold, `measured` a measured lower bound for every finite ε. `sha256` is the
+    digest of the file.
     """
 
     protections: tuple[str, ...]
@@ -116,7 +121,7 @@ class Gate:
 
     @classmethod
     def read(cls, path: Path = DEFAULT, today: date | None = None) -> Gate:
-        """Read a file, as `parse` does. Raises BadInput with its name and the key at fault."""
+        """Read a gate file, as `parse` does. Raises BadInput with the file's name and the key at fault."""
         try:
             return cls.parse(read_document(path), today)
         except OSError as error:
@@ -157,7 +162,7 @@ class Gate:
         )
 
     def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
-        """The rules of the narrowest kind for an attack by an adversary; without any, that it must not succeed."""
+        """Return the narrowest rules for an attack by an adversary; without any, the rule that it must not succeed."""
         for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
             if found := tuple(rule for rule in self.rules if (rule.attack, rule.adversary) == name):
                 return found
@@ -165,7 +170,7 @@ class Gate:
 
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
-    """The metrics of an attack, or of any ("*"), each once."""
+    """Return the metrics of an attack, or of any ("*"), each once."""
     groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
@@ -174,8 +179,7 @@ def _rule(table: Table, number: int) -> Rule:
     where = f"rule {number}"
     _require_keys(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
     rule = Rule(**{key: read(table, key, where) for key, read in _READERS.items() if key in table})
-    limits = (rule.at_most is not None) + (rule.at_least is not None)
-    if limits != bool(rule.measure):
+    if (rule.at_most is not None) + (rule.at_least is not None) != bool(rule.measure):
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
     if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
@@ -199,13 +203,13 @@ def _waiver(table: Table, number: int, today: date) -> Waiver:
     where = f"waiver {number}"
     needed = {"attack", "adversary", "reason", "expires"}
     _require_keys(table, needed, where, needed | {"inconclusive"})
-    untold = _flag(table, "inconclusive", where) if "inconclusive" in table else False
+    untold = "inconclusive" in table and _flag(table, "inconclusive", where)
     adversary = "" if table["adversary"] == "" else _text(table, "adversary", where)
     attack = _text(table, "attack", where)
     if adversary:
         _require_known(adversary, names(), f"{where}: there is no threat model")
-        own = (*adversary_named(adversary).attacks, *(["audit"] if untold else []))
-        _require_known(attack, own, f"{where}: {adversary} has no attack")
+        own = adversary_named(adversary).attacks
+        _require_known(attack, (*own, "audit") if untold else own, f"{where}: {adversary} has no attack")
     else:
         _require_known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
         if what := UNWAIVED.get((attack, untold)):
@@ -226,7 +230,7 @@ def _waiver(table: Table, number: int, today: date) -> Waiver:
 
 
 def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:
-    """Raise BadInput with the nearest name and all of them."""
+    """Raise BadInput with the nearest known name and all known names, unless the name is known."""
     if name not in known:
         near = get_close_matches(name, known, n=1, cutoff=0.0)
         raise BadInput(f"{problem} {name!r}", remedy=f"did you mean {near[0]!r}? There are {', '.join(known)}")
@@ -240,8 +244,7 @@ def _enumerate_tables(tables: Any) -> enumerate[Table]:
 
 def _require_keys(table: Table, needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
-    lacking, unknown = needed - set(table), set(table) - (allowed or needed)
-    wrong = {"lacks": lacking, "has no key": unknown}
+    wrong = {"lacks": needed - set(table), "has no key": set(table) - (allowed or needed)}
     if told := [f"{verb} {', '.join(sorted(keys))}" for verb, keys in wrong.items() if keys]:
         raise BadInput(f"{where} {', and '.join(told)}", remedy=f"copy {DEFAULT}, and change the copy")
 
@@ -299,4 +302,4 @@ _READERS: dict[str, Callable[[Table, str, str], Any]] = {
     "unclear": _outcome,
     **dict.fromkeys(("optional", "tolerated", "required"), _flag),
 }
-"""How each key of a rule is read, in this order."""
+"""Functions that read each key of a rule; the keys are read in this order."""

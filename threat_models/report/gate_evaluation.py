@@ -10,15 +10,7 @@ from datetime import date
 from threat_models.adversary import adversary_named
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import (
-    CONTROL,
-    AuditReport,
-    Examination,
-    GateLine,
-    GateOutcome,
-    GateResult,
-    WaiverInForce,
-)
+from threat_models.report.content import CONTROL, AuditReport, GateLine, GateOutcome, GateResult, WaiverInForce
 from threat_models.report.gate import Gate, Rule, Waiver
 from threat_models.report.text import format_number, format_quantity, summarise, with_interval
 
@@ -37,21 +29,12 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
     whom no attack tells anything and a report without any finding. No waiver lets less noise than promised pass.
     """
-    lines = [
-        *(GateLine("inputs", "", GateOutcome.INCONCLUSIVE, doubt) for doubt in report.subject.doubts),
-        _judge_protection(gate, report),
-        *_judge_provenance(report),
-        *_judge_records(gate, report),
-        *_judge_promise(gate, report),
-    ]
+    lines = [GateLine("inputs", "", GateOutcome.INCONCLUSIVE, doubt) for doubt in report.subject.doubts]
+    lines += _judge_session(gate, report)
+    lines += _judge_records(gate, report)
+    lines += _judge_promise(gate, report)
     lines += _judge_unread(report)
-    for one in report.examinations:
-        lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
-        who, ran = one.adversary.name, {finding.attack for finding in one.findings}
-        missing = [attack for attack in one.adversary.attacks if attack not in ran]
-        lines += [GateLine(attack, who, GateOutcome.INCONCLUSIVE, "It was not run.") for attack in missing]
-        lines += _judge_uninformed(gate, one)
-    lines += _judge_unasked(gate, report)
+    lines += _judge_adversaries(gate, report)
     if not report.findings:
         lines.append(GateLine("audit", "", GateOutcome.INCONCLUSIVE, "No attack was run."))
     # A claim or noise that does not hold shows less noise than promised, as does more than ε allows.
@@ -62,26 +45,28 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     ]
     waived = [_waive(gate, line, today) for line in lines]
     in_force = tuple(_count_waived(waiver, lines) for waiver in gate.waivers if today <= waiver.expires)
-    return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat(), in_force)
+    for each in gate.waivers:
+        if today > each.expires:
+            sentence = f"The waiver for this ({each.reason}) expired on {each.expires.isoformat()}."
+            waived.append(GateLine(each.attack, each.adversary, GateOutcome.FAIL, sentence))
+    return GateResult(tuple(waived), gate.sha256, today.isoformat(), in_force)
 
 
-def _judge_protection(gate: Gate, report: AuditReport) -> GateLine:
+def _judge_session(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """Judge the uploads' protection, and whether anybody vouches that the transcripts are the consortium's."""
     found = report.subject.protection
     if found in gate.protections:
-        return GateLine("protection", "", GateOutcome.PASS, f"Uploads are protected ({found}).")
-    allowed = ", ".join(gate.protections)
-    return GateLine("protection", "", GateOutcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
-
-
-def _judge_provenance(report: AuditReport) -> Iterator[GateLine]:
-    """Judge whose transcripts these are: findings about one that nobody vouches for say nothing of a consortium."""
+        yield GateLine("protection", "", GateOutcome.PASS, f"Uploads are protected ({found}).")
+    else:
+        sentence = f'The protection is "{found}"; the gate allows {", ".join(gate.protections)}.'
+        yield GateLine("protection", "", GateOutcome.FAIL, sentence)
     for each in report.subject.provenance:
         outcome = GateOutcome.INCONCLUSIVE if each.has_doubts else GateOutcome.PASS
         yield GateLine("transcript", "", outcome, f"{each.transcript}: {each.verdict}; {each.proves}.")
 
 
 def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
-    """Judge the size of a sum without noise: with too few records per dimension B tells of each of them."""
+    """Judge the size of a sum without noise: with few records per dimension B shows much of each record."""
     if math.isfinite(report.promise.claimed):
         return
     records, dimension = report.subject.records, report.subject.dimension
@@ -111,9 +96,8 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         yield from (GateLine("promise", "", GateOutcome.FAIL, flaw) for flaw in drawn.flaws)
         yield GateLine("promise", "", GateOutcome.FAIL if drawn.flaws else GateOutcome.PASS, drawn.sentence)
     if math.isinf(promise.claimed):
-        yield GateLine(
-            "promise", "", GateOutcome.PASS, "No finite epsilon is claimed: nothing is promised of a record."
-        )
+        sentence = "No finite epsilon is claimed: nothing is promised of a record."
+        yield GateLine("promise", "", GateOutcome.PASS, sentence)
         return
     outcome = GateOutcome.PASS if promise.agrees else GateOutcome.FAIL
     claims = f"Claimed epsilon {format_number(promise.claimed)}, recomputed {format_number(promise.recomputed)}."
@@ -133,20 +117,36 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 
 
 def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
-    """Judge blocks that no attack reads, or not all that they may tell: only a finite ε says anything of the rest."""
+    """Judge blocks of an exact sum that no attack reads, or reads only in part; a finite ε covers them."""
     if math.isfinite(report.promise.claimed):
         return
-    unread, half = (
-        ", ".join(name.replace("_", " ") for name in names)
-        for names in (report.subject.unread, report.subject.half_read)
-    )
-    if unread:
+    if unread := ", ".join(report.subject.unread).replace("_", " "):
         why = f"No attack here reads these blocks of the exact sum: {unread}. What they tell is not known."
         yield GateLine("audit", "", GateOutcome.INCONCLUSIVE, why)
-    if half:
+    if half := ", ".join(report.subject.half_read).replace("_", " "):
         told = report.subject.tells
         why = f"Of these blocks of the exact sum attacks read {told}: {half}. What else they tell is not known."
         yield GateLine("audit", "", GateOutcome.INCONCLUSIVE, why)
+
+
+def _judge_adversaries(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """Judge all findings; add lines for attacks not run, adversaries not asked, and those without a conclusive one."""
+    for one in report.examinations:
+        who, ran = one.adversary.name, {finding.attack for finding in one.findings}
+        for finding in one.findings:
+            yield from _judge_finding(gate, report, finding)
+        missing = [attack for attack in one.adversary.attacks if attack not in ran]
+        yield from (GateLine(attack, who, GateOutcome.INCONCLUSIVE, "It was not run.") for attack in missing)
+        tried = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
+        rules = [(each, gate.rules_for(each.attack, each.adversary)) for each in tried]
+        judged = [each for each, its in rules if not any(rule.tolerated for rule in its)] or tried
+        if who != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
+            yield GateLine("audit", who, GateOutcome.INCONCLUSIVE, "No attack of this adversary tells anything.")
+    asked = {one.adversary.name for one in report.examinations}
+    for name in gate.adversaries:
+        if name not in asked:
+            why = f"The gate asks what the {adversary_named(name).title} learns: --threat-model {name} was not given."
+            yield GateLine("audit", name, GateOutcome.INCONCLUSIVE, why)
 
 
 def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
@@ -180,7 +180,7 @@ def _judge_verdict(rule: Rule, finding: Finding) -> GateLine:
 
 
 def _judge_controls(finding: Finding) -> Iterator[GateLine]:
-    """Judge the controls: a line for each kind that is missing, and for each control that did not behave."""
+    """Judge a finding's controls: a line for each kind that is missing, and for each that did not behave."""
     kinds = {control.expected for control in finding.controls}
     for expected, word in ((True, "positive"), (False, "negative")):
         if expected not in kinds:
@@ -193,7 +193,7 @@ def _judge_controls(finding: Finding) -> Iterator[GateLine]:
 
 
 def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
-    """Judge each measure that the rule names; where none can be judged, one line says so.
+    """Judge each measure that the rule names; where none can be judged, yield one line that says so.
 
     A name of several metrics passes over measures that have no such threshold or no interval; an id does not. A ceiling
     that nobody promised draws no line where there is something that it would have bounded, or where the verdict says
@@ -210,17 +210,13 @@ def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterat
         yield _judge_measure(rule, finding, measure, threshold)
     if not judged and not rule.optional:
         what = "measure" if rule.names_several else repr(rule.measure)
-        against = f"its {limit}" if isinstance(limit := _limit(rule), str) else f"{limit:g}"
+        against = f"its {rule.limit}" if isinstance(rule.limit, str) else f"{rule.limit:g}"
         sentence = f"There is no {what} to hold against {against}. {finding.sentence}".strip()
         yield GateLine(finding.attack, finding.adversary, GateOutcome.INCONCLUSIVE, sentence)
 
 
-def _limit(rule: Rule) -> float | str:
-    return next(limit for limit in (rule.at_most, rule.at_least) if limit is not None)
-
-
 def _threshold(rule: Rule, measure: Measure) -> float | None:
-    limit = _limit(rule)
+    limit = rule.limit
     base = {"baseline": measure.baseline, "ceiling": measure.ceiling}[limit] if isinstance(limit, str) else limit
     return None if base is None else base + (rule.margin if rule.at_most is not None else -rule.margin)
 
@@ -236,41 +232,19 @@ def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: fl
         outcome, word = GateOutcome.FAIL, "breaks"
     else:
         outcome, word = rule.unclear, "is not shown to break or keep"
-    limit = _limit(rule)
-    asked = "at most" if sign == 1 else "at least"
-    asked += f" {format_quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
+    asked = f"{'at most' if sign == 1 else 'at least'} {format_quantity(threshold, measure.metric.unit)}"
+    asked += f" ({rule.limit})" if rule.limit != threshold else ""
     sentence = f"{measure.label}: {with_interval(measure)}, {word} {asked}."
-    return GateLine(finding.attack, finding.adversary, outcome, sentence, breaks_promise=limit == "ceiling")
-
-
-def _judge_unasked(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
-    """Draw a line for each adversary that the gate names and that this audit did not ask about."""
-    asked = {one.adversary.name for one in report.examinations}
-    for name in gate.adversaries:
-        if name not in asked:
-            why = f"The gate asks what the {adversary_named(name).title} learns: --threat-model {name} was not given."
-            yield GateLine("audit", name, GateOutcome.INCONCLUSIVE, why)
-
-
-def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
-    """Draw a line for an adversary of whom every attack that ran, and that may not succeed, is inconclusive."""
-    ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
-    judged = [
-        each for each in ran if not any(rule.tolerated for rule in gate.rules_for(each.attack, each.adversary))
-    ] or ran
-    if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
-        yield GateLine(
-            "audit", one.adversary.name, GateOutcome.INCONCLUSIVE, "No attack of this adversary tells anything."
-        )
+    return GateLine(finding.attack, finding.adversary, outcome, sentence, breaks_promise=rule.limit == "ceiling")
 
 
 def _is_void(rule: Rule, report: AuditReport) -> bool:
-    """Whether a rule names a ceiling where no ε is promised; the attack is then judged by its verdict."""
-    return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
+    """Return whether a rule names a ceiling although no ε is claimed; the attack is then judged by its verdict."""
+    return rule.limit == "ceiling" and math.isinf(report.promise.claimed)
 
 
 def _is_of(waiver: Waiver, line: GateLine) -> bool:
-    """Whether a waiver is for what a line says."""
+    """Return whether a waiver is for this line: its attack, adversary and outcome."""
     outcome = GateOutcome.INCONCLUSIVE if waiver.inconclusive else GateOutcome.FAIL
     return (waiver.attack, waiver.adversary, outcome) == (line.attack, line.adversary, line.outcome)
 
@@ -288,19 +262,5 @@ def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
 def _count_waived(waiver: Waiver, lines: Sequence[GateLine]) -> WaiverInForce:
     own = [line for line in lines if _is_of(waiver, line)]
     void = sum(line.breaks_promise for line in own)
-    return WaiverInForce(
-        waiver.attack,
-        waiver.adversary,
-        waiver.reason,
-        waiver.expires.isoformat(),
-        inconclusive=waiver.inconclusive,
-        waived=len(own) - void,
-        void=void,
-    )
-
-
-def _judge_waivers(gate: Gate, today: date) -> Iterator[GateLine]:
-    for waiver in gate.waivers:
-        if today > waiver.expires:
-            sentence = f"The waiver for this ({waiver.reason}) expired on {waiver.expires.isoformat()}."
-            yield GateLine(waiver.attack, waiver.adversary, GateOutcome.FAIL, sentence)
+    stated = {**vars(waiver), "expires": waiver.expires.isoformat()}
+    return WaiverInForce(**stated, waived=len(own) - void, void=void)

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no request, no style but its own."""
+"""The report as one HTML page that needs no other file: no script, no request, no style but its own."""
 
 from __future__ import annotations
 
@@ -19,16 +19,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
-from threat_models.report.content import (
-    CONTROL,
-    DISCLAIMER,
-    SEEN,
-    AuditReport,
-    Change,
-    GateLine,
-    GateOutcome,
-    SessionState,
-)
+from threat_models.report.content import CONTROL, SEEN, AuditReport, Change, GateLine, GateOutcome, SessionState
 from threat_models.report.first_page import name_uncounted, rows_of, verdict_in_words, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.summary import verdict_of
@@ -46,7 +37,7 @@ BADGES: dict[SessionState | GateOutcome | None, tuple[str, str]] = {
     GateOutcome.FAIL: ("bad", "✕ fail"),
     GateOutcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
-"""Class and words of every state and outcome; shape and words alone must do on a grey print."""
+"""Style class and words of every state and outcome; sign and words must be enough on a grey print."""
 CHANGES = {
     Change.WORSE: ("bad", "▼ worse"),
     Change.LESS_KNOWN: ("unclear", "? less is known"),
@@ -54,41 +45,39 @@ CHANGES = {
     Change.GONE: ("none", "− gone"),
     Change.BETTER: ("good", "▲ better"),
 }
+DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 GRIDS = ("feature_inversion",)
-"""Attacks with the same measures at every level of knowledge."""
+"""Attacks shown as a grid: the same measures at every level of knowledge."""
 
 
 def as_html(report: AuditReport) -> str:
-    """The page. Everything in it that came from data is escaped, and what cannot be printed is spelt out."""
+    """Make the report's HTML page. Everything that came from data is escaped; unprintable characters are spelt out."""
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            style=Markup(style),  # noqa: S704 (our own file)
-            style_sha256=b64encode(sha256(style.encode()).digest()).decode(),
-            attacks=_in_order(report, report.findings),
-            compared=_in_order(report, [finding for level in report.levels for finding in level.findings]),
-            rows=rows_of(report),
-            withstood=withstood(report),
-            verdict=verdict_in_words(report),
-            uncounted=name_uncounted(report),
-            idle=sum(report.state_of(each) is None and each.adversary != CONTROL for each in report.findings),
-            badge=partial(_badge, report),
-            level_badge=partial(_badge, replace(report, gate=None)),
-            line_badge=_line_badge,
-            called={one.adversary.name: one.adversary.title for one in report.examinations},
-            levels=[(level.name, {finding.attack: finding for finding in level.findings}) for level in report.levels],
-            side_by_side=_side_by_side(report),
-            disclaimer=DISCLAIMER,
-            json_sha256=sha256(as_json(report).encode()).hexdigest(),
-        )
+    template = _environment().get_template("page.html")
+    return template.render(
+        report=report,
+        style=Markup(style),  # noqa: S704 (our own file)
+        style_sha256=b64encode(sha256(style.encode()).digest()).decode(),
+        attacks=_in_order(report, report.findings),
+        compared=_in_order(report, [finding for level in report.levels for finding in level.findings]),
+        rows=rows_of(report),
+        withstood=withstood(report),
+        verdict=verdict_in_words(report),
+        uncounted=name_uncounted(report),
+        idle=sum(report.state_of(each) is None and each.adversary != CONTROL for each in report.findings),
+        badge=partial(_badge, report),
+        level_badge=partial(_badge, replace(report, gate=None)),
+        line_badge=_line_badge,
+        called={one.adversary.name: one.adversary.title for one in report.examinations},
+        levels=[(level.name, {finding.attack: finding for finding in level.findings}) for level in report.levels],
+        side_by_side=_side_by_side(report),
+        disclaimer=DISCLAIMER,
+        json_sha256=sha256(as_json(report).encode()).hexdigest(),
     )
 
 
 def _environment() -> Environment:
-    """The template engine: it escapes, fails on unknown names, and cleans every text that the template prints."""
+    """Make the template engine: it escapes, fails on unknown names, and cleans every text that the template prints."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -97,35 +86,33 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        {
-            "curve": curve_svg,
-            "figure": format_number,
-            "image": lambda picture: Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode()),
-            "capitalize_first": _capitalise,
-            "summed_up": summarise,
-        }
-    )
+    environment.filters |= {
+        "curve": curve_svg,
+        "figure": format_number,
+        "image": lambda picture: Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode()),
+        "capitalize_first": _capitalise,
+        "summed_up": summarise,
+    }
     environment.tests["a_number"] = lambda measure: measure.metric.unit != REFUSED
     environment.globals.update({"badges": BADGES, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
 
 def _capitalise(words: str) -> str:
-    """Make the first letter large: "✓ withstood" begins with a sign."""
+    """Make the first letter after a leading sign large: "✓ withstood" becomes "✓ Withstood"."""
     sign, _, rest = words.partition(" ")
     return f"{sign} {rest[:1].upper()}{rest[1:]}"
 
 
 def _row(measure: Measure) -> dict[str, object]:
-    """The cells of a measure in a table, in its unit."""
+    """Return a measure's cells in a table, in its unit."""
     unit = measure.metric.unit
 
     def write(value: float | None) -> str:
         return "–" if value is None else format_quantity(value, unit)
 
     beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
-    is_drawable = measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
+    is_drawable = unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
     return {
         "value": write(measure.value),
         "limits": limits(measure) if is_bounded(measure) else "–",
@@ -137,7 +124,7 @@ def _row(measure: Measure) -> dict[str, object]:
 
 
 def _grid(finding: Finding) -> dict[str, Any] | None:
-    """The measures of an attack in GRIDS, with the levels that they are of as rows; None for other attacks."""
+    """Return the measures of an attack in GRIDS as a table with a row for each level; None for other attacks."""
     if finding.attack not in GRIDS or not finding.measures:
         return None
     named = {(each.metric.label, each.of): each for each in finding.measures if each.of}
@@ -153,14 +140,14 @@ def _grid(finding: Finding) -> dict[str, Any] | None:
 
 
 def _badge(report: AuditReport, finding: Finding) -> tuple[str, str]:
-    """Class and words of a finding; the control without protection is neutral."""
+    """Return style class and words of a finding; those of the control without protection are neutral."""
     if finding.adversary == CONTROL and finding.verdict is not Verdict.NOT_APPLICABLE:
         return "none", verdict_of(finding)
     return BADGES[report.state_of(finding)]
 
 
 def _line_badge(line: GateLine) -> tuple[str, str]:
-    """Class and words of a line of the gate."""
+    """Return style class and words of a line of the gate."""
     if line.waiver:
         return "allowed", "⚑ waived"
     is_control = line.adversary == CONTROL and line.outcome is GateOutcome.PASS
@@ -168,39 +155,27 @@ def _line_badge(line: GateLine) -> tuple[str, str]:
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:
-    """The attacks of some findings, in the report's order."""
+    """Return the attacks of some findings, in the report's order."""
     names = {finding.attack for finding in findings}
     return [note.name for note in report.attacks if note.name in names]
 
 
 def _side_by_side(report: AuditReport) -> list[tuple[str, list[tuple[str, Picture]]]]:
-    """Of each attack that made pictures of the levels of protection, those pictures by level."""
-    findings = [finding for level in report.levels for finding in level.findings if finding.pictures]
-    return [
-        (
-            report.note(attack).title,
-            [
-                (level.name, picture)
-                for level in report.levels
-                for finding in level.findings
-                if finding.attack == attack
-                for picture in finding.pictures
-            ],
-        )
-        for attack in _in_order(report, findings)
-    ]
+    """Return, for each attack that made pictures at several levels of protection, its title and those pictures."""
+    found: dict[str, list[tuple[str, Picture]]] = {note.name: [] for note in report.attacks}
+    for level in report.levels:
+        for finding in level.findings:
+            found[finding.attack] += [(level.name, picture) for picture in finding.pictures]
+    return [(report.note(attack).title, pictures) for attack, pictures in found.items() if pictures]
 
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOUR_TYPES = {1: 0, 3: 2}
-"""PNG's number for grey and for RGB, by channels."""
+"""PNG's colour types by number of channels: grey and RGB."""
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """A grey (h, w) or (h, w, 1) or an RGB (h, w, 3) image, uint8. Raises BadInput for anything else.
-
-    PNG specification, third edition, W3C 2025, sections 5 and 11.
-    """
+    """Encode a grey (h, w) or (h, w, 1) or RGB (h, w, 3) uint8 image as PNG (W3C 2025, 5, 11). Raises BadInput."""
     pixels = image[..., None] if image.ndim == 2 else image
     if image.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in COLOUR_TYPES or not image.size:
         raise BadInput(f"a picture of shape {image.shape} and type {image.dtype} is no 8-bit image")

@@ -1,4 +1,4 @@
-"""The report as JSON: `audit.schema.json` says what is where; equal reports give equal bytes."""
+"""The report as JSON: `audit.schema.json` describes every field; equal reports give equal bytes."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from secagg.wire import plain, plain_fields
 from threat_models.estimation.intervals import FAMILY
-from threat_models.findings import Finding, Measure, Picture
+from threat_models.findings import Finding, Measure
 from threat_models.report.content import AuditReport, Examination, GateResult
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/3"
 Content = dict[str, Any]
-"""A part of a report as plain values, which JSON can hold."""
+"""A report, or a part of it, as plain values that JSON can hold."""
 SCHEMA = Path(__file__).parent / "audit.schema.json"
 
 
 def as_json(report: AuditReport) -> str:
-    """The whole report but for the pixels of its pictures, which are there as size and digest.
-
-    Infinite numbers are "inf" and "-inf", those that the data do not support null. Nothing but printable ASCII.
-    """
+    """Write the report: pictures as size and digest, infinity as "inf", unsupported numbers as null, plain ASCII."""
     return encode(as_content(report))
 
 
 def as_content(report: AuditReport) -> Content:
-    """The same as plain values."""
+    """Return the content of the JSON report as plain values."""
     subject = report.subject
     content = plain_fields(report.promise, "agrees", "disproved")
     if (noise := report.promise.session_noise) is not None:
@@ -72,7 +72,7 @@ def as_content(report: AuditReport) -> Content:
 
 
 def provenance_content(report: AuditReport) -> list[Content]:
-    """Results of each transcript's verification: verdict, what it proves, roster, signers and their identity keys."""
+    """Return each transcript's verification: verdict, what it proves, roster, signers and their identity keys."""
     return [
         plain_fields(each, without=("has_doubts", "consortium", "clients")) | {"vouched_by": each.vouched_by or None}
         for each in report.subject.provenance
@@ -80,7 +80,7 @@ def provenance_content(report: AuditReport) -> list[Content]:
 
 
 def waivers_content(report: AuditReport) -> list[Content]:
-    """The gate's waivers that have not expired, and what each does in this audit."""
+    """Return the gate's waivers that have not expired, and what each does in this audit."""
     return [plain_fields(each, "effect") for each in report.gate.waivers] if report.gate else []
 
 
@@ -91,7 +91,7 @@ def encode(content: Content) -> str:
 
 
 def measure_content(measure: Measure) -> Content:
-    """One measure: the id of its metric, what it is of, label, unit, limits, method, and what would be good."""
+    """Return one measure: its metric's id, its object, label, unit, limits, method, and the value if nothing leaked."""
     beside = {"id": measure.metric.id, "unit": measure.metric.unit, "good": good_of(measure)}
     return plain_fields(measure, "label", without=("metric", "has_interval")) | beside
 
@@ -112,17 +112,16 @@ def _finding(finding: Finding) -> Content:
     return plain_fields(finding, without=("unseen", "measures", "pictures", "controls")) | {
         "headline": None if finding.leading is None else finding.measures.index(finding.leading),
         "measures": [measure_content(measure) for measure in finding.measures],
-        "pictures": [_picture(picture) for picture in finding.pictures],
+        "pictures": [
+            {"title": each.title, "columns": list(each.columns), "rows": [list(map(_image, row)) for row in each.rows]}
+            for each in finding.pictures
+        ],
         "controls": [plain_fields(control, "holds") for control in finding.controls],
     }
 
 
-def _picture(picture: Picture) -> Content:
-    rows = [
-        [{"shape": list(image.shape), "sha256": sha256(image.tobytes()).hexdigest()} for image in row]
-        for row in picture.rows
-    ]
-    return {"title": picture.title, "columns": list(picture.columns), "rows": rows}
+def _image(pixels: NDArray[np.uint8]) -> Content:
+    return {"shape": list(pixels.shape), "sha256": sha256(pixels.tobytes()).hexdigest()}
 
 
 def _gate(report: AuditReport, gate: GateResult) -> Content:

@@ -24,11 +24,11 @@ from threat_models.report.text import to_line
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 UNTOLD = "untold"
-"""What the gate or the verdict leaves open."""
+"""The kind of results that the gate or the verdict leaves open; written as a failure of level "warning"."""
 
 
 def as_sarif(report: AuditReport, version: str) -> str:
-    """One run of the auditor in `version`.
+    """Write the report as one SARIF run of the auditor in `version`.
 
     What could not be told is a failure of level "warning", as viewers pass over what fails nothing; its message begins
     with that. A finding is judged by its gate lines, without a gate by its verdict. An attack that succeeds where the
@@ -62,28 +62,24 @@ def as_sarif(report: AuditReport, version: str) -> str:
         },
     }
     if report.subject.transcripts:
-        run["artifacts"] = [
-            {"location": _location(name), "hashes": {"sha-256": digest}} for name, digest in report.subject.transcripts
-        ]
+        named = report.subject.transcripts
+        run["artifacts"] = [{"location": _location(name), "hashes": {"sha-256": digest}} for name, digest in named]
     if report.gate is not None:
         run["invocations"] = [{"executionSuccessful": True, "exitCode": report.gate.exit_code}]
     return encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _results(report: AuditReport, rules: list[str]) -> list[Content]:
-    lines: dict[tuple[str, str], list[GateLine]] = {}
-    for line in report.gate.lines if report.gate else ():
-        lines.setdefault((line.attack, line.adversary), []).append(line)
     results = []
     for finding in report.findings:
-        drawn = tuple(lines.pop((finding.attack, finding.adversary), ()))
+        drawn = report.lines_of(finding)
         result = _result(rules, finding.attack, finding.adversary, _kind(finding, drawn), finding.sentence, drawn)
         result["properties"]["state"] = report.state_of(finding)
         result["properties"]["verdict"] = str(finding.verdict)
         result["properties"]["measures"] = [measure_content(measure) for measure in finding.measures]
         results.append(result)
-    for (attack, adversary), rest in lines.items():
-        drawn = tuple(rest)
+    for attack, adversary in dict.fromkeys((line.attack, line.adversary) for line in report.session_lines):
+        drawn = tuple(each for each in report.session_lines if (each.attack, each.adversary) == (attack, adversary))
         kind = {GateOutcome.FAIL: "fail", GateOutcome.INCONCLUSIVE: UNTOLD, GateOutcome.PASS: "pass"}[worst(drawn)]
         sentence = " ".join(line.sentence for line in drawn)
         results.append(_result(rules, attack, adversary, _waived_kind(drawn) or kind, sentence, drawn))
@@ -95,7 +91,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[Content]:
 
 
 def _location(name: str) -> dict[str, str]:
-    """Where a transcript lies: below the working folder, which viewers take for the project's, or anywhere."""
+    """Return a transcript's URI: relative if it is below the working folder, which viewers take for the project's."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
         return {"uri": path.resolve().as_uri()}
@@ -103,13 +99,10 @@ def _location(name: str) -> dict[str, str]:
 
 
 def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
-    """SARIF's kind of a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
-
-    An attack that is inconclusive where the gate passes all the same is left to review.
-    """
+    """Return SARIF's kind of a result (3.27.9), or UNTOLD; an inconclusive one that the gate passes is "review"."""
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "notApplicable"
-    if finding.adversary == CONTROL and worst(lines) is GateOutcome.PASS and not _waivers(lines):
+    if finding.adversary == CONTROL and worst(lines) is GateOutcome.PASS and not _waived_kind(lines):
         return "informational"
     if not lines:
         return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, UNTOLD)
@@ -119,24 +112,19 @@ def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
         return waived
     if worst(lines) is GateOutcome.INCONCLUSIVE:
         return UNTOLD
-    kinds = {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}
-    return kinds.get(finding.verdict, "pass")
+    return {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}.get(finding.verdict, "pass")
 
 
 def _waived_kind(lines: tuple[GateLine, ...]) -> str:
-    """The kind of a waived line: "fail", or UNTOLD; empty without a waiver."""
+    """Return the kind of a waived result: "fail", or UNTOLD; "" without a waiver."""
     waived = [line for line in lines if line.waiver]
     return "" if not waived else UNTOLD if all(line.is_untold for line in waived) else "fail"
-
-
-def _waivers(lines: tuple[GateLine, ...]) -> list[str]:
-    return [line.waiver for line in lines if line.waiver]
 
 
 def _result(
     rules: list[str], attack: str, adversary: str, kind: str, sentence: str, lines: tuple[GateLine, ...]
 ) -> Content:
-    """One result; what fails nothing has the level "none", as the standard demands (3.27.10)."""
+    """Make one result; one that fails nothing has the level "none", as the standard demands (3.27.10)."""
     levels = {"fail": "error", UNTOLD: "warning"}
     said = f"Could not tell: {sentence}" if kind == UNTOLD else sentence
     who = adversary_named(adversary).title if adversary else "The sum itself"
@@ -151,7 +139,7 @@ def _result(
     }
     if attack in rules:
         result["ruleIndex"] = rules.index(attack)
-    if (waivers := _waivers(lines)) and worst(lines) is GateOutcome.PASS:
+    if (waivers := [line.waiver for line in lines if line.waiver]) and worst(lines) is GateOutcome.PASS:
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": "; ".join(waivers)}]
     return result
 

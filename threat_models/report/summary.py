@@ -1,4 +1,4 @@
-"""The report for a terminal."""
+"""The report as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CONTROL_WORDS = {
     Verdict.FAILS: "control: withstood even unprotected",
     Verdict.INCONCLUSIVE: "control: could not tell",
 }
-"""What the control without protection did. What it withstands is no merit of the protection."""
+"""Verdicts of the control without protection in words; an attack that it withstands is no merit of a protection."""
 
 
 def as_text(report: AuditReport) -> str:
-    """Verdict first, then what did not pass, each finding, and who signed; nothing that a terminal would act on."""
+    """Write the verdict first, then what did not pass, each finding, and who signed, without control characters."""
     return "".join(f"{to_line(line)}\n" for line in _lines(report))
 
 
@@ -80,7 +80,7 @@ def _gate_lines(gate: GateResult) -> Iterator[str]:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]:
-    """Yield findings, and the attacks of those without figures whose sentence of one adversary is the same."""
+    """Yield findings; those without figures and with the same sentence by one adversary come once, with all attacks."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         own = finding.attack if finding.measures else ""
@@ -90,5 +90,5 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]
 
 
 def verdict_of(finding: Finding) -> str:
-    """The verdict, in words, of an attack of the control without protection, or of one with nothing to work on."""
+    """Return the verdict in words of the control's attack, or of an attack with nothing to work on."""
     return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

@@ -1,22 +1,18 @@
-"""The facts of a report beside its attacks: what was audited, what was promised and measured of it, and the limits."""
+"""The facts of a report beside its attacks: the subject, the claimed and measured ε, and the limits of the audit."""
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from importlib.metadata import version
 
 from methods.own_models.local_projection import LocalProjection
-from secagg.agreement.plan import Plan
 from secagg.privacy.claim import format_epsilon
 from threat_models.attacks.targets import HALF_READ, READ
 from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
-from threat_models.estimation.one_run_audit import OneRunBound
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
 from threat_models.estimation.rerelease import audit_release
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
@@ -24,15 +20,14 @@ from threat_models.session import Session
 
 RELEASES = 20_000
 LEVEL = 0.001
-"""How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
+"""Probability with which each of two measurements may find too little noise where there is enough noise."""
 RESERVED = 2 * LEVEL + DRAWN_LEVEL + SHORT_LEVEL
-"""The chance of either, or of false alarm on what parties drew or a session holds: not left for the attacks' limits
+"""Chance of false alarm of these two, and on noise drawn or held by a session: not left for the attacks' limits
 (`threat_models.estimation.intervals`)."""
 ONE_RUN_LEVEL = 0.01
-"""How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
+"""Probability with which the bound from canaries in one run may exceed the true ε; reserved with canaries."""
 SPREAD = 4
-"""Features of the second canary."""
-PACKAGES = ("numpy", "scipy", "torch", "secagg")
+"""Number of features over which the second canary's record is spread."""
 LIMITS = (
     "Attacks not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
     "Who took part and who did not is the auditor's word, held against the opened sum where there is one.",
@@ -46,13 +41,13 @@ SIMULATED_LIMITS = (
     "Whether the generator behind noise and keys is unpredictable cannot be seen in what it drew.",
     "Lengths of updates and other blocks are searched: a longer part than any that was tried stays unseen.",
 )
-"""What a simulation shows no better than a transcript."""
+"""Limits of an audit that a simulation shares with a transcript."""
 
 
 def subject_of(
     sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
-    """The audited subject; the number of records is the least that was opened, else the `known` one.
+    """Make the report's subject; its number of records is the least that was opened, else the `known` one.
 
     Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
     """
@@ -77,7 +72,7 @@ def subject_of(
 
 
 def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
-    """Facts of recorded sessions for the first page; of a simulation, the auditor and the date."""
+    """Collect the first page's facts of recorded sessions; of a simulation, the auditor and the date alone."""
     shown = [session for session in sessions if session.provenance is not None]
     plans = {session.plan.digest.hex(): session.plan for session in shown}
     return Cover(
@@ -93,7 +88,7 @@ def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
 
 
 def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
-    """Blocks that no attack reads; or those of updates and of projections, of which attacks read a part."""
+    """Return the names of blocks that no attack reads; `is_half`: of updates and projections, which are half read."""
     chosen = (session for session in sessions if isinstance(session.round, HALF_READ) is is_half)
     return tuple(sorted({name for session in chosen for name in session.release} - READ))
 
@@ -116,9 +111,9 @@ OF_RERELEASES = (
 
 
 def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
-    """Recompute the plan's promise and measure it on re-releases with the plan's own noise.
+    """Recompute the plan's ε and measure it on re-releases with the plan's own noise.
 
-    Of several sessions: a promise that does not hold, else the one that promises least.
+    Of several sessions the result is a claim that does not hold, else the one with the largest ε.
     """
     promises = [_measure_one(session, progress) for session in sessions]
     return max(promises, key=lambda each: (each.disproved or not each.agrees, each.claimed))
@@ -127,17 +122,20 @@ def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], 
 def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
     if claim is None and plan.has_noise:
-        return _recompute_training(plan, session.consortium)
-    if claim is None:
+        trained = training_opinion(plan, session.consortium)
         return Promise(
-            "No differential privacy: exact sums are opened.",
-            math.inf,
-            math.inf,
-            "nothing to recompute",
-            0.0,
-            plan.unit,
-            "",
+            sentence=IN_TRAINING.format(format_epsilon(trained.claimed), plan.adjacency, plan.unit),
+            claimed=trained.claimed,
+            # A difference that rounding explains is not a disagreement.
+            recomputed=trained.epsilon if not trained.agrees else min(trained.epsilon, trained.claimed),
+            recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
+            delta=plan.delta,
+            unit=plan.unit,
+            adjacency=plan.adjacency,
         )
+    if claim is None:
+        sentence = "No differential privacy: exact sums are opened."
+        return Promise(sentence, math.inf, math.inf, "nothing to recompute", 0.0, plan.unit, "")
     opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
     has_moments = "second_moment" in session.release and plan.dimension >= SPREAD
@@ -163,27 +161,8 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     )
 
 
-def _recompute_training(plan: Plan, consortium: int) -> Promise:
-    """The promise of members' own training, recomputed; a difference that rounding explains is not a disagreement."""
-    opinion = training_opinion(plan, consortium)
-    return Promise(
-        sentence=IN_TRAINING.format(format_epsilon(opinion.claimed), plan.adjacency, plan.unit),
-        claimed=opinion.claimed,
-        recomputed=opinion.epsilon if not opinion.agrees else min(opinion.epsilon, opinion.claimed),
-        recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
-        delta=plan.delta,
-        unit=plan.unit,
-        adjacency=plan.adjacency,
-    )
-
-
-def bound_of(one_run: OneRunBound) -> LowerBound:
-    """A lower bound of the report, from canaries in one run."""
-    return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
-
-
 def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
-    """Add to a promise what a simulation showed of the noise that its parties drew, and of the parts' lengths."""
+    """Add to a promise what a simulation showed of its parties' noise, and ε by the longest parts found."""
     if drawn is None or opinion is None:
         return promise
     found = "not as planned" if drawn.flaws else "as planned"
@@ -193,43 +172,29 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
     )
     places = tuple((place.name, place.mean_square, place.entries) for place in drawn.places)
     by = f"{promise.recomputed_by}, and its own search for long parts of a sum"
-    return replace(
-        promise,
-        recomputed=max(promise.recomputed, opinion.epsilon),
-        recomputed_by=by,
-        drawn=DrawnNoise(sentence, drawn.power, places, drawn.flaws),
-    )
+    noise = DrawnNoise(sentence, drawn.power, places, drawn.flaws)
+    return replace(promise, recomputed=max(promise.recomputed, opinion.epsilon), recomputed_by=by, drawn=noise)
 
 
-def add_session_noise(promise: Promise, noise: SessionNoise | None) -> Promise:
-    """Add to a promise the noise of the session; without it, drop the power of the measurement."""
-    measured = promise.measured
-    if measured is not None and not (noise is not None and noise.is_known):
-        measured = replace(measured, power="")
-    return replace(promise, session_noise=noise, measured=measured)
+def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequence[Session]) -> Promise:
+    """Add to a promise the session's own noise, and which recorded sums are all multiples of a multiplier.
 
-
-def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
-    """Add to a promise which blocks of recorded sums were opened in whole multiples of their multiplier."""
-    flaws = tuple(flaw for session in sessions for flaw in session.flaws)
-    if not flaws:
-        return promise
-    return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
-
-
-def limits_of(subject: Subject, refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
-    """The limits of this audit: blocks that no attack reads first, if there are any.
-
-    `refusals` say why members with their first policy would not take part in the plan.
+    Where the session's noise is not known, the power of the measurement is dropped.
     """
-    unread, half = ", ".join(subject.unread), ", ".join(subject.half_read)
-    unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    moved = f"Of {half} attacks here read {subject.tells}; searching for records that fit them was not tried."
-    first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
-    refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
-    return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
+    if flaws := tuple(flaw for session in recorded for flaw in session.flaws):
+        drawn = DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws)
+        promise = replace(promise, drawn=drawn)
+    if promise.measured is not None and not (noise is not None and noise.is_known):
+        promise = replace(promise, measured=replace(promise.measured, power=""))
+    return replace(promise, session_noise=noise)
 
 
-def environment() -> dict[str, str]:
-    """Versions of what computed the report."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+def limits_of(subject: Subject, refusals: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the audit's limits in words; `refusals`: why first policies refuse a simulated plan, else None."""
+    found = []
+    if unread := ", ".join(subject.unread):
+        found.append(f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks.")
+    if half := ", ".join(subject.half_read):
+        found.append(f"Of {half} attacks here read {subject.tells}; searching for records that fit them was not tried.")
+    found += [f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals or ()]
+    return (*found, *LIMITS, *(() if refusals is None else SIMULATED_LIMITS))

@@ -1,4 +1,4 @@
-"""Curves and intervals as inline SVG: no script, no style, no library."""
+"""Curves and intervals as inline SVG, without script, style or library."""
 
 from __future__ import annotations
 
@@ -14,43 +14,40 @@ from threat_models.report.text import format_number, to_line, with_interval
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM, LEGEND = 560, 300, 64, 12, 16, 46, 20
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#4a9cc7")
-"""Okabe & Ito (2008), which colour-blind readers can tell apart; the light ones darkened for white paper."""
+"""Okabe & Ito's colours (2008), which colour-blind readers can tell apart; the light ones darkened for white paper."""
 DASHES = ("none", "8 3", "3 2", "10 3 2 3", "5 5", "1 3")
 INK, FAINT, GREY = "#222222", "#e3e3e3", "#555555"
 MARKED = 12
-"""Lines of up to so many points show them."""
+"""Number of points up to which a line's points are marked."""
 
 
 def curve_svg(curve: Curve) -> Markup:
-    """A curve with its limits as bands and a legend below; ceilings dashed black, chance dotted grey.
-
-    What a logarithmic axis cannot show (0) is left out.
-    """
+    """Draw a curve, limits as bands, legend below; ceilings dashed black, chance dotted grey. Log axes omit 0."""
     height = HEIGHT + LEGEND * len(curve.series)
     svg = _element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img")
     SubElement(svg, "title").text = to_line(curve.title)
-    across = Axis.over(
-        [x for line in curve.series for x in line.x], curve.logarithmic, LEFT, float(WIDTH - LEFT - RIGHT)
-    )
+    places = [x for line in curve.series for x in line.x]
     values = [y for line in curve.series for y in (*line.y, *line.low, *line.high)]
+    across = Axis.over(places, curve.logarithmic, LEFT, float(WIDTH - LEFT - RIGHT))
     upright = Axis.over(values, curve.logarithmic, HEIGHT - BOTTOM, -float(HEIGHT - TOP - BOTTOM))
     _frame(svg, curve, across, upright)
     for number, line in enumerate(curve.series):
         colour, dash = _look(line.name, number)
+        stroke = {"stroke": colour, "stroke_width": "2", "stroke_dasharray": dash}
         _band(svg, line, colour, across, upright)
         points = list(_points(line, line.y, across, upright))
         path = " ".join(f"{x},{y}" for x, y in points)
-        svg.append(_element("polyline", points=path, fill="none", stroke=colour, **_stroke(dash)))
+        svg.append(_element("polyline", points=path, fill="none", **stroke))
         if len(points) <= MARKED:
             svg.extend(_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in points)
         y = HEIGHT + LEGEND * number + 4
-        svg.append(_element("line", x1=LEFT, x2=LEFT + 34, y1=y, y2=y, stroke=colour, **_stroke(dash)))
+        svg.append(_element("line", x1=LEFT, x2=LEFT + 34, y1=y, y2=y, **stroke))
         svg.append(_label(to_line(line.name), LEFT + 42, y + 4, "start"))
     return _markup(svg)
 
 
 def interval_svg(measure: Measure) -> Markup:
-    """A measure between 0 and 1 with its limits; baseline as a grey, ceiling as a black stroke. Empty for others."""
+    """Draw a measure between 0 and 1 with its limits, baseline (grey) and ceiling (black); "" for other measures."""
     marks = [measure.value, measure.low, measure.high]
     if not all(0 <= mark <= 1 for mark in marks):
         return Markup()
@@ -70,7 +67,7 @@ def interval_svg(measure: Measure) -> Markup:
 
 
 def _look(name: str, number: int) -> tuple[str, str]:
-    """Colour and dashes of a line."""
+    """Return colour and dashes of a line."""
     lower = name.lower()
     if "ceiling" in lower:
         return INK, "7 4"
@@ -80,7 +77,7 @@ def _look(name: str, number: int) -> tuple[str, str]:
 
 
 def _frame(svg: Element, curve: Curve, across: Axis, upright: Axis) -> None:
-    """Grid, ticks and the names of the axes."""
+    """Draw the grid, the ticks and the names of the axes."""
     left, right, bottom, top = LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, TOP
     for tick in across.ticks():
         x = across.place(tick)
@@ -108,17 +105,13 @@ def _points(series: Series, values: tuple[float, ...], across: Axis, upright: Ax
 
 
 def _band(svg: Element, series: Series, colour: str, across: Axis, upright: Axis) -> None:
-    """The area between the limits; on a logarithmic axis a lower limit of 0 is at the bottom."""
+    """Draw the area between the limits; on a logarithmic axis a lower limit of 0 is at the bottom."""
     if not series.low or not series.high:
         return
     low = tuple(max(value, upright.low) for value in series.low)
     edge = [*_points(series, series.high, across, upright), *reversed(list(_points(series, low, across, upright)))]
     path = " ".join(f"{x},{y}" for x, y in edge)
     svg.append(_element("polygon", points=path, fill=colour, fill_opacity=0.15))
-
-
-def _stroke(dash: str) -> dict[str, str]:
-    return {"stroke_width": "2", "stroke_dasharray": dash}
 
 
 def _label(text: str, x: float | None, y: float, anchor: str = "middle", **more: str) -> Element:
@@ -142,7 +135,7 @@ MOST_TICKS = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """Values from `low` to `high`, drawn from `start` over `length` pixels (negative: upwards)."""
+    """An axis for values from `low` to `high`, drawn from `start` over `length` pixels (negative: upwards)."""
 
     low: float
     high: float
@@ -152,7 +145,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], logarithmic: bool, start: float, length: float) -> Axis:
-        """The axis for all these values that it can show; for shares from 0 to 1, decades whole."""
+        """Make the axis for these values: from 0 to 1 for shares, whole decades on a logarithmic one."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
         low, high = min(found, default=0.1), max(found, default=1.0)
         if logarithmic:
@@ -165,18 +158,17 @@ class Axis:
         return cls(low, high if high > low else low + step, False, start, length)
 
     def place(self, value: float) -> float | None:
-        """The pixel of a value, held to the ends of the axis; None for what a logarithm or a number does not show."""
+        """Return a value's pixel, held to the ends of the axis; None for NaN, and for ≤ 0 on a logarithmic axis."""
         if math.isnan(value) or (self.logarithmic and value <= 0):
             return None
         held = min(max(value, self.low), self.high)
+        share = (held - self.low) / (self.high - self.low)
         if self.logarithmic:
             share = math.log(held / self.low) / math.log(self.high / self.low)
-        else:
-            share = (held - self.low) / (self.high - self.low)
         return round(self.start + share * self.length, 2)
 
     def ticks(self) -> list[float]:
-        """At most about MOST_TICKS round values; powers of ten on a logarithmic axis."""
+        """Return at most about MOST_TICKS round values; powers of ten on a logarithmic axis."""
         if self.logarithmic:
             first, last = round(math.log10(self.low)), round(math.log10(self.high))
             every = math.ceil((last - first) / MOST_TICKS)
@@ -187,7 +179,7 @@ class Axis:
 
 
 def _step(span: float) -> float:
-    """The smallest round step that gives no more than MOST_TICKS − 1 intervals."""
+    """Return the smallest round step that gives at most MOST_TICKS − 1 intervals."""
     least = span / (MOST_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(least))
     return next(step * power for step in STEPS if step * power >= least * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""Text that came from data made safe to show, and measures as people read them."""
+"""Make text that came from data safe to show, and write measures for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from threat_models.findings import REFUSED, SHARE, Finding, Measure
 
 LONGEST = 2_000
-"""Characters of one text that are shown."""
+"""Most characters of one text that are shown."""
 
 
 def to_line(text: str) -> str:
-    r"""Make one line of a text; what cannot be printed (controls, escapes, marks that turn the writing) is \uXXXX.
+    r"""Make one line of a text; unprintable characters (controls, escapes, direction marks) become \uXXXX.
 
     All white space becomes spaces; what is longer than LONGEST is cut, with an ellipsis.
     """
@@ -20,7 +20,7 @@ def to_line(text: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number with four significant digits; "∞", and "not supported" for NaN."""
+    """Write a number with four significant digits; "∞", and "not supported" for NaN."""
     if math.isnan(value):
         return "not supported"
     if math.isinf(value):
@@ -31,7 +31,7 @@ def format_number(value: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A number in a unit: shares as "98.2 %", what was refused or not (1 or 0) in words."""
+    """Write a number in a unit: shares as "98.2 %", a refused or accepted cheat (1 or 0) in words."""
     if math.isnan(value):
         return format_number(value)
     if unit == REFUSED:
@@ -42,37 +42,36 @@ def format_quantity(value: float, unit: str) -> str:
 
 
 def with_interval(measure: Measure) -> str:
-    """A measure's value in its unit and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
+    """Write a measure's value in its unit and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
     value = format_quantity(measure.value, measure.metric.unit)
     return f"{value} ({limits(measure)})" if is_bounded(measure) else value
 
 
 def limits(measure: Measure) -> str:
-    """The limits of a measure, the unit once: "98.2 to 100 %"."""
+    """Write the limits of a measure, with the unit once: "98.2 to 100 %"."""
     unit = measure.metric.unit
     low, high = format_quantity(measure.low, unit), format_quantity(measure.high, unit)
     return f"{low.removesuffix(unit).rstrip() if unit else low} to {high}"
 
 
 def is_bounded(measure: Measure) -> bool:
-    """Whether a measure has an interval: not where it is exact, or where the data do not support one."""
+    """Return whether a measure has an interval: it has none if it is exact, or if the data do not support one."""
     return measure.has_interval and not math.isnan(measure.low + measure.high)
 
 
 def good_of(measure: Measure) -> str:
-    """The value of a measure if nothing leaked; empty where that is not known."""
+    """Write the value that a measure would have if nothing leaked; "" where that is not known."""
     unit = measure.metric.unit
     beside = {"baseline": measure.baseline, "ceiling": measure.ceiling}
+    known = {name: format_quantity(value, unit) for name, value in beside.items() if value is not None}
     try:
-        return measure.metric.good.format(
-            **{name: format_quantity(value, unit) for name, value in beside.items() if value is not None}
-        )
+        return measure.metric.good.format(**known)
     except KeyError:
         return ""
 
 
 def summarise(finding: Finding) -> str:
-    """The measure that says the most: label, value with interval, what would be good, what ε allows; or nothing."""
+    """Write the measure that says most: label, value with interval, value without a leak, what ε allows; or ""."""
     measure = finding.leading
     if measure is None:
         return ""

@@ -1,34 +1,6 @@
-"""Model updates as integers, opened integer sums as real vectors again, and the public state that a sum moves."""
+"""Model updates as integers, opened integer sums as real vectors, and the public state that a sum moves."""
 
-from secagg.encoding.updates.encoding import (
-    LARGEST_BLOCK,
-    Encoded,
-    Rotation,
-    UpdateEncoding,
-    blocks_of,
-    integers_of_records,
-    longest,
-    round_randomly,
-    sum_of_records,
-    truncate,
-)
-from secagg.encoding.updates.steps import SERVER_STEPS, Adam, Average, Momentum, ServerStep, State
+from secagg.encoding.updates.encoding import UpdateEncoding, integers_of_records, sum_of_records
+from secagg.encoding.updates.steps import ServerStep, State
 
-__all__ = [
-    "LARGEST_BLOCK",
-    "SERVER_STEPS",
-    "Adam",
-    "Average",
-    "Encoded",
-    "Momentum",
-    "Rotation",
-    "ServerStep",
-    "State",
-    "UpdateEncoding",
-    "blocks_of",
-    "integers_of_records",
-    "longest",
-    "round_randomly",
-    "sum_of_records",
-    "truncate",
-]
+__all__ = ["ServerStep", "State", "UpdateEncoding", "integers_of_records", "sum_of_records"]

@@ -38,17 +38,17 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_LEVELS = 1 << 26
-"""Squared lengths stay below 2⁵³, where float64 compares sums of squares of integers exactly."""
+"""The most levels: squared lengths stay below 2⁵³, where float64 compares sums of squares of integers exactly."""
 CLIPPED_ENTRIES = 2.0**-30
-"""Chance that any entry of an update of full length is clipped at the usual `entry`."""
+"""Probability that any entry of an update of full length is clipped at the usual `entry`."""
 CHUNK_ENTRIES = 1 << 18
 LEAST_EXPONENT = -1000
-"""2¹⁰⁰⁰ is a float64, and what is still small after it needs no exact square."""
+"""The least exponent of a scale: 2¹⁰⁰⁰ is a float64, and numbers still small after it need no exact square."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """`integers` (padded,) of one update. The rest is for the member's own eyes: it tells of the data.
+    """The `integers` (padded,) of one update; the other fields tell of the data and stay with the member.
 
     `shortened`: the update was longer than the clip, or not finite (all zeros). `clipped_entries`: entries after
     rotation that were larger than the plan allows.
@@ -61,7 +61,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class UpdateEncoding:
-    """The encoding of updates of `size` entries as integers; everything public, from the plan.
+    """The encoding of updates of `size` entries as integers; all of it is public and follows from the plan.
 
     An update is clipped to L2 length `clip` S (its own units), which is `levels` grid units (1 to 2²⁶), rotated under
     `seed`, clipped to ±`entry` in each entry (1 to `levels`) and rounded at random. So Σz² ≤ `squared_bound` and
@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """An `entry` that clips nothing of an update with probability ≥ 1 − 2⁻³⁰ over the seed, whatever the update.
+        """Return an `entry` that clips nothing of any update with probability ≥ 1 − 2⁻³⁰ over the seed.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
@@ -100,17 +100,17 @@ class UpdateEncoding:
 
     @cached_property
     def squared_bound(self) -> int:
-        """Δ²: Σz² of one encoded update is at most this, in squared grid units."""
+        """The bound Δ² of Σz² of one encoded update, in squared grid units."""
         return longest(self.levels, self.padded)
 
     @property
     def length(self) -> float:
-        """Δ in grid units, rounded up: zeros in place of an update move the sum by at most this."""
+        """The bound Δ in grid units, rounded up: zeros in place of an update move the sum by at most this."""
         root = math.isqrt(self.squared_bound)
         return float(root if root**2 == self.squared_bound else math.nextafter(math.sqrt(self.squared_bound), math.inf))
 
     def encode(self, update: Floats, randomness: RandomSource) -> Encoded:
-        """Integers of a float64 update (size,). One with NaN or infinite entries becomes zeros.
+        """Return the integers of a float64 update (size,). An update with NaN or infinite entries becomes zeros.
 
         Nothing that the update holds raises: an absence would tell of the data. Raises BadInput for another shape or
         type, which are public.
@@ -125,7 +125,7 @@ class UpdateEncoding:
         return Encoded(integers, bool(shortened[0]), clipped)
 
     def decode(self, total: Integers) -> Floats:
-        """The sum of updates (size,) for which an opened int64 sum (padded,) stands; the same bits on every machine.
+        """Return the sum of updates (size,) from an opened int64 sum (padded,); the same bits on every machine.
 
         Un-rotated exactly, then times clip/levels. Raises BadInput for another shape or type, CapacityExceeded for
         entries that are too large (`Rotation.undo`).
@@ -138,22 +138,18 @@ class UpdateEncoding:
 
 
 def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """Each record's float64 gradient, a row of (n, size), as int64 by a rule that looks at this record alone.
+    """Return each record's float64 gradient, a row of (n, size), as int64 by a rule that reads this record alone.
 
     Clipped to L2 length `clip`, which is `levels` grid units (1 to 2²⁶), and truncated toward zero; Σz² ≤ levels² is
     compared exactly. Zeros stand for a row with NaN or infinite entries, and for one that errors of float64 would leave
     longer, which takes a row whose every entry falls onto the grid. Not rotated.
     """
-    integers = np.empty(gradients.shape, dtype=np.int64)
-    start = 0
-    for chunk in _chunks_of_records(gradients, clip, levels):
-        integers[start : start + len(chunk)] = chunk
-        start += len(chunk)
-    return integers
+    none = np.zeros((0, *gradients.shape[1:]), dtype=np.int64)
+    return np.concatenate([none, *_chunks_of_records(gradients, clip, levels)])
 
 
 def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """The exact sum int64 (size,) of `integers_of_records`, made chunk by chunk: little memory beside the gradients.
+    """Return the exact sum int64 (size,) of `integers_of_records`, chunk by chunk: little memory beside the gradients.
 
     One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels < 2⁶³ for any n that
     fits into memory.
@@ -177,7 +173,7 @@ def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[
 
 
 def _on_grid(rows: Floats, clip: float, levels: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Rows (n, d) in grid units, clipped to `levels` of them; and which rows were changed. Not finite: zeros.
+    """Return rows (n, d) in grid units, clipped to `levels` (zeros if not finite), and which rows were changed.
 
     Rows are first divided by a power of two near their largest entry, so that no square overflows.
     """
@@ -202,17 +198,17 @@ def _check_grid(clip: float, levels: int) -> None:
 
 
 EXACT = 1 << 53
-"""Every integer up to 2⁵³ in absolute value is a float64."""
+"""The largest integer up to which float64 holds all integers, 2⁵³."""
 TRIES = 20
-"""One try fails with probability ≤ e^(−1/2), so that all of them do with at most 5·10⁻⁵."""
+"""The number of tries: one fails with probability ≤ e^(−1/2), all of them with at most 5·10⁻⁵."""
 DIGIT = 1 << 16
 PART = 1 << 14
-"""Entries that are rounded at once: all that this takes stays in a core's cache."""
+"""The number of entries that are rounded at once: all arrays of this work stay in a core's cache."""
 _ROOT_SCALE = 1 << 32
 
 
 def longest(length: float, size: int) -> int:
-    """Δ², the largest Σz² of a rounded vector: `length` c ≥ 0 in grid units, `size` d ≥ 1 counts the padding.
+    """Return Δ², the largest Σz² of a rounded vector: `length` c ≥ 0 in grid units, `size` d ≥ 1 counts the padding.
 
     Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding keeps the first; the second, c² + d/4 +
     √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2). Computed with rationals, √d rounded up by at
@@ -254,7 +250,7 @@ def truncate(vector: Floats) -> Integers:
 
 
 def is_within(integers: Floats, squared_bound: int) -> bool:
-    """Whether Σz² ≤ `squared_bound` < 2⁵³ for integers z held in float64; decided exactly. NaN is not within.
+    """Return whether Σz² ≤ `squared_bound` < 2⁵³ for integers z in float64, decided exactly. NaN is not within.
 
     In whatever order the sum is taken its partial sums are exact below 2⁵³, and as terms are ≥ 0 a sum that has
     reached 2⁵³ does not fall below it again.
@@ -263,7 +259,7 @@ def is_within(integers: Floats, squared_bound: int) -> bool:
 
 
 def _to_neighbours(vector: Floats, randomness: RandomSource) -> Floats:
-    """Each entry rounded by a coin of its own, some entries after the others."""
+    """Return each entry rounded by a coin of its own, some entries after the others."""
     rounded = np.empty_like(vector)
     for start in range(0, len(vector), PART):
         part = vector[start : start + PART]
@@ -276,7 +272,7 @@ def _to_neighbours(vector: Floats, randomness: RandomSource) -> Floats:
 
 
 def _coins(chances: Floats, randomness: RandomSource) -> NDArray[np.bool_]:
-    """Independent coins that are heads with exactly these chances (n,), 0 ≤ p < 1.
+    """Return independent coins that are heads with exactly these chances (n,), 0 ≤ p < 1.
 
     A uniform number in [0, 1) is compared with p digit by digit in base 2¹⁶, two random bytes each, until two digits
     differ; that leaves one in 65,536 entries for the second round. Every step on p is exact in float64.
@@ -296,14 +292,14 @@ def _coins(chances: Floats, randomness: RandomSource) -> NDArray[np.bool_]:
 Number = TypeVar("Number", np.float64, np.int64)
 
 LARGEST_BLOCK = 1 << 16
-"""Two buffers of a block are 1 MiB: they stay in a core's cache during all levels of the transform."""
+"""The size of the largest block: two buffers of it are 1 MiB and stay in a core's cache during all levels."""
 SMALLEST_STEP = 64
 PADDING_PARTS = 50
 SEED_BYTES = 32
 
 
 def blocks_of(size: int) -> tuple[int, ...]:
-    """The blocks of a vector of `size` ≥ 1 entries: powers of two, at most 2¹⁶ each, the largest first.
+    """Return the blocks of a vector of `size` ≥ 1 entries: powers of two, at most 2¹⁶ each, the largest first.
 
     The size is rounded up to a multiple of s, the largest power of two ≤ size/50, but at least 64 and at most 2¹⁶
     (below 64 entries: the next power of two). As many blocks of 2¹⁶ as fit are followed by the binary digits of the
@@ -346,13 +342,13 @@ class Rotation:
 
     @cached_property
     def _signs(self) -> NDArray[np.int8]:
-        """±1 for each padded entry."""
+        """Return the sign ±1 of each padded entry."""
         stream = hashlib.shake_256(labelled("rotation", self.seed)).digest(-(-self.padded // 8))
         bits = np.unpackbits(np.frombuffer(stream, np.uint8), count=self.padded, bitorder="little")
         return 1 - 2 * bits.view(np.int8)
 
     def apply(self, vector: Floats) -> Floats:
-        """Rotate a float64 vector (size,) to (padded,), of the same length up to rounding."""
+        """Rotate a float64 vector (size,) to (padded,); its length stays but for rounding."""
         if vector.dtype != np.float64 or vector.shape != (self.size,):
             raise BadInput(f"the rotation takes {self.size} float64 entries, got {vector.dtype} of {vector.shape}")
         rotated = np.empty(self.padded)
@@ -384,7 +380,7 @@ class Rotation:
         return vector
 
     def _places(self) -> Iterator[slice]:
-        """Where each block lies in the padded vector."""
+        """Return the place of each block in the padded vector."""
         start = 0
         for block in self.blocks:
             yield slice(start, start + block)
@@ -392,7 +388,7 @@ class Rotation:
 
 
 def _transform(values: NDArray[Number]) -> NDArray[Number]:
-    """H·values for m = 2^k values, by k levels of additions and subtractions; `values` is overwritten.
+    """Return H·values for m = 2^k values, by k levels of additions and subtractions; `values` is overwritten.
 
     Each level replaces the lowest bit of every index by its transform and moves it to the top; after k levels the
     bits are in their places again (constant geometry, Pease 1968). Its long strides are fast whatever the level.

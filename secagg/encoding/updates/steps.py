@@ -1,4 +1,4 @@
-"""The public state that rounds of updates move, and the server's steps: public arithmetic, the same bits everywhere.
+"""The public state that updates of rounds move, and the server's steps: public arithmetic, the same bits everywhere.
 
 Steps are written with + − × ÷ √ of float64 alone, one operation at a time, each of which IEEE 754 rounds correctly.
 """
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Tensors = Mapping[str, Floats]
 
 GROUP, MOMENT = "group.", "moment."
-"""What the names of tensors in a file begin with."""
+"""Prefixes of the names of tensors in a file."""
 MOST_STEPS = 1 << 32
 
 
@@ -54,11 +54,11 @@ class State:
 
     @property
     def flat(self) -> Floats:
-        """The groups one after another (size,), by sorted names, each row by row."""
+        """The groups in one row (size,), by sorted names, each row by row."""
         return np.concatenate([np.empty(0), *(tensor.reshape(-1) for tensor in self.groups.values())])
 
     def with_flat(self, flat: Floats) -> State:
-        """The state with the entries of its groups replaced by float64 (size,); moments and step stay."""
+        """Return the state with the entries of its groups replaced by float64 (size,); moments and step stay."""
         _check_vector("the flat state", flat, self.size)
         groups: dict[str, Floats] = {}
         start = 0
@@ -69,7 +69,7 @@ class State:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256, 32 bytes: of step, number of groups, and of each tensor the name, shape and SHA-256 of its values.
+        """The SHA-256, 32 bytes, of step, number of groups, and each tensor's name, shape and SHA-256 of its values.
 
         Values are little-endian float64, row by row; numbers 4 bytes big-endian; all joined as `crypto.labels` does.
         """
@@ -80,7 +80,7 @@ class State:
         return digest("state", *parts)
 
     def to_bytes(self) -> bytes:
-        """A safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
+        """Return a safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
         from safetensors.numpy import save
 
         groups = {GROUP + name: tensor for name, tensor in self.groups.items()}
@@ -93,7 +93,17 @@ class State:
 
         Any moments of the right size are read; a server's step refuses those that are not its own.
         """
-        tensors, step = _parse(content)
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(content)
+            metadata = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
+            step = int(metadata["step"])
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"not the file of a state ({error})") from error
+        if metadata != {"step": str(step)}:  # as Python writes an integer
+            raise BadInput(f"the metadata of a state is its step alone, not {metadata}")
         parts: dict[str, dict[str, Floats]] = {GROUP: {}, MOMENT: {}}
         for name, tensor in tensors.items():
             prefix = next((prefix for prefix in parts if name.startswith(prefix)), None)
@@ -111,10 +121,10 @@ class ServerStep(Protocol):
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """Names of the moments of every state that it has moved."""
+        """The names of the moments of every state that this rule has moved."""
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """The next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
+        """Return the next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
 
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
@@ -122,8 +132,8 @@ class ServerStep(Protocol):
 
 
 @dataclass(frozen=True)
-class Average:
-    """x ← x + rate·Δ: federated averaging for rate 1 (McMahan et al. 2017)."""
+class Average(ServerStep):
+    """Federated averaging, for rate 1: x ← x + rate·Δ (McMahan et al. 2017)."""
 
     moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0
@@ -132,15 +142,14 @@ class Average:
         _check_rate(self.rate)
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """As `ServerStep.apply`."""
         _moments(state, mean_update, {})
         with np.errstate(over="ignore"):
             return _advance(state, self.rate * mean_update, {})
 
 
 @dataclass(frozen=True)
-class Momentum:
-    """m ← β·m + Δ from m = 0, x ← x + rate·m (Hsu, Qi & Brown 2019)."""
+class Momentum(ServerStep):
+    """Server momentum: m ← β·m + Δ from m = 0, x ← x + rate·m (Hsu, Qi & Brown 2019)."""
 
     moments: ClassVar[tuple[str, ...]] = ("velocity",)
     rate: float = 1.0
@@ -151,7 +160,6 @@ class Momentum:
         _check_decay(self.beta)
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """As `ServerStep.apply`; the moment is called `velocity`."""
         velocity = _moments(state, mean_update, {"velocity": 0.0})["velocity"]
         with np.errstate(over="ignore"):
             velocity = self.beta * velocity + mean_update
@@ -159,7 +167,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(ServerStep):
     """FedAdam, Algorithm 2 of Reddi et al. 2021, "Adaptive Federated Optimization"; no correction of the bias.
 
     m ← β₁·m + (1 − β₁)·Δ from m = 0, v ← β₂·v + (1 − β₂)·Δ² from v = τ², x ← x + rate·m/(√v + τ).
@@ -178,7 +186,6 @@ class Adam:
             _check_decay(value)
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """As `ServerStep.apply`; the moments are called `mean` and `square`."""
         moments = _moments(state, mean_update, {"mean": 0.0, "square": self.tau * self.tau})
         with np.errstate(over="ignore"):
             mean = self.beta1 * moments["mean"] + (1.0 - self.beta1) * mean_update
@@ -188,17 +195,13 @@ class Adam:
 
 
 SERVER_STEPS: Mapping[str, type[Average | Momentum | Adam]] = MappingProxyType(
-    {
-        "average": Average,
-        "momentum": Momentum,
-        "adam": Adam,
-    }
+    {"average": Average, "momentum": Momentum, "adam": Adam}
 )
-"""The server's steps by the names that plans call them."""
+"""The server's steps by their names in plans."""
 
 
 def _moments(state: State, mean_update: Floats, first: Mapping[str, float]) -> Tensors:
-    """The state's moments, or `first` in every entry where it has none; checks both and the update."""
+    """Return the state's moments, or `first` in every entry where it has none; checks both and the update."""
     _check_vector("the mean update", mean_update, state.size)
     if not np.isfinite(mean_update).all():
         raise BadInput("the mean update has NaN or infinite entries")
@@ -210,12 +213,12 @@ def _moments(state: State, mean_update: Floats, first: Mapping[str, float]) -> T
 
 
 def _advance(state: State, change: Floats, moments: Tensors) -> State:
-    """The state one step on, its entries moved by `change` (size,)."""
+    """Return the state one step on, its entries moved by `change` (size,)."""
     return replace(state.with_flat(state.flat + change), moments=moments, step=state.step + 1)
 
 
 def _freeze(tensors: Tensors) -> Tensors:
-    """Read-only copies by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
+    """Return read-only copies by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
     kept: dict[str, Floats] = {}
     for name, tensor in sorted(tensors.items()):
         if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
@@ -223,22 +226,6 @@ def _freeze(tensors: Tensors) -> Tensors:
         kept[name] = tensor.copy(order="C")
         kept[name].flags.writeable = False
     return MappingProxyType(kept)
-
-
-def _parse(content: bytes) -> tuple[dict[str, NDArray[Any]], int]:
-    """The tensors of a file, and its step, written as Python writes an integer. Raises BadInput."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        tensors = load(content)
-        metadata = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
-        step = int(metadata["step"])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"not the file of a state ({error})") from error
-    if metadata != {"step": str(step)}:
-        raise BadInput(f"the metadata of a state is its step alone, not {metadata}")
-    return tensors, step
 
 
 def _check_vector(what: str, vector: Floats, size: int) -> None:

@@ -1,11 +1,11 @@
-"""One sum of ciphertexts: clients encrypt and mask once, the server adds, a key holder opens the sum once.
+"""The encrypted protocol: clients encrypt and mask once, the server adds ciphertexts, a key holder opens the sum once.
 
 The masks protect against a malicious server or client, the encryption protects what is stored and sent on top: a
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.
 """
 
 from secagg.protection.encryption.bfv import check_machine
-from secagg.protection.encryption.client import CLIENT_STATES, begin_client
+from secagg.protection.encryption.client import CiphertextUploaded, begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
@@ -16,7 +16,7 @@ PROTECTION = Protection(
     name="encrypted",
     fewest=fewest,
     explain=explain,
-    client=Script(begin_client, CLIENT_STATES, EncryptedUpload, OF_CLIENT),
+    client=Script(begin_client, (CiphertextUploaded,), EncryptedUpload, OF_CLIENT),
     begin_server=AwaitingHolder,
     proves="the published sum follows from what the key holder declared, who was shown the sum of the accepted "
     "uploads; that it opened this sum rightly stands on the key holder's word",

@@ -1,4 +1,4 @@
-"""Brakerski/Fan–Vercauteren encryption by Microsoft SEAL, through TenSEAL's `sealapi`; nothing else here speaks to it.
+"""Brakerski/Fan–Vercauteren encryption by Microsoft SEAL, through TenSEAL's `sealapi`, which is used nowhere else.
 
 The bindings read and write paths and no bytes, so each object passes through an anonymous file in memory (Linux's
 memfd): no key and no plaintext reaches a disk. What SEAL loads is laid out here from checked coefficients; only the
@@ -28,26 +28,26 @@ _PAIR = 2
 
 
 class NoisyCiphertext(SecaggError):
-    """A ciphertext has more noise than a sum of honest ciphertexts can have; it was not decrypted."""
+    """A refusal to decrypt a ciphertext with more noise than a sum of honest ciphertexts can have."""
 
     exit_code = ExitCode.ABORTED
 
 
 @dataclass(frozen=True)
-class BfvKey:
-    """A key pair: the public half packed for the wire, the secret half in SEAL's bytes; it never prints."""
+class _BfvKey:
+    """A key pair that never prints: the public half packed for the wire, the secret half in SEAL's bytes."""
 
     public: bytes
     secret: bytes = field(repr=False)
 
 
 def check_machine() -> None:
-    """Raise BadInput, with what to install, where BFV is missing: before a session, not in the middle of one."""
+    """Raise BadInput, with what to install, where BFV is missing, so that no session fails in the middle."""
     _seal()
 
 
-def generate(parameters: HeParameters) -> BfvKey:
-    """A fresh key pair from the operating system's randomness."""
+def generate(parameters: HeParameters) -> _BfvKey:
+    """Return a fresh key pair from the operating system's randomness."""
     seal, context = _seal(), _context(parameters)
     generator = seal.KeyGenerator(context)
     public = seal.PublicKey()
@@ -57,16 +57,16 @@ def generate(parameters: HeParameters) -> BfvKey:
     packed = pack(coefficients.reshape(1, _PAIR, len(primes), parameters.degree), parameters.entry_bytes)
     with _file() as (descriptor, path):
         generator.secret_key().save(path)
-        return BfvKey(packed, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        return _BfvKey(packed, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
 
 def check_public_key(parameters: HeParameters, public: bytes) -> Polynomials:
-    """The polynomials of a packed public key. Raises MalformedMessage unless they are reduced, and two."""
+    """Return the polynomials of a packed public key. Raises MalformedMessage unless they are two and reduced."""
     return unpack(public, 1, _all_primes(parameters), parameters.degree, parameters.entry_bytes)
 
 
 def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polynomials:
-    """Fresh encryptions of zero, as coefficients; adding Δ·x to the first polynomial of one makes it one of x.
+    """Return fresh encryptions of zero, as coefficients; adding Δ·x to a first polynomial makes an encryption of x.
 
     Raises MalformedMessage for a public key that is none.
     """
@@ -84,7 +84,7 @@ def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polyno
 
 
 def decrypt(parameters: HeParameters, secret: bytes, ciphertexts: Polynomials) -> Polynomials:
-    """The plaintexts of checked ciphertexts, one after the other: uint64 below t.
+    """Return the plaintexts of checked ciphertexts, one after the other: uint64 below t.
 
     Raises NoisyCiphertext, before anything is decrypted, when one has less noise budget left than every sum of honest
     ciphertexts has.
@@ -110,7 +110,7 @@ def decrypt(parameters: HeParameters, secret: bytes, ciphertexts: Polynomials) -
 
 
 def _seal() -> Any:
-    """The bindings, loaded when first needed."""
+    """Return the bindings of SEAL, loaded when first needed."""
     if not hasattr(os, "memfd_create"):
         raise BadInput("the encrypted protection needs Linux", remedy="choose another protection")
     with extra("encrypted", "the encrypted protection"):
@@ -138,7 +138,7 @@ def _all_primes(parameters: HeParameters) -> tuple[int, ...]:
 
 @contextmanager
 def _file() -> Iterator[tuple[int, str]]:
-    """An anonymous file in memory, and a path that leads to it."""
+    """Yield an anonymous file in memory, and a path that leads to it."""
     descriptor = os.memfd_create("secagg")
     try:
         yield descriptor, f"/proc/self/fd/{descriptor}"
@@ -153,12 +153,12 @@ def _load(target: Any, context: Any, descriptor: int, path: str, content: bytes)
 
 
 def _read(source: Any, count: int) -> Polynomials:
-    """The first `count` words of a SEAL object; its array hands them out faster than the object itself."""
+    """Return the first `count` words of a SEAL object; its array hands them out faster than the object itself."""
     return np.fromiter(map(source.dyn_array().__getitem__, range(count)), dtype=np.uint64, count=count)
 
 
 def _pair_bytes(parameter_id: list[int], polynomials: Polynomials, *, is_ntt: bool) -> bytes:
-    """A ciphertext or public key as SEAL 4 lays it out: shape, scale 1, correction factor 1, coefficients."""
+    """Return a ciphertext or public key as SEAL 4 lays it out: shape, scale 1, correction factor 1, coefficients."""
     primes, degree = polynomials.shape[-2:]
     shape = struct.pack("<4Q?QQQdQ", *parameter_id, is_ntt, _PAIR, degree, primes, 1.0, 1)
     coefficients = struct.pack("<Q", polynomials.size) + polynomials.astype("<u8", copy=False).tobytes()

@@ -1,4 +1,4 @@
-"""The client of the encrypted protocol: AwaitingKey → EncryptionReady → CiphertextUploaded. It speaks once.
+"""The client of the encrypted protocol: AwaitingKey → EncryptionReady → CiphertextUploaded. It sends one message.
 
 x → Enc(0) + Δ·x + mask, the mask uniform modulo q with its seed sealed to the key holder: without the seed even the
 secret key opens nothing but uniform noise.
@@ -22,7 +22,6 @@ malicious key may hold so little randomness that vectors could be tried against 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,25 +30,25 @@ import numpy as np
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, is_usable
 from secagg.crypto.sealing import seal
-from secagg.encoding import Integers, Residues
+from secagg.encoding import Residues
 from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
-from secagg.protection.encryption.polynomials import Polynomials, add, mask_of, pack, scaled
+from secagg.protection.encryption.polynomials import add, mask_of, pack, scaled
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Outcome
 from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """There is nothing to say before the key is published."""
+    """Wait for the published key, before which a client has nothing to send."""
     return Transition(AwaitingKey())
 
 
 def check_key(context: EncryptedContext, key: PublishedKey) -> None:
-    """Check a published key, as every party does.
+    """Check the signature and the content of a published key, as every party does.
 
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """
@@ -67,7 +66,7 @@ def check_key(context: EncryptedContext, key: PublishedKey) -> None:
 
 @dataclass(frozen=True)
 class AwaitingKey:
-    """The published key is awaited; nothing was sent."""
+    """The client's state before it sends anything: the published key is awaited."""
 
     awaits: ClassVar[type] = PublishedKey
 
@@ -79,7 +78,7 @@ class AwaitingKey:
 
 @dataclass(frozen=True)
 class EncryptionReady:
-    """Everything needed to encrypt is known; the vector itself is never part of a state."""
+    """The client's state with all that encryption needs; the vector itself is never part of a state."""
 
     published: PublishedKey
 
@@ -91,8 +90,15 @@ class EncryptionReady:
         context = EncryptedContext.of(context)
         key = bind.message_digest(self.published)
         seed, ephemeral = me.randomness.bytes(SEED_BYTES), AgreementKey.generate(me.randomness)
-        ciphertexts = self._encrypt(context, context.ring.decode(residues), bind.mask_keys(context, seed, me.member))
-        vector = pack(ciphertexts, context.parameters.entry_bytes) + me.randomness.bytes(BLIND_BYTES)
+        integers, parameters = context.ring.decode(residues), context.parameters
+        if not context.holds(integers):
+            size = int(np.abs(integers).max())
+            raise CapacityExceeded("an entry of the vector", size, context.largest, remedy="no bits are cut")
+        ciphertexts = bfv.encrypt_zero(parameters, self.published.public_key, context.ciphertexts)
+        mask = mask_of(parameters, context.ciphertexts, bind.mask_keys(context, seed, me.member))
+        for part in (scaled(parameters, integers), mask):
+            add(ciphertexts[:, 0], part, parameters.primes)
+        vector = pack(ciphertexts, parameters.entry_bytes) + me.randomness.bytes(BLIND_BYTES)
         upload = EncryptedUpload(
             member=me.member,
             length=len(vector),
@@ -109,32 +115,18 @@ class EncryptionReady:
         signed = bind.sign_upload(context, me.identity, upload)
         return Transition(CiphertextUploaded(upload.digest), signed, vector)
 
-    def _encrypt(self, context: EncryptedContext, integers: Integers, keys: Sequence[bytes]) -> Polynomials:
-        if not context.holds(integers):
-            size = int(np.abs(integers).max())
-            raise CapacityExceeded("an entry of the vector", size, context.largest, remedy="no bits are cut")
-        parameters = context.parameters
-        ciphertexts = bfv.encrypt_zero(parameters, self.published.public_key, context.ciphertexts)
-        for part in (scaled(parameters, integers), mask_of(parameters, context.ciphertexts, keys)):
-            add(ciphertexts[:, 0], part, parameters.primes)
-        return ciphertexts
-
 
 @message("CiphertextUploaded")
 @dataclass(frozen=True)
 class CiphertextUploaded:
-    """The ciphertexts are out; the outcome is awaited."""
+    """The client's state after the upload of ciphertexts: the outcome is awaited."""
 
     awaits: ClassVar[type] = Outcome
     digest: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that this client is among those summed, and enough others. Raises ProtocolViolation."""
+        """Check that this client and enough others are among those summed. Raises ProtocolViolation."""
         context = EncryptedContext.of(context)
         if me.member not in incoming.members or len(incoming.members) < context.fewest:
             raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out or too many others")
         return Transition(self)
-
-
-CLIENT_STATES = (CiphertextUploaded,)
-"""What a client remembers."""

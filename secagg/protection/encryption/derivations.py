@@ -6,7 +6,7 @@ One function for each labelled string.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from secagg.crypto.agreement import AgreementKey, derive
@@ -30,7 +30,7 @@ from secagg.wire import encode
 
 @dataclass(frozen=True)
 class EncryptedContext(SessionContext):
-    """The public facts of an encrypted session; `helpers` holds the key holder alone.
+    """The public facts of an encrypted session, whose `helpers` are the key holder alone.
 
     Raises BadInput without exactly one key holder and for a sum too long to be shown to it, CapacityExceeded for one
     that no ciphertext has room for.
@@ -49,13 +49,6 @@ class EncryptedContext(SessionContext):
                 remedy="use fewer features",
             )
 
-    @classmethod
-    def of(cls, session: SessionContext) -> EncryptedContext:
-        """The same facts as those of an encrypted session; an encrypted session's as they are."""
-        if isinstance(session, cls):
-            return session
-        return cls(**{each.name: getattr(session, each.name) for each in fields(session)})
-
     @property
     def holder_index(self) -> int:
         """The key holder's index in the roster."""
@@ -68,12 +61,12 @@ class EncryptedContext(SessionContext):
 
     @property
     def holder_name(self) -> str:
-        """The culprit for the key holder's messages."""
+        """The name of the key holder as a culprit."""
         return self.names.get(self.holder_index, "key holder")
 
     @cached_property
     def parameters(self) -> HeParameters:
-        """The BFV parameters that the plan leads to. Raises CapacityExceeded; BadInput for a security without any."""
+        """The plan's BFV parameters. Raises CapacityExceeded, or BadInput for a security level that has none."""
         needed = self.largest.bit_length() + 1
         if needed > self.ring.bits:
             raise CapacityExceeded("the ring of the sum (bits)", needed, self.ring.bits)
@@ -95,31 +88,31 @@ class EncryptedContext(SessionContext):
         return self.sum_bytes + BLIND_BYTES
 
     def summed(self, packed: bytes) -> Polynomials:
-        """The ciphertexts of a packed sum. Raises MalformedMessage for bytes that are none."""
+        """Return the ciphertexts of a packed sum. Raises MalformedMessage for other bytes."""
         parameters = self.parameters
         return unpack(packed, self.ciphertexts, parameters.primes, parameters.degree, parameters.entry_bytes)
 
     def uploaded(self, vector: bytes) -> Polynomials:
-        """The ciphertexts at the front of an upload. Raises MalformedMessage for other bytes."""
+        """Return the ciphertexts at the front of an upload. Raises MalformedMessage for other bytes."""
         return self.summed(vector[:-BLIND_BYTES])
 
     def holds(self, integers: Integers) -> bool:
-        """Whether no entry lies outside the plan's capacity."""
+        """Return whether every entry lies within the plan's capacity."""
         return -self.largest <= int(integers.min()) and int(integers.max()) <= self.largest
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum is opened. Raises BadInput when there are not that many."""
+        """The smallest number of clients whose sum is opened. Raises BadInput for a plan with fewer clients."""
         return fewest(self)
 
     @cached_property
     def binding(self) -> bytes:
-        """Digest of plan, session, roster and parameters, inside every signature and key."""
+        """The digest of plan, session, roster and parameters that is inside every signature and key."""
         return digest("encrypted context", self.round_digest, self.session_id, self.roster, self.parameters.digest())
 
 
 def fewest(context: SessionContext) -> int:
-    """The smallest number of clients whose sum is opened: all but the tolerated dropouts, two of them honest.
+    """Return the smallest number of clients whose sum is opened: all but the tolerated dropouts, two of them honest.
 
     Raises BadInput when there are not that many clients.
     """
@@ -134,7 +127,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """The conditions that hold, in words."""
+    """Return the conditions that hold, in words."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n}, and at least 2 more than c = {c}"
     lines = [
@@ -147,7 +140,7 @@ def explain(context: SessionContext) -> str:
 
 
 def message_digest(value: PublishedKey | EncryptedUpload | Declaration) -> bytes:
-    """SHA-256 of the canonical message."""
+    """Return SHA-256 of the canonical message."""
     return hashlib.sha256(encode(value)).digest()
 
 
@@ -156,12 +149,12 @@ def _key_parts(context: EncryptedContext, key: PublishedKey) -> tuple[bytes, ...
 
 
 def sign_key(context: EncryptedContext, identity: SigningKey, key: PublishedKey) -> PublishedKey:
-    """The key with the key holder's signature in place of whatever stood there."""
+    """Return the key with the key holder's signature in place of whatever stood there."""
     return replace(key, signature=identity.sign("published key", *_key_parts(context, key)))
 
 
 def key_is_signed(context: EncryptedContext, key: PublishedKey) -> bool:
-    """Whether the key holder published this key for this session."""
+    """Return whether the key holder published this key for this session."""
     return is_signed(context.holder, key.signature, "published key", *_key_parts(context, key))
 
 
@@ -172,12 +165,12 @@ def _upload_parts(context: EncryptedContext, upload: EncryptedUpload) -> tuple[b
 
 
 def sign_upload(context: EncryptedContext, identity: SigningKey, upload: EncryptedUpload) -> EncryptedUpload:
-    """The upload with its client's signature."""
+    """Return the upload with its client's signature."""
     return replace(upload, signature=identity.sign("encrypted upload", *_upload_parts(context, upload)))
 
 
 def upload_is_signed(context: EncryptedContext, upload: EncryptedUpload) -> bool:
-    """Whether the roster's identity of `upload.member` signed the upload for this session."""
+    """Return whether the roster's identity of `upload.member` signed the upload for this session."""
     identity = context.identities.get(upload.member, b"")
     return is_signed(identity, upload.signature, "encrypted upload", *_upload_parts(context, upload))
 
@@ -187,12 +180,12 @@ def _declaration_parts(context: EncryptedContext, declaration: Declaration) -> t
 
 
 def sign_declaration(context: EncryptedContext, identity: SigningKey, declaration: Declaration) -> Declaration:
-    """The declaration with the server's signature."""
+    """Return the declaration with the server's signature."""
     return replace(declaration, signature=identity.sign("declaration", *_declaration_parts(context, declaration)))
 
 
 def declaration_is_signed(context: EncryptedContext, declaration: Declaration) -> bool:
-    """Whether the server declared this set and sum for this session."""
+    """Return whether the server declared this set and sum for this session."""
     return is_signed(context.server, declaration.signature, "declaration", *_declaration_parts(context, declaration))
 
 
@@ -201,26 +194,26 @@ def _opened_parts(context: EncryptedContext, opened: OpenedSum) -> tuple[bytes, 
 
 
 def sign_opened(context: EncryptedContext, identity: SigningKey, opened: OpenedSum) -> OpenedSum:
-    """The opened sum with the key holder's signature."""
+    """Return the opened sum with the key holder's signature."""
     return replace(opened, signature=identity.sign("opened sum", *_opened_parts(context, opened)))
 
 
 def opened_is_signed(context: EncryptedContext, opened: OpenedSum) -> bool:
-    """Whether the key holder opened this sum in this session."""
+    """Return whether the key holder opened this sum in this session."""
     return is_signed(context.holder, opened.signature, "opened sum", *_opened_parts(context, opened))
 
 
 def seed_key(context: EncryptedContext, secret: AgreementKey, peer: bytes, member: int, key: bytes) -> bytes:
-    """Single-use key that seals `member`'s mask seed under the published key of digest `key`. Raises WeakPublicKey."""
+    """Return the single-use key that seals `member`'s mask seed under the published key of digest `key`."""
     return secret.agree(peer, context.binding, "mask seed", number(member), key)
 
 
 def seed_associated(context: EncryptedContext, member: int, key: bytes) -> bytes:
-    """Associated data of a sealed mask seed: session, published key and sender."""
+    """Return associated data of a sealed mask seed: session, published key and sender."""
     return labelled("sealed mask seed", context.binding, number(member), key)
 
 
 def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:
-    """Keys of the mask streams, one for each prime, that `member`'s seed stands for in this session."""
+    """Return keys of the mask streams, one for each prime, that `member`'s seed stands for in this session."""
     places = range(len(context.parameters.primes))
     return tuple(derive(seed, context.binding, "upload mask", number(member), number(place)) for place in places)

@@ -1,4 +1,4 @@
-"""The key holder: a fresh key for each session, one sum opened with it: HeldKey → SpentKey.
+"""The key holder, which makes a fresh key for each session and opens one sum with it: HeldKey → SpentKey.
 
 The first request received is the one that counts for ever: whoever drives these states journals it before `advance`
 sees it, so that a crash between opening and sending opens the same sum again, to the same values, and nothing else.
@@ -48,7 +48,7 @@ def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
 @message("HeldKey")
 @dataclass(frozen=True)
 class HeldKey:
-    """The key is made and published; one request is awaited."""
+    """The key holder's state after publishing its key: one request is awaited."""
 
     awaits: ClassVar[type] = SumRequest
     secret: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
@@ -64,7 +64,7 @@ class HeldKey:
         context = EncryptedContext.of(context)
         total = _check_sum(context, incoming, bind.message_digest(self.published))
         declaration = incoming.declaration
-        digest = bind.message_digest(declaration)
+        digest = bind.message_digest(declaration)  # before any key is used: a declaration without an encoding ends here
         sealing = AgreementKey.from_bytes(self.sealing_secret)
         for keys in [mask_keys(context, sealing, upload) for upload in declaration.uploads]:
             subtract(total[:, 0], mask_of(context.parameters, context.ciphertexts, keys), context.parameters.primes)
@@ -89,7 +89,7 @@ class HeldKey:
 @message("SpentKey")
 @dataclass(frozen=True)
 class SpentKey:
-    """The sum is opened and the key gone; the outcome is awaited."""
+    """The key holder's state after opening the sum, without the key: the outcome is awaited."""
 
     awaits: ClassVar[type] = Outcome
     members: Members
@@ -105,11 +105,11 @@ class SpentKey:
 
 
 HOLDER_STATES = (HeldKey, SpentKey)
-"""What a key holder remembers."""
+"""The states of a key holder that survive a crash."""
 
 
 def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Polynomials:
-    """The sum's polynomials, when the server declared them above the minimum, of uploads for the published `key`."""
+    """Return the sum's polynomials, if the server declared enough uploads, all for the published `key`."""
     declaration = request.declaration
     if not bind.declaration_is_signed(context, declaration):
         raise ProtocolViolation(SERVER_INDEX, "the declaration is not signed for this session")
@@ -131,7 +131,7 @@ def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Po
 
 
 def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
-    """The keys of an upload's mask. Raises ProtocolViolation (culprit: its client) where no seed was sealed."""
+    """Return the keys of an upload's mask. Raises ProtocolViolation (culprit: its client) where no seed was sealed."""
     try:
         key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
         seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))

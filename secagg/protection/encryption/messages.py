@@ -1,4 +1,4 @@
-"""Messages and remembered states of the encrypted protocol. Bounds and meaning: protos/secagg/v1/encryption.proto."""
+"""Messages and states of the encrypted protocol. Bounds and meaning: protos/secagg/v1/encryption.proto."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from secagg.wire import Items, Length, Range, message
 Key = Annotated[bytes, Length(32)]
 SEED_BYTES = 32
 BLIND_BYTES = 32
-"""Random bytes at the end of an upload, so that its digest, which the key holder is shown, says nothing of the rest."""
+"""Random bytes at the end of an upload, so that its digest, which the key holder sees, reveals nothing of the rest."""
 LARGEST_SUM = 60 << 20
 """Bytes of the longest packed sum: with the declaration of 4,096 uploads it fits into one frame."""
 
@@ -21,7 +21,7 @@ LARGEST_SUM = 60 << 20
 @message("PublishedKey")
 @dataclass(frozen=True)
 class PublishedKey:
-    """The key holder's BFV public key and the key that seeds are sealed to, made for one session."""
+    """The key holder's BFV public key, and the key that mask seeds are sealed to, made for one session."""
 
     parameters: Digest
     public_key: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
@@ -32,7 +32,7 @@ class PublishedKey:
 @message("EncryptedUpload")
 @dataclass(frozen=True)
 class EncryptedUpload(Announcement):
-    """Announces a client's ciphertexts, with the seed of its mask sealed to the key holder."""
+    """The announcement of a client's ciphertexts, with the seed of its mask sealed to the key holder."""
 
     member: Index
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
@@ -70,7 +70,7 @@ class SumRequest:
 @message("OpenedSum")
 @dataclass(frozen=True)
 class OpenedSum(Announcement):
-    """Announces the opened sum, packed in the session's ring; signed by the key holder."""
+    """The announcement of the opened sum, packed in the session's ring and signed by the key holder."""
 
     declaration: Digest
     length: Annotated[int, Range(1, LARGEST_SUM)]

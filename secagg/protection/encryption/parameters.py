@@ -1,4 +1,4 @@
-"""BFV parameters by rule: the smallest ciphertexts that are secure and whose sum always decrypts.
+"""The rule for BFV parameters: the smallest ciphertexts that are secure and whose sum always decrypts.
 
 Integers stand in the coefficients of a plaintext modulo t = 2^b, so that no batching prime is needed. All sets have
 degree N = 4096: at 128 bits of security a smaller degree leaves no room for a data modulus, and a larger one has as
@@ -52,7 +52,7 @@ DATA = (
 
 @dataclass(frozen=True)
 class HeParameters:
-    """Degree N, the primes of the data modulus q, the special prime p, t = 2^plain_bits and the most summands n."""
+    """BFV parameters: degree N, primes of the data modulus q, special prime p, t = 2^plain_bits, most summands n."""
 
     degree: int
     primes: tuple[int, ...]
@@ -62,7 +62,7 @@ class HeParameters:
 
     @property
     def modulus(self) -> int:
-        """Q, the modulus of a ciphertext."""
+        """The modulus q of a ciphertext."""
         return math.prod(self.primes)
 
     @property
@@ -82,12 +82,12 @@ class HeParameters:
 
     @property
     def bytes_per_value(self) -> int:
-        """Bytes of two polynomials per coefficient."""
+        """The bytes of two polynomials for each coefficient."""
         return 2 * len(self.primes) * self.entry_bytes
 
     @property
     def scale(self) -> int:
-        """Δ = ⌊q/t⌋, by which integers are multiplied."""
+        """The factor Δ = ⌊q/t⌋ of integers."""
         return self.modulus >> self.plain_bits
 
     @property
@@ -97,7 +97,7 @@ class HeParameters:
 
     @property
     def noise(self) -> int:
-        """No less than |t·(phase of a sum of n honest ciphertexts) − q·X| / t, for every |X| < t/4."""
+        """A bound of |t·(phase of a sum of n honest ciphertexts) − q·X| / t, for every |X| < t/4."""
         return self.summands * (self.degree // 2) - (-self.remainder // 4)
 
     @property
@@ -112,20 +112,20 @@ class HeParameters:
         return max(0, self.modulus.bit_length() - (self.noise << self.plain_bits).bit_length() - 1)
 
     def ciphertexts(self, length: int) -> int:
-        """The number of ciphertexts that hold `length` values."""
+        """Return the number of ciphertexts that hold `length` values."""
         return -(-length // self.degree)
 
     def packed_bytes(self, length: int) -> int:
-        """Size of the packed ciphertexts of `length` values; it depends on nothing else."""
+        """Return the size of the packed ciphertexts of `length` values, which depends on nothing else."""
         return self.ciphertexts(length) * self.degree * self.bytes_per_value
 
     def digest(self) -> bytes:
-        """SHA-256 that names these parameters."""
+        """Return SHA-256 that names these parameters."""
         numbers = (self.degree, self.special, self.plain_bits, self.summands, *self.primes)
         return digest("BFV parameters", *(each.to_bytes(8, "big") for each in numbers))
 
     def explain(self) -> str:
-        """One line with the numbers that a reader can check by hand."""
+        """Return one line with the numbers that a reader can check by hand."""
         return (
             f"BFV of degree {self.degree} over {self.plain_bits}-bit integers, one bit to spare, "
             f"{self.bytes_per_value} bytes per value: {self.security}-bit secure, for its modulus has "
@@ -135,7 +135,7 @@ class HeParameters:
 
 
 def for_capacity(largest: int, summands: int, security: int = 128) -> HeParameters:
-    """The smallest ciphertexts for sums of up to `summands` vectors with every |entry of the sum| ≤ `largest`.
+    """Return the smallest parameters for sums of up to `summands` vectors with every |entry of the sum| ≤ `largest`.
 
     2^plain_bits > 4·largest: centred residues are exact, with one bit to spare. Raises CapacityExceeded when no set has
     room, BadInput when none is so secure.

@@ -26,7 +26,7 @@ Polynomials = NDArray[np.uint64]
 
 
 def pack(polynomials: Polynomials, entry_bytes: int) -> bytes:
-    """All coefficients in order, `entry_bytes` little-endian bytes each."""
+    """Return all coefficients in order, `entry_bytes` little-endian bytes each."""
     return Ring(8 * entry_bytes).pack(polynomials.reshape(-1))
 
 
@@ -47,19 +47,19 @@ def unpack(packed: bytes, number: int, primes: Sequence[int], degree: int, entry
 
 
 def add(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
-    """Total ← total + other modulo each prime, in place."""
+    """Add `other` to `total` modulo each prime, in place."""
     np.add(total, other, out=total)  # primes stay below 2^61
     np.minimum(total, total - _columns(primes), out=total)  # below its prime it wraps, to far above
 
 
 def subtract(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
-    """Total ← total − other modulo each prime, in place."""
+    """Subtract `other` from `total` modulo each prime, in place."""
     np.subtract(total, other, out=total)  # wraps below 0
     np.minimum(total, total + _columns(primes), out=total)
 
 
 def multiples(integers: Integers, factor: int, primes: Sequence[int], degree: int) -> Polynomials:
-    """`factor` · integers modulo each prime: polynomials (number, primes, N) of a whole number of degrees.
+    """Return `factor` · integers modulo each prime: polynomials (number, primes, N), filled up with zeros.
 
     The quotient comes from double precision and is off by one at most, so that the rest is exact in words that wrap and
     lies between −prime and 2·prime (Shoup's NTL, MulMod). That takes integers below 2^50 in size, or primes below 2^50.
@@ -79,14 +79,14 @@ def _columns(primes: Sequence[int]) -> Polynomials:
 
 
 def scaled(parameters: HeParameters, integers: Integers) -> Polynomials:
-    """Δ·x modulo each prime, (number, primes, N), zeros after the last integer; |x| < t/4, not reduced modulo t."""
+    """Return Δ·x modulo each prime, (number, primes, N), zeros after the last integer; |x| < t/4, not reduced mod t."""
     padded = np.zeros(parameters.ciphertexts(len(integers)) * parameters.degree, dtype=np.int64)
     padded[: len(integers)] = integers
     return multiples(padded, parameters.scale, parameters.primes, parameters.degree)
 
 
 def mask_of(parameters: HeParameters, number: int, keys: Sequence[bytes]) -> Polynomials:
-    """The mask of `number` ciphertexts, (number, primes, N), from one key for each prime."""
+    """Return the mask of `number` ciphertexts, (number, primes, N), from one key for each prime."""
     rows = [
         _residues(key, prime, number * parameters.degree) for prime, key in zip(parameters.primes, keys, strict=True)
     ]
@@ -94,7 +94,7 @@ def mask_of(parameters: HeParameters, number: int, keys: Sequence[bytes]) -> Pol
 
 
 def centre(parameters: HeParameters, values: Polynomials) -> Integers:
-    """The signed integers −t/2 ≤ v < t/2 that values below t stand for."""
+    """Return the signed integers −t/2 ≤ v < t/2 that values below t stand for."""
     shift = np.int64(64 - parameters.plain_bits)
     return np.asarray((values.view(np.int64) << shift) >> shift, dtype=np.int64)
 

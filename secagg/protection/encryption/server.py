@@ -7,9 +7,8 @@ needs no homomorphic library: adding ciphertexts is adding coefficients modulo t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,48 +21,45 @@ from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
-from secagg.protection.interface import CollectingStep, SessionContext, VectorSum
+from secagg.protection.interface import CollectingStep, Outgoing, SessionContext, VectorSum
 
 _UNSIGNED = bytes(64)
 
 
-class AwaitingHolder(CollectingStep):
-    """The key holder publishes its key."""
+class AwaitingHolder(CollectingStep[PublishedKey]):
+    """The server's step in which the key holder publishes its key."""
 
     awaits: ClassVar[type] = PublishedKey
     is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = EncryptedContext.of(context)
-        _ = self._context.fewest  # BadInput where the plan's numbers do not go together
         super().__init__(context.helpers)
+        _ = self._context.fewest  # BadInput where the plan's numbers do not go together
 
     def check(self, member: int, incoming: PublishedKey) -> None:
-        """Take the key. Raises ProtocolViolation (culprit: the key holder) for one that is none of this session."""
         check_key(self._context, incoming)
 
-    def close(self) -> tuple[AwaitingCiphertexts, Mapping[int, Any]]:
-        """Show the key to every client."""
+    def close(self) -> tuple[AwaitingCiphertexts, Outgoing]:
+        """Send the key to every client."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} published no key; nothing was sent")
         published = self.messages[self._context.holder_index]
         return AwaitingCiphertexts(self._context, published), dict.fromkeys(self._context.clients, published)
 
 
-class AwaitingCiphertexts(CollectingStep):
-    """Clients upload in their own time. The party has already checked length and digest of the bytes."""
+class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
+    """The server's step in which clients upload. The party has already checked length and digest of the bytes."""
 
     awaits: ClassVar[type] = EncryptedUpload
     is_joining: ClassVar[bool] = True
 
     def __init__(self, context: EncryptedContext, published: PublishedKey) -> None:
         self._context = context
+        super().__init__(context.clients, context.fewest)
         self._key = bind.message_digest(published)
-        super().__init__(context.clients)
-        self.enough = self._context.fewest
 
     def check(self, member: int, incoming: EncryptedUpload) -> None:
-        """Take an upload that its client signed for this session and key, of the one right size."""
         size = self.vector_bytes
         if incoming.member != member or not bind.upload_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "the upload is not signed by it for this session")
@@ -83,16 +79,15 @@ class AwaitingCiphertexts(CollectingStep):
         """Raise ProtocolViolation (culprit: the member) unless the bytes are ciphertexts of these parameters."""
         _ciphertexts(self._context, member, vector)
 
-    def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
+    def close(self) -> tuple[CiphertextsToAdd, Outgoing]:
         """Fix the set of summed clients."""
-        members = self.members
         if self.is_short:
-            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
-        return CiphertextsToAdd(self._context, tuple(self.messages[member] for member in members)), {}
+            raise SessionAborted(f"only {len(self.members)} clients uploaded; at least {self.enough} are needed")
+        return CiphertextsToAdd(self._context, tuple(self.messages[member] for member in self.members)), {}
 
 
 class CiphertextsToAdd:
-    """The set is fixed: its ciphertexts are added up, one client's at a time, and shown to the key holder."""
+    """The server's step in which it adds ciphertexts of the fixed set, one client's at a time, for the key holder."""
 
     requests: ClassVar[type] = SumRequest
 
@@ -105,11 +100,11 @@ class CiphertextsToAdd:
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The members, in order."""
+        """The members whose ciphertexts are to be added, in order."""
         return tuple(self._uploads)
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add one member's ciphertexts; the same again change nothing. Raises BadInput for others than it announced."""
+        """Add one member's ciphertexts; a repetition changes nothing. Raises BadInput for others than it announced."""
         if hashlib.sha256(vector).digest() != self._uploads[member].digest:
             raise BadInput(f"the ciphertexts of {self._context.names[member]} are missing or not those that it signed")
         if member in self._lacking:
@@ -117,15 +112,15 @@ class CiphertextsToAdd:
             self._lacking.remove(member)
 
     def request(self, identity: SigningKey) -> SumRequest:
-        """The packed sum with its signed declaration. Raises BadInput while a member's ciphertexts are lacking."""
+        """Return the packed sum with its signed declaration. Raises BadInput if a member's ciphertexts are lacking."""
         unsigned = self._unsigned()
         return replace(unsigned, declaration=bind.sign_declaration(self._context, identity, unsigned.declaration))
 
     def is_sum(self, request: SumRequest) -> bool:
-        """Whether a request, signature aside, is the one that `request` makes. Raises BadInput like it."""
+        """Return whether a request is, but for its signature, the one that `request` makes. Raises BadInput like it."""
         return replace(request, declaration=replace(request.declaration, signature=_UNSIGNED)) == self._unsigned()
 
-    def requested(self, request: SumRequest) -> tuple[AwaitingOpening, Mapping[int, Any]]:
+    def requested(self, request: SumRequest) -> tuple[AwaitingOpening, Outgoing]:
         """Send the request to the key holder.
 
         Raises ProtocolViolation (culprit: the server) unless it signed it, for exactly the accepted uploads.
@@ -148,19 +143,18 @@ class CiphertextsToAdd:
         return SumRequest(Declaration(tuple(self._uploads.values()), total, _UNSIGNED), packed)
 
 
-class AwaitingOpening(CollectingStep):
-    """The key holder opens the sum. The party has already checked length and digest of the bytes."""
+class AwaitingOpening(CollectingStep[OpenedSum]):
+    """The server's step in which the key holder opens the sum. The party has already checked the bytes."""
 
     awaits: ClassVar[type] = OpenedSum
 
     def __init__(self, context: EncryptedContext, declaration: Declaration) -> None:
         self._context = context
+        super().__init__(context.helpers)
         self._declaration = bind.message_digest(declaration)
         self._members = declaration.members
-        super().__init__(context.helpers)
 
     def check(self, member: int, incoming: OpenedSum) -> None:
-        """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""
         if not bind.opened_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "the opened sum is not signed for this session")
         if incoming.declaration != self._declaration:
@@ -174,7 +168,7 @@ class AwaitingOpening(CollectingStep):
         return self._context.packed_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation (culprit: the key holder) for integers that no opened sum has."""
+        """Raise ProtocolViolation (culprit: the key holder) for integers that cannot be in an opened sum."""
         context = self._context
         try:
             integers = context.ring.decode(context.ring.unpack(vector, context.length))
@@ -183,8 +177,8 @@ class AwaitingOpening(CollectingStep):
         if not context.holds(integers):
             raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
 
-    def close(self) -> tuple[VectorSum, Mapping[int, Any]]:
-        """The key holder's vector is the sum of the members' already."""
+    def close(self) -> tuple[VectorSum, Outgoing]:
+        """End the step: the key holder's vector is the sum of the members' already."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} did not open the sum")
         return VectorSum(self._members, (self._context.holder_index,)), {}

@@ -1,18 +1,15 @@
-"""The client of the masked protocol up to its upload: Advertised → Dealt → Ready → Uploaded.
+"""The client of the masked protocol: Advertised → Dealt → Ready → Uploaded → Endorsed → Opened.
 
-Bonawitz et al. 2017, Figure 4, rounds 0 to 2. Each step is a frozen type, so that the wrong order does not
+Bonawitz et al. 2017, Figure 4, rounds 0 to 4. Each step is a frozen type, so that the wrong order does not
 type-check. Every refusal names its culprit: the server for what it chose or relayed wrongly, a dealer (as a
-complaint inside the upload) for shares that are not what it signed.
-
-The client of the masked protocol after its upload: Uploaded → Endorsed → Opened.
-
-Bonawitz et al. 2017, Figure 4, rounds 3 and 4. A client signs one survivor set of a session, ever, and opens one
-share of each dealer, never both.
+complaint inside the upload) for shares that are not what it signed. A client signs one survivor set of a session,
+ever, and opens one share of each dealer, never both.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,92 +43,8 @@ from secagg.protection.messages import Complaints, Digest, Members, Outcome, Upl
 from secagg.wire import message
 
 
-@message("Uploaded")
-@dataclass(frozen=True)
-class Uploaded:
-    """The masked vector is fixed; nothing that could unmask it is left here."""
-
-    awaits: ClassVar[type] = Survivors
-    directory: Digest
-    dealers: Members
-    held: Held
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: Survivors) -> Transition:
-        """Round 3: sign the survivor set, if it is a possible one. The next state can sign no other."""
-        survivors = incoming.members
-        if me.member not in survivors or not set(survivors) <= set(self.dealers):
-            raise ProtocolViolation(
-                SERVER_INDEX, "the survivors are not a subset of the dealers that holds this client"
-            )
-        fewest = bind.thresholds_of(context).survivors
-        if len(survivors) < fewest:
-            raise ProtocolViolation(
-                SERVER_INDEX, f"asks to open the sum of {len(survivors)} clients; {fewest} is the least"
-            )
-        parts = bind.endorsement_parts(context, self.directory, self.dealers, survivors)
-        endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
-        return Transition(Endorsed(self.directory, self.dealers, self.held, survivors), endorsement)
-
-
-@message("Endorsed")
-@dataclass(frozen=True)
-class Endorsed:
-    """One survivor set is signed; proof that enough others signed the same is awaited."""
-
-    awaits: ClassVar[type] = Quorum
-    directory: Digest
-    dealers: Members
-    held: Held
-    survivors: Members
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: Quorum) -> Transition:
-        """Round 4: after t valid signatures on this very set, open one share for each dealer."""
-        self._check(context, incoming)
-        survivors = set(self.survivors)
-        opening = Opening(
-            seed_shares=tuple(
-                OpenedShare(each.dealer, each.seed_share) for each in self.held if each.dealer in survivors
-            ),
-            key_shares=tuple(
-                OpenedShare(each.dealer, each.key_share) for each in self.held if each.dealer not in survivors
-            ),
-        )
-        return Transition(Opened(self.survivors), opening)
-
-    def _check(self, context: SessionContext, quorum: Quorum) -> None:
-        parts = bind.endorsement_parts(context, self.directory, self.dealers, self.survivors)
-        needed = bind.thresholds_of(context).signatures
-        valid = 0
-        for endorsement in quorum.endorsements:
-            if endorsement.member not in self.survivors:
-                raise ProtocolViolation(SERVER_INDEX, f"counts member {endorsement.member}, which did not survive")
-            if not bind.endorsement_is_signed(context, endorsement, parts):
-                raise ProtocolViolation(
-                    SERVER_INDEX, f"shows a signature of member {endorsement.member} on another set"
-                )
-            valid += 1
-            if valid == needed:
-                return
-        raise ProtocolViolation(SERVER_INDEX, f"shows {valid} of the {needed} signatures that an opening needs")
-
-
-@message("Opened")
-@dataclass(frozen=True)
-class Opened:
-    """The opening is given and every share forgotten; only the outcome is awaited."""
-
-    awaits: ClassVar[type] = Outcome
-    survivors: Members
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
-        """Check that the outcome speaks of the set that this client opened; the session is over."""
-        if incoming.members != self.survivors:
-            raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
-        return Transition(self)
-
-
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
-    """Round 0: draw the session keys and the self-mask seed, and announce what is public of them."""
+    """Round 0: draw the session keys and the self-mask seed, and announce their public parts."""
     channel = AgreementKey.generate(me.randomness)
     mask = AgreementKey.generate(me.randomness)
     seed = me.randomness.bytes(32)
@@ -146,7 +59,7 @@ def advertise(context: SessionContext, me: LocalParty) -> Transition:
 @message("Advertised")
 @dataclass(frozen=True)
 class Advertised:
-    """Keys are announced; the directory is awaited."""
+    """The client's state with announced keys: the directory is awaited."""
 
     awaits: ClassVar[type] = Directory
     channel_secret: Key = field(repr=False)
@@ -218,7 +131,7 @@ def _deal(
 @message("Dealt")
 @dataclass(frozen=True)
 class Dealt:
-    """Shares are dealt; the inbox with everyone else's is awaited."""
+    """The client's state with its shares dealt: the inbox with everyone else's is awaited."""
 
     awaits: ClassVar[type] = Inbox
     channel_secret: Key = field(repr=False)
@@ -229,7 +142,7 @@ class Dealt:
     own_key_share: Share = field(repr=False)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
-        """Round 2, receiving: open what was sealed to this client. A dealer whose share is bad is remembered."""
+        """Round 2, receiving: open the shares sealed to this client. A dealer whose share is bad is remembered."""
         directory = self.directory.digest
         thresholds = bind.thresholds_of(context)
         if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
@@ -272,7 +185,7 @@ class Dealt:
 
 
 def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare, binding: bytes) -> HeldShare | None:
-    """The shares inside an envelope, or None when they are not what the dealer signed."""
+    """Return the shares inside an envelope, or None when they are not those that the dealer signed."""
     dealer, holder = envelope.dealer, envelope.holder
     try:
         key = bind.sealing_key(channel, dealer_key, dealer, holder, binding)
@@ -283,15 +196,15 @@ def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare,
     honest = (
         is_canonical(seed_share)
         and is_canonical(key_share)
-        and bind.is_equal(bind.share_hash("seed", seed_share, dealer, holder, binding), envelope.seed_hash)
-        and bind.is_equal(bind.share_hash("key", key_share, dealer, holder, binding), envelope.key_hash)
+        and hmac.compare_digest(bind.share_hash("seed", seed_share, dealer, holder, binding), envelope.seed_hash)
+        and hmac.compare_digest(bind.share_hash("key", key_share, dealer, holder, binding), envelope.key_hash)
     )
     return HeldShare(dealer, seed_share, key_share) if honest else None
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Everything needed to mask is known; the vector itself is never part of a state."""
+    """The client's state with all that masking needs; the vector itself is never part of a state."""
 
     mask_secret: Key = field(repr=False)
     seed: Key = field(repr=False)
@@ -330,3 +243,87 @@ class Ready:
             complaints=self.complaints,
         )
         return Transition(Uploaded(directory, self.dealers, self.held), header, packed)
+
+
+@message("Uploaded")
+@dataclass(frozen=True)
+class Uploaded:
+    """The client's state with a fixed masked vector and nothing that could unmask it: the survivors are awaited."""
+
+    awaits: ClassVar[type] = Survivors
+    directory: Digest
+    dealers: Members
+    held: Held
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Survivors) -> Transition:
+        """Round 3: sign the survivor set if it is a possible one. The next state can sign no other set."""
+        survivors = incoming.members
+        if me.member not in survivors or not set(survivors) <= set(self.dealers):
+            raise ProtocolViolation(
+                SERVER_INDEX, "the survivors are not a subset of the dealers that holds this client"
+            )
+        fewest = bind.thresholds_of(context).survivors
+        if len(survivors) < fewest:
+            raise ProtocolViolation(
+                SERVER_INDEX, f"asks to open the sum of {len(survivors)} clients; {fewest} is the least"
+            )
+        parts = bind.endorsement_parts(context, self.directory, self.dealers, survivors)
+        endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
+        return Transition(Endorsed(self.directory, self.dealers, self.held, survivors), endorsement)
+
+
+@message("Endorsed")
+@dataclass(frozen=True)
+class Endorsed:
+    """The client's state with one signed survivor set: proof that enough others signed the same is awaited."""
+
+    awaits: ClassVar[type] = Quorum
+    directory: Digest
+    dealers: Members
+    held: Held
+    survivors: Members
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Quorum) -> Transition:
+        """Round 4: after t valid signatures on this very set, open one share for each dealer."""
+        self._check(context, incoming)
+        survivors = set(self.survivors)
+        opening = Opening(
+            seed_shares=tuple(
+                OpenedShare(each.dealer, each.seed_share) for each in self.held if each.dealer in survivors
+            ),
+            key_shares=tuple(
+                OpenedShare(each.dealer, each.key_share) for each in self.held if each.dealer not in survivors
+            ),
+        )
+        return Transition(Opened(self.survivors), opening)
+
+    def _check(self, context: SessionContext, quorum: Quorum) -> None:
+        parts = bind.endorsement_parts(context, self.directory, self.dealers, self.survivors)
+        needed = bind.thresholds_of(context).signatures
+        valid = 0
+        for endorsement in quorum.endorsements:
+            if endorsement.member not in self.survivors:
+                raise ProtocolViolation(SERVER_INDEX, f"counts member {endorsement.member}, which did not survive")
+            if not bind.endorsement_is_signed(context, endorsement, parts):
+                raise ProtocolViolation(
+                    SERVER_INDEX, f"shows a signature of member {endorsement.member} on another set"
+                )
+            valid += 1
+            if valid == needed:
+                return
+        raise ProtocolViolation(SERVER_INDEX, f"shows {valid} of the {needed} signatures that an opening needs")
+
+
+@message("Opened")
+@dataclass(frozen=True)
+class Opened:
+    """The client's state after opening its shares, all forgotten: only the outcome is awaited."""
+
+    awaits: ClassVar[type] = Outcome
+    survivors: Members
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
+        """Check that the outcome names the set that this client opened; the session is over."""
+        if incoming.members != self.survivors:
+            raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
+        return Transition(self)

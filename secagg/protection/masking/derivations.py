@@ -5,7 +5,6 @@ One function for each labelled string.
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import replace
 
 from secagg.crypto.agreement import AgreementKey, derive
@@ -18,48 +17,43 @@ from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
 
 def thresholds_of(context: SessionContext) -> Thresholds:
-    """The thresholds that this session's plan leads to."""
+    """Return the thresholds that this session's plan leads to."""
     return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.min_clients_in_sum)
 
 
 def members_digest(members: tuple[int, ...]) -> bytes:
-    """Digest of a set of members given in order (U2 in an upload header)."""
+    """Return digest of a set of members given in order (U2 in an upload header)."""
     return once(("members", members), lambda: digest("members", *map(number, members)))
 
 
 def session_binding(context: SessionContext, directory: bytes) -> bytes:
-    """HKDF salt of all session keys: plan and directory together."""
+    """Return HKDF salt of all session keys: plan and directory together."""
     return digest("context", context.round_digest, directory)
 
 
 def pairwise_key(secret: AgreementKey, own: int, peer: int, peer_key: bytes, binding: bytes) -> bytes:
-    """Key of the mask that `own` and `peer` share; the same on both sides. Raises WeakPublicKey."""
+    """Return the key of the mask that `own` and `peer` share; the same on both sides. Raises WeakPublicKey."""
     low, high = sorted((own, peer))
     return secret.agree(peer_key, binding, "pairwise mask", number(low), number(high))
 
 
 def self_mask_key(seed: bytes, member: int, binding: bytes) -> bytes:
-    """Key of `member`'s self mask."""
+    """Return key of `member`'s self mask."""
     return derive(seed, binding, "self mask", number(member))
 
 
 def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Single-use key that seals `dealer`'s shares to `holder`. Raises WeakPublicKey."""
+    """Return single-use key that seals `dealer`'s shares to `holder`. Raises WeakPublicKey."""
     return secret.agree(peer_key, binding, "share", number(dealer), number(holder))
 
 
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
-    """Commitment to a uniform 32-byte self-mask seed."""
+    """Return commitment to a uniform 32-byte self-mask seed."""
     return digest("seed commitment", context.round_digest, number(member), seed)
 
 
-def is_equal(left: bytes, right: bytes) -> bool:
-    """Equality in constant time, for what is derived from a secret."""
-    return hmac.compare_digest(left, right)
-
-
 def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Hash of one share (`kind` is "seed" or "key"). A share is a uniform field element, so it stays hidden."""
+    """Return hash of one share (`kind` is "seed" or "key"). A share is a uniform field element, so it stays hidden."""
     return digest(f"{kind} share", binding, number(dealer), number(holder), share)
 
 
@@ -75,18 +69,18 @@ def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tu
 
 
 def sign_advertisement(context: SessionContext, identity: SigningKey, entry: KeyAdvertisement) -> KeyAdvertisement:
-    """The entry with its owner's signature in place of whatever stood there."""
+    """Return the advertisement with its owner's signature in place of whatever stood there."""
     return replace(entry, signature=identity.sign("advertisement", *_advertisement_parts(context, entry)))
 
 
 def advertisement_is_signed(context: SessionContext, entry: KeyAdvertisement) -> bool:
-    """Whether the roster's identity of `entry.member` signed the entry for this plan."""
+    """Return whether the roster's identity of `entry.member` signed the advertisement for this plan."""
     identity = context.identities.get(entry.member, b"")
     return is_signed(identity, entry.signature, "advertisement", *_advertisement_parts(context, entry))
 
 
 def share_associated(binding: bytes, dealer: int, holder: int) -> bytes:
-    """Associated data of a sealed share: session, sender and receiver."""
+    """Return the associated data of a sealed share: session, sender and receiver."""
     return labelled("sealed share", binding, number(dealer), number(holder))
 
 
@@ -95,24 +89,24 @@ def _sealed_share_parts(binding: bytes, share: SealedShare) -> tuple[bytes, ...]
 
 
 def sign_sealed_share(identity: SigningKey, binding: bytes, share: SealedShare) -> SealedShare:
-    """The envelope with its dealer's signature."""
+    """Return the sealed share with its dealer's signature."""
     return replace(share, signature=identity.sign("sealed share", *_sealed_share_parts(binding, share)))
 
 
 def sealed_share_is_signed(identity: bytes, binding: bytes, share: SealedShare) -> bool:
-    """Whether the dealer signed this envelope in this session."""
+    """Return whether the dealer signed this sealed share in this session."""
     return is_signed(identity, share.signature, "sealed share", *_sealed_share_parts(binding, share))
 
 
 def sign_dealing(
     identity: SigningKey, binding: bytes, dealer: int, shares: tuple[SealedShare, ...], own: tuple[bytes, bytes]
 ) -> Dealing:
-    """All envelopes of a dealer, with the signed hashes of the seed and key share that it keeps."""
+    """Return all sealed shares of a dealer, with the signed hashes of the seed and key share that it keeps."""
     return Dealing(shares, *own, identity.sign("own share", binding, number(dealer), *own))
 
 
 def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: Dealing) -> bool:
-    """Whether the dealer signed the hashes of the share that it keeps."""
+    """Return whether the dealer signed the hashes of the share that it keeps."""
     parts = (binding, number(dealer), dealing.own_seed_hash, dealing.own_key_hash)
     return is_signed(identity, dealing.signature, "own share", *parts)
 
@@ -120,7 +114,7 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 def endorsement_parts(
     context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
 ) -> tuple[bytes, ...]:
-    """The parts that a client signs at the consistency step: round digest, session id, roster, directory, U2 and U3."""
+    """Return what a client signs at the consistency step: round digest, session id, roster, directory, U2 and U3."""
     return (
         context.round_digest,
         context.session_id,
@@ -132,6 +126,6 @@ def endorsement_parts(
 
 
 def endorsement_is_signed(context: SessionContext, endorsement: Endorsement, parts: tuple[bytes, ...]) -> bool:
-    """Whether `endorsement.member` signed exactly these parts."""
+    """Return whether `endorsement.member` signed exactly these parts."""
     identity = context.identities.get(endorsement.member, b"")
     return is_signed(identity, endorsement.signature, "survivors", *parts)

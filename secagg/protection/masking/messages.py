@@ -1,17 +1,15 @@
-"""Messages and remembered states of the masked protocol. Bounds and meaning: protos/secagg/v1/."""
+"""Messages and states of the masked protocol. Bounds and meaning: protos/secagg/v1/."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated
 
 from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
-from secagg.protection.messages import Digest, Index, Members, Signature
-from secagg.wire import Items, Length, encode, message
+from secagg.protection.messages import Digest, Entries, Index, Members, Signature
+from secagg.wire import Items, Length, message
 
 Key = Annotated[bytes, Length(32)]
 Share = Annotated[bytes, Length(SHARE_BYTES)]
@@ -33,20 +31,10 @@ class KeyAdvertisement:
 
 @message("Directory")
 @dataclass(frozen=True)
-class Directory:
-    """U1: the advertisements of every client that joined."""
+class Directory(Entries):
+    """The set U1: the advertisements of every client that joined."""
 
     entries: Annotated[tuple[KeyAdvertisement, ...], Items(1, MAX_CLIENTS, ascending="member")]
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The clients of U1 in order."""
-        return tuple(entry.member for entry in self.entries)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the canonical directory: it binds U1, every session key and every nonce."""
-        return hashlib.sha256(encode(self)).digest()
 
 
 @message("SealedShare")
@@ -65,7 +53,7 @@ class SealedShare:
 @message("Dealing")
 @dataclass(frozen=True)
 class Dealing:
-    """Everything one dealer hands out."""
+    """All shares that one dealer hands out."""
 
     shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="holder")]
     own_seed_hash: Digest
@@ -76,7 +64,7 @@ class Dealing:
 @message("Inbox")
 @dataclass(frozen=True)
 class Inbox:
-    """U2, and the shares that were sealed to this client."""
+    """The set U2 of dealers, and the shares that were sealed to this client."""
 
     dealers: Members
     shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
@@ -85,7 +73,7 @@ class Inbox:
 @message("Survivors")
 @dataclass(frozen=True)
 class Survivors:
-    """U3: the clients whose complete uploads the server holds."""
+    """The set U3: the clients whose complete uploads the server holds."""
 
     members: Members
 
@@ -119,7 +107,7 @@ class OpenedShare:
 @message("Opening")
 @dataclass(frozen=True)
 class Opening:
-    """Shares of the survivors' self-mask seeds and of the dropped clients' mask keys; no dealer stands in both."""
+    """Shares of the survivors' self-mask seeds and of the dropped clients' mask keys; never both of one dealer."""
 
     seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
     key_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]

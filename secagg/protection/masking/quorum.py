@@ -37,7 +37,7 @@ SMALLEST_DEGREE = 64
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds that n, c and D lead to.
+    """The thresholds and the graph degree that n, c and D lead to.
 
     `signatures` is t, counted over all clients. `degree` is the number of other holders of a client's shares
     (n − 1 on the complete graph) and `shares` how many of the degree + 1 holders recover a secret.
@@ -58,7 +58,7 @@ class Thresholds:
         return self.degree == self.clients - 1
 
     def explain(self) -> str:
-        """Why, in one line each."""
+        """Return the reason of each threshold, in one line each."""
         n, c, d, t = self.clients, self.colluders, self.dropouts, self.signatures
         lines = [
             f"a vector stays secret unless the server and more than c = {c} clients collude",
@@ -74,13 +74,13 @@ class Thresholds:
 
 
 def most_dropouts(clients: int, colluders: int) -> int:
-    """The largest D that n and c allow: t signatures and c + 2 survivors must remain; 0 when even that is too many."""
+    """Return the largest D that n and c allow: t signatures and c + 2 survivors remain; 0 if even that is too many."""
     return max(0, clients - max((clients + colluders) // 2 + 1, colluders + 2))
 
 
 @lru_cache(maxsize=64)
 def derive_thresholds(clients: int, colluders: int, dropouts: int, min_clients_in_sum: int) -> Thresholds:
-    """Thresholds for n clients. Raises BadInput, with the figures, when n, c and D cannot be served together."""
+    """Return the thresholds for n clients. Raises BadInput, with the figures, when n, c and D do not fit together."""
     n, c, d = clients, colluders, dropouts
     if n < 2:
         raise BadInput("a masked sum needs at least 2 clients", remedy="add clients to the roster")
@@ -101,7 +101,7 @@ def derive_thresholds(clients: int, colluders: int, dropouts: int, min_clients_i
 
 
 def _sparse_degree(n: int, c: int, d: int) -> tuple[int, int]:
-    """Smallest even degree k < n − 1 with its share threshold t_k, or the complete graph."""
+    """Return the smallest even degree k < n − 1 with its share threshold t_k, or the complete graph."""
     complete = (n + c) // 2 + 1
     every = math.ceil(math.log2(n)) + 1  # union over all clients' neighbourhoods, halved
     for k in range(SMALLEST_DEGREE, n - 1, 2):
@@ -113,7 +113,7 @@ def _sparse_degree(n: int, c: int, d: int) -> tuple[int, int]:
 
 
 def _tail(population: int, marked: int, drawn: int, bits: int) -> int:
-    """Smallest m with P[more than m of `drawn` are marked] ≤ 2^−bits, drawing without replacement."""
+    """Return the smallest m with P[more than m of `drawn` are marked] ≤ 2^−bits, drawing without replacement."""
     from scipy.stats import hypergeom
 
     law = hypergeom(population, marked, min(drawn, population))
@@ -128,7 +128,7 @@ def _tail(population: int, marked: int, drawn: int, bits: int) -> int:
 
 
 class NeighbourGraph:
-    """Closed neighbourhoods over the members of U1."""
+    """The neighbour graph over the members of U1, as closed neighbourhoods."""
 
     def __init__(self, members: tuple[int, ...], directory: bytes, thresholds: Thresholds) -> None:
         self._members = members
@@ -138,7 +138,7 @@ class NeighbourGraph:
             self._place = once(("places", directory, members), lambda: {each: k for k, each in enumerate(self._ring)})
 
     def holders(self, dealer: int) -> tuple[int, ...]:
-        """The holders of `dealer`'s shares, itself included, in order. The relation is symmetric."""
+        """Return the holders of `dealer`'s shares, itself included, in order. The relation is symmetric."""
         if not self._reach:
             return self._members
         place, size = self._place[dealer], len(self._ring)

@@ -8,16 +8,17 @@ and does not stop the others.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey, is_usable
 from secagg.crypto.sharing import SharesInconsistent, combine
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext, SumToOpen
+from secagg.protection.interface import CollectingStep, Outgoing, PackedVectors, ServerState, SessionContext, SumToOpen
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import (
     Dealing,
@@ -34,42 +35,34 @@ from secagg.protection.masking.quorum import NeighbourGraph
 from secagg.protection.messages import UploadHeader
 
 
-class DealtShares:
-    """The shares that U2, the `dealers`, dealt over the graph of a directory: what each signed about every one.
+class _DealtShares:
+    """The shares that the `dealers` (U2) dealt over a directory's graph, by the hashes that each dealer signed.
 
-    That is (dealer, holder) → (seed hash, key hash).
+    `hashes`: (dealer, holder) → (hash of the share of the self-mask seed, of the share of the mask key).
     """
 
     def __init__(self, directory: Directory, graph: NeighbourGraph, dealings: Mapping[int, Dealing]) -> None:
         self.directory = directory
         self.graph = graph
         self.dealers = tuple(sorted(dealings))
-        self._hashes: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self.hashes: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         for dealer, dealing in dealings.items():
-            self._hashes[dealer, dealer] = (dealing.own_seed_hash, dealing.own_key_hash)
+            self.hashes[dealer, dealer] = (dealing.own_seed_hash, dealing.own_key_hash)
             for envelope in dealing.shares:
-                self._hashes[dealer, envelope.holder] = (envelope.seed_hash, envelope.key_hash)
+                self.hashes[dealer, envelope.holder] = (envelope.seed_hash, envelope.key_hash)
 
     def near(self, holder: int) -> tuple[int, ...]:
-        """The dealers of which a client holds a share, itself among them."""
-        return tuple(dealer for dealer in self.graph.holders(holder) if (dealer, dealer) in self._hashes)
-
-    def seed(self, dealer: int, holder: int) -> bytes:
-        """Hash of the share of the self-mask seed."""
-        return self._hashes[dealer, holder][0]
-
-    def key(self, dealer: int, holder: int) -> bytes:
-        """Hash of the share of the mask key."""
-        return self._hashes[dealer, holder][1]
+        """Return the dealers of which a client holds a share, itself among them."""
+        return tuple(dealer for dealer in self.graph.holders(holder) if (dealer, dealer) in self.hashes)
 
 
-class OpenedShares:
-    """The shares that survivors open: seeds of survivors, mask keys of the dropped, never both of one dealer."""
+class _OpenedShares:
+    """The shares that survivors opened: seeds of survivors, mask keys of the dropped, never both of one dealer."""
 
     def __init__(
         self,
         context: SessionContext,
-        dealt: DealtShares,
+        dealt: _DealtShares,
         survivors: tuple[int, ...],
         missing: Mapping[int, tuple[int, ...]],
     ) -> None:
@@ -89,11 +82,10 @@ class OpenedShares:
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._needed}
 
     def endorsement_parts(self) -> tuple[bytes, ...]:
-        """The parts that clients sign at the consistency step."""
         return bind.endorsement_parts(self._context, self._digest, self._dealt.dealers, self.survivors)
 
     def add(self, holder: int, opening: Opening) -> None:
-        """Check one client's opening against the dealers' signed hashes. Raises ProtocolViolation (the holder)."""
+        """Add one client's opening if it fits the dealers' signed hashes. Raises ProtocolViolation (the holder)."""
         owed = [dealer for dealer in self._dealt.near(holder) if dealer not in self._missing[holder]]
         alive = set(self.survivors)
         seeds = {opened.dealer: opened.share for opened in opening.seed_shares}
@@ -102,23 +94,23 @@ class OpenedShares:
             raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
         for dealer, share in seeds.items():
             computed = bind.share_hash("seed", share, dealer, holder, self._binding)
-            if not bind.is_equal(computed, self._dealt.seed(dealer, holder)):
+            if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][0]):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s seed")
         for dealer, share in keys.items():
             computed = bind.share_hash("key", share, dealer, holder, self._binding)
-            if not bind.is_equal(computed, self._dealt.key(dealer, holder)):
+            if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][1]):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
 
     def lacking(self) -> tuple[str, ...]:
-        """Names of the dealers whose secret cannot be recovered yet."""
+        """Return the names of the dealers whose secret cannot be recovered yet."""
         return tuple(
             self._context.names[dealer] for dealer, shares in self._shares.items() if len(shares) < self._threshold
         )
 
     def recover(self) -> tuple[Mask, ...]:
-        """The masks that stand in the survivors' sum. Raises ProtocolViolation naming a dealer of wrong shares."""
+        """Return the masks in the survivors' sum. Raises ProtocolViolation (culprit: a dealer of wrong shares)."""
         masks: list[Mask] = []
         alive = set(self.survivors)
         for dealer in self._needed:
@@ -127,13 +119,14 @@ class OpenedShares:
                 secret = combine(chosen)
             except SharesInconsistent:
                 raise ProtocolViolation(dealer, "dealt shares of no secret") from None
-            masks.extend(self._self_mask(dealer, secret) if dealer in alive else self._pairwise_masks(dealer, secret))
+            if dealer not in alive:
+                masks.extend(self._pairwise_masks(dealer, secret))
+                continue
+            found = bind.seed_commitment(secret, dealer, self._context)
+            if not hmac.compare_digest(found, self._entries[dealer].seed_commitment):
+                raise ProtocolViolation(dealer, "dealt shares of another seed than it committed to")
+            masks.append(Mask(bind.self_mask_key(secret, dealer, self._binding), -1))
         return tuple(masks)
-
-    def _self_mask(self, dealer: int, seed: bytes) -> Iterator[Mask]:
-        if not bind.is_equal(bind.seed_commitment(seed, dealer, self._context), self._entries[dealer].seed_commitment):
-            raise ProtocolViolation(dealer, "dealt shares of another seed than it committed to")
-        yield Mask(bind.self_mask_key(seed, dealer, self._binding), -1)
 
     def _pairwise_masks(self, dealer: int, key: bytes) -> Iterator[Mask]:
         secret = AgreementKey.from_bytes(key)
@@ -154,7 +147,7 @@ class Mask:
     """One keystream to add to the sum (sign 1) or to subtract from it (−1)."""
 
     key: bytes = field(repr=False)
-    sign: int
+    sign: Literal[1, -1]
 
 
 @dataclass(frozen=True)
@@ -166,30 +159,28 @@ class MaskedSum:
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The members' own."""
+        """The members, whose own vectors are added."""
         return self.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Take the masks off `total` (in place) and return the signed integers of the sum."""
         stream = MaskStream()
         for mask in self.masks:
-            stream.apply(total, mask.key, 1 if mask.sign == 1 else -1)
+            stream.apply(total, mask.key, mask.sign)
         return context.ring.decode(total)
 
 
-class AwaitingKeys(CollectingStep):
-    """Round 0: U1 gathers."""
+class AwaitingKeys(CollectingStep[KeyAdvertisement]):
+    """The server's step of round 0: clients advertise their keys and so make up U1."""
 
     awaits: ClassVar[type] = KeyAdvertisement
     is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        super().__init__(context.clients)
-        self.enough = bind.thresholds_of(context).signatures
+        super().__init__(context.clients, bind.thresholds_of(context).signatures)
 
     def check(self, member: int, incoming: KeyAdvertisement) -> None:
-        """Take signed, fresh keys of their owner."""
         if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "its keys are not signed by its identity")
         if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
@@ -199,29 +190,27 @@ class AwaitingKeys(CollectingStep):
         if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
             raise ProtocolViolation(member, "advertised a key twice")
 
-    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Fix U1 and show everyone the directory."""
+    def close(self) -> tuple[ServerState, Outgoing]:
+        """Fix U1 and send everyone the directory."""
         members = at_least(self.enough, self.members, self._context, "joined")
         directory = Directory(tuple(self.messages[member] for member in members))
-        return AwaitingDealings(self._context, directory), dict.fromkeys(members, directory)
+        return _AwaitingDealings(self._context, directory), dict.fromkeys(members, directory)
 
 
-class AwaitingDealings(CollectingStep):
-    """Round 1: every client of U1 deals its shares."""
+class _AwaitingDealings(CollectingStep[Dealing]):
+    """The server's step of round 1: every client of U1 deals its shares."""
 
     awaits: ClassVar[type] = Dealing
 
     def __init__(self, context: SessionContext, directory: Directory) -> None:
+        thresholds = bind.thresholds_of(context)
         self._context = context
+        super().__init__(directory.members, thresholds.signatures)
         self._directory = directory
-        self._digest = directory.digest
-        self._binding = bind.session_binding(context, self._digest)
-        self._graph = NeighbourGraph(directory.members, self._digest, bind.thresholds_of(context))
-        super().__init__(directory.members)
-        self.enough = bind.thresholds_of(context).signatures
+        self._binding = bind.session_binding(context, directory.digest)
+        self._graph = NeighbourGraph(directory.members, directory.digest, thresholds)
 
     def check(self, member: int, incoming: Dealing) -> None:
-        """Take one signed envelope for every other holder of the neighbourhood."""
         identity = self._context.identities[member]
         others = tuple(holder for holder in self._graph.holders(member) if holder != member)
         if tuple(envelope.holder for envelope in incoming.shares) != others:
@@ -233,7 +222,7 @@ class AwaitingDealings(CollectingStep):
         if not bind.own_share_is_signed(identity, self._binding, member, incoming):
             raise ProtocolViolation(member, "did not sign the share that it keeps")
 
-    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+    def close(self) -> tuple[ServerState, Outgoing]:
         """Fix U2 and give each of its clients the envelopes addressed to it."""
         dealers = at_least(self.enough, self.members, self._context, "dealt shares")
         inboxes: dict[int, list[SealedShare]] = {dealer: [] for dealer in dealers}
@@ -241,24 +230,22 @@ class AwaitingDealings(CollectingStep):
             for envelope in self.messages[dealer].shares:
                 if envelope.holder in inboxes:
                     inboxes[envelope.holder].append(envelope)
-        following = AwaitingUploads(self._context, DealtShares(self._directory, self._graph, self.messages))
+        following = _AwaitingUploads(self._context, _DealtShares(self._directory, self._graph, self.messages))
         return following, {holder: Inbox(dealers, tuple(shares)) for holder, shares in inboxes.items()}
 
 
-class AwaitingUploads(PackedVectors, CollectingStep):
-    """Round 2: masked vectors, whose length and digest the party has checked; closing it decides who survived."""
+class _AwaitingUploads(PackedVectors[UploadHeader]):
+    """The server's step of round 2: it collects masked vectors, checked for length and digest, and ends with U3."""
 
     awaits: ClassVar[type] = UploadHeader
 
-    def __init__(self, context: SessionContext, dealt: DealtShares) -> None:
+    def __init__(self, context: SessionContext, dealt: _DealtShares) -> None:
         self._context = context
+        super().__init__(dealt.dealers, bind.thresholds_of(context).survivors)
         self._dealt = dealt
         self._masked_for = dealt.directory.digest, bind.members_digest(dealt.dealers)
-        super().__init__(dealt.dealers)
-        self.enough = bind.thresholds_of(context).survivors
 
     def check(self, member: int, incoming: UploadHeader) -> None:
-        """Take an upload that was masked for this directory and this U2."""
         if incoming.length != self._context.packed_bytes:
             raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
         if not set(incoming.complaints) <= set(self._dealt.near(member)) - {member}:
@@ -266,68 +253,60 @@ class AwaitingUploads(PackedVectors, CollectingStep):
         if (incoming.directory, incoming.dealers) != self._masked_for:
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
-    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+    def close(self) -> tuple[ServerState, Outgoing]:
         """Decide who survived (U3), once and for ever."""
         survivors = at_least(self.enough, self.members, self._context, "uploaded")
         missing = {member: self.messages[member].complaints for member in survivors}
-        shares = OpenedShares(self._context, self._dealt, survivors, missing)
-        return AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
+        shares = _OpenedShares(self._context, self._dealt, survivors, missing)
+        return _AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
 
 
-class AwaitingEndorsements(CollectingStep):
-    """Round 3: the consistency check. It is complete with t signatures; more change nothing."""
+class _AwaitingEndorsements(CollectingStep[Endorsement]):
+    """The server's step of round 3, the consistency check. It is complete with t signatures; more change nothing."""
 
     awaits: ClassVar[type] = Endorsement
 
-    def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
+    def __init__(self, context: SessionContext, shares: _OpenedShares) -> None:
         self._context = context
+        super().__init__(shares.survivors, bind.thresholds_of(context).signatures)
         self._shares = shares
         self._parts = shares.endorsement_parts()
-        super().__init__(shares.survivors)
-        self.enough = bind.thresholds_of(context).signatures
 
     def check(self, member: int, incoming: Endorsement) -> None:
-        """Take a valid signature on U3."""
         if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
             raise ProtocolViolation(member, "did not sign the survivor set that it was shown")
 
     @property
     def complete(self) -> bool:
-        """Whether t clients have signed."""
         return len(self.messages) >= self.enough
 
-    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Show every survivor the signatures."""
+    def close(self) -> tuple[ServerState, Outgoing]:
         members = at_least(self.enough, self.members, self._context, "signed the survivor set")
         quorum = Quorum(tuple(self.messages[member] for member in members[: self.enough]))
-        return AwaitingOpenings(self._context, self._shares), dict.fromkeys(self._shares.survivors, quorum)
+        return _AwaitingOpenings(self._context, self._shares), dict.fromkeys(self._shares.survivors, quorum)
 
 
-class AwaitingOpenings(CollectingStep):
-    """Round 4: shares. It is complete when every secret can be recovered."""
+class _AwaitingOpenings(CollectingStep[Opening]):
+    """The server's step of round 4: it collects opened shares, and is complete when every secret can be recovered."""
 
     awaits: ClassVar[type] = Opening
 
-    def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
+    def __init__(self, context: SessionContext, shares: _OpenedShares) -> None:
+        super().__init__(shares.survivors, bind.thresholds_of(context).shares)
         self._shares = shares
-        super().__init__(shares.survivors)
-        self.enough = bind.thresholds_of(context).shares
 
     def check(self, member: int, incoming: Opening) -> None:
-        """Take shares that are exactly what their dealers signed; a wrong one names its holder."""
         self._shares.add(member, incoming)
 
     @property
     def complete(self) -> bool:
-        """Whether every dealer's secret has enough shares."""
         return not self._shares.lacking()
 
     @property
     def is_short(self) -> bool:
-        """Whether a dealer's secret lacks shares."""
         return not self.complete
 
-    def close(self) -> tuple[SumToOpen, Mapping[int, Any]]:
+    def close(self) -> tuple[SumToOpen, Outgoing]:
         """Recover the secrets. Raises SessionAborted when shares are lacking, ProtocolViolation for a bad dealer."""
         if lacking := self._shares.lacking():
             raise SessionAborted(f"too few shares are left to unmask {', '.join(lacking)}")
@@ -335,7 +314,7 @@ class AwaitingOpenings(CollectingStep):
 
 
 def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:
-    """`members`, or SessionAborted when there are fewer than `enough`."""
+    """Return `members`. Raises SessionAborted when there are fewer than `enough`."""
     if len(members) < enough:
         raise SessionAborted(
             f"only {len(members)} of {len(context.clients)} clients {done}; at least {enough} are needed"

@@ -1,4 +1,4 @@
-"""The shared protection: additive shares for aggregators that do not all collude; clients speak once."""
+"""The shared protection: additive shares for aggregators, not all of which collude; a client sends one message."""
 
 from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator

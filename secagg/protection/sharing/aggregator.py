@@ -1,17 +1,15 @@
-"""The aggregators agree on one set: all commit, then all reveal, then the lists are intersected.
+"""The aggregator of the shared protection: it takes uploads, agrees with the others on one set, and shares the sum.
 
-    SetCommitted → SetRevealed → SetAgreed
+    Collecting → SetCommitted → SetRevealed → SetAgreed → SumCommitted → SumRevealed
 
-Nobody can choose its list after seeing another's, and lists shown to two aggregators that differ are found out
-because each signs the commitments that it has seen.
+The aggregators agree on one set: all commit, then all reveal, then the lists are intersected. Nobody can choose its
+list after seeing another's, and lists shown to two aggregators that differ are found out because each signs the
+commitments that it has seen.
 
-From the agreed set to this aggregator's share of the sum: add, commit, reveal.
-
-    SetAgreed → SumCommitted → SumRevealed
-
-The server adds these shares as it adds all vectors (`secagg.session.staging`), and opens the sum. An aggregator that
-reveals another sum share than it committed to is found out. One that commits to a wrong sum share, or leaves its noise
-out, is not: its share is uniform to everyone else. One that keeps its share back is named, and there is no sum.
+From the agreed set each aggregator makes its share of the sum: it adds, commits and reveals. The server adds these
+shares as it adds all vectors (`secagg.session.staging`), and opens the sum. An aggregator that reveals another sum
+share than it committed to is found out. One that commits to a wrong sum share, or leaves its noise out, is not: its
+share is uniform to everyone else. One that keeps its share back is named, and there is no sum.
 """
 
 from __future__ import annotations
@@ -51,258 +49,14 @@ from secagg.protection.sharing.messages import (
 )
 from secagg.wire import Length, message
 
-
-class ShareSum:
-    """One aggregator's shares of the agreed set, added one at a time: memory for one vector and one upload."""
-
-    def __init__(
-        self, context: SharedContext, aggregator: int, secret: bytes, manifests: tuple[ShareManifest, ...]
-    ) -> None:
-        self._context = context
-        self._aggregator = aggregator
-        self._key = AgreementKey.from_bytes(secret)
-        self._waiting = {manifest.client: manifest.digests[aggregator - 1] for manifest in manifests}
-        self._stream = MaskStream()
-        self._total = np.zeros(context.length, dtype=context.ring.word)
-
-    @property
-    def waiting(self) -> tuple[int, ...]:
-        """The clients whose share is still to be added."""
-        return tuple(self._waiting)
-
-    def add(self, client: int, sealed: bytes) -> None:
-        """Add the kept share of one client. Raises BadInput unless it is awaited and the very one that was accepted."""
-        if hashlib.sha256(sealed).digest() != self._waiting.get(client):
-            raise BadInput(f"the kept share of client {client} is not one that is awaited", remedy="restore the file")
-        context = self._context
-        try:
-            share = open_share(context, self._key, client, self._aggregator, sealed)
-        except SealBroken:
-            raise BadInput(f"the kept share of client {client} does not open with this session's key") from None
-        if self._aggregator == FIRST:
-            self._total += context.ring.unpack(share, context.length)
-        else:
-            key = bind.stream_key(context, share, client, self._aggregator)
-            self._stream.apply(self._total, key, 1)
-        del self._waiting[client]
-
-    def packed(self, noise: Integers | None) -> bytes:
-        """The packed sum share with this aggregator's own noise in it; `noise` is None where the plan has none.
-
-        Each aggregator adds the full calibrated amount, so that one honest one suffices. Raises BadInput while shares
-        are missing or when the noise has another length, CapacityExceeded when it does not fit the ring.
-        """
-        if self._waiting:
-            raise BadInput(f"the shares of clients {list(self._waiting)} have not been added")
-        ring, total = self._context.ring, self._total
-        if noise is not None:
-            residues = ring.encode(noise)
-            self._context.check_vector(residues)
-            total = total + residues
-        return ring.pack(total)
-
-
-@message("SumCommitted")
-@dataclass(frozen=True)
-class SumCommitted:
-    """The sum share is fixed and the session key forgotten; the others' commitments are awaited."""
-
-    awaits: ClassVar[type] = SumPledges
-    members: Members
-    agreed: Digest
-    nonce: Digest = field(repr=False)
-    digest: Digest = field(repr=False)
-
-    @classmethod
-    def of(
-        cls, context: SharedContext, me: LocalParty, manifests: tuple[ShareManifest, ...], packed: bytes
-    ) -> SumCommitted:
-        """Commit to a packed sum share over the agreed manifests. Raises BadInput for another length."""
-        if len(packed) != context.packed_bytes:
-            raise BadInput(f"a sum share has {context.packed_bytes} bytes, not {len(packed)}")
-        members = tuple(manifest.client for manifest in manifests)
-        agreed = bind.set_digest(context, manifests)
-        return cls(members, agreed, me.randomness.bytes(32), hashlib.sha256(packed).digest())
-
-    def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
-        """The commitment to the sum share."""
-        number = context.number_of(me.member)
-        commitment = bind.sum_commitment(context, number, self.agreed, self.nonce, self.digest)
-        return bind.sign_pledge(context, me.identity, number, SUM, commitment)
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: SumPledges) -> Transition:
-        """Reveal the sum share once everyone has committed. Raises what `check_pledges` raises."""
-        context = SharedContext.of(context)
-        own, pledges = self.pledge(context, me), incoming.pledges
-        check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
-        share = SumShare(own.aggregator, self.agreed, self.nonce, context.packed_bytes, self.digest, pledges)
-        return Transition(SumRevealed(self.members), share)
-
-
-@message("SumRevealed")
-@dataclass(frozen=True)
-class SumRevealed:
-    """The aggregator has revealed its sum share; the outcome is awaited."""
-
-    awaits: ClassVar[type] = Outcome
-    members: Members
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that the sum is that of the agreed set. Raises ProtocolViolation (the server)."""
-        if incoming.members != self.members:
-            raise ProtocolViolation(SERVER_INDEX, "opened the sum of another set")
-        return Transition(self)
-
-
 Secret = Annotated[bytes, Length(32)]
 
 
-@message("SetCommitted")
-@dataclass(frozen=True)
-class SetCommitted:
-    """The accepted set is fixed; the others' commitments are awaited."""
-
-    awaits: ClassVar[type] = SetPledges
-    secret: Secret = field(repr=False)
-    manifests: Manifests
-    nonce: Digest = field(repr=False)
-
-    def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
-        """The commitment to the accepted set."""
-        number = context.number_of(me.member)
-        commitment = bind.set_commitment(context, number, self.nonce, self.manifests)
-        return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
-        """Reveal the list once everyone has committed. Raises what `check_pledges` raises."""
-        context = SharedContext.of(context)
-        own, pledges = self.pledge(context, me), incoming.pledges
-        check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
-        shown = AcceptedUploads(own.aggregator, self.nonce, self.manifests, pledges, bind.UNSIGNED)
-        return Transition(SetRevealed(self.secret, pledges), SetLists((bind.sign_list(context, me.identity, shown),)))
-
-
-@message("SetRevealed")
-@dataclass(frozen=True)
-class SetRevealed:
-    """The aggregator has revealed its list, bound by its own pledge; the others' lists are awaited."""
-
-    awaits: ClassVar[type] = SetLists
-    secret: Secret = field(repr=False)
-    pledges: Pledges
-
-    def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
-        """Agree on what all lists hold. Raises what `check_lists` and `intersect` raise."""
-        context = SharedContext.of(context)
-        check_lists(context, self.pledges, incoming.lists, SERVER_INDEX, of=context.numbers)
-        return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
-
-
-@dataclass(frozen=True)
-class SetAgreed:
-    """One set is agreed on, for ever; this aggregator's shares of exactly that set are to be added.
-
-    `conflicts` is the evidence against clients that were left out because they told aggregators different things.
-    """
-
-    opened_by: ClassVar[type | None] = None
-    secret: bytes = field(repr=False)
-    manifests: tuple[ShareManifest, ...]
-    conflicts: tuple[ManifestConflict, ...]
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The clients whose uploads are summed."""
-        return tuple(manifest.client for manifest in self.manifests)
-
-    def summing(self, context: SharedContext, me: LocalParty) -> ShareSum:
-        """Where this aggregator's shares of the agreed set are added, one at a time."""
-        return ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
-
-    def work(
-        self,
-        context: SharedContext,
-        me: LocalParty,
-        kept: Callable[[int], bytes],
-        noise: Callable[[], Integers] | None,
-    ) -> Transition:
-        """Add the kept shares of the agreed set and this aggregator's own noise, and commit to the sum share."""
-        total = self.summing(context, me)
-        for client in total.waiting:
-            total.add(client, kept(client))
-        return self.commit(context, me, total.packed(noise() if noise is not None else None))
-
-    def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
-        """Fix the sum share that `ShareSum.packed` gave, once and for ever, and forget the session key.
-
-        That these bytes are the sum of the shares is known to this aggregator alone: nobody can check it.
-        """
-        state = SumCommitted.of(context, me, self.manifests, packed)
-        return Transition(state, SumPledges((state.pledge(context, me),)), packed)
-
-
-def check_lists(
-    context: SharedContext,
-    known: tuple[AggregatorPledge, ...],
-    lists: tuple[AcceptedUploads, ...],
-    culprit: int,
-    *,
-    of: tuple[int, ...],
-) -> None:
-    """Check one revealed list of each aggregator in `of` against the commitments that are `known`.
-
-    Raises ProtocolViolation (`culprit`: who shows them), Equivocated when two aggregators were told different things.
-    """
-    if tuple(shown.aggregator for shown in lists) != of:
-        raise ProtocolViolation(culprit, f"does not show one list of {', '.join(map(context.name_of, of))}")
-    for shown in lists:
-        check_list(context, known, shown, culprit)
-
-
-def check_list(
-    context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: int
-) -> None:
-    """Check one revealed list against its commitment, and its commitments against those `known`; as `check_lists`."""
-    number, name = shown.aggregator, context.name_of(shown.aggregator)
-    if not bind.list_is_signed(context, shown):
-        raise ProtocolViolation(culprit, f"shows a list that {name} did not sign")
-    check_pledges(context, ACCEPTED, shown.pledges, culprit, of=context.numbers, known=known)
-    if bind.set_commitment(context, number, shown.nonce, shown.manifests) != shown.pledges[number - 1].content:
-        raise ProtocolViolation(culprit, f"shows another list than the one that {name} committed to")
-    if any(later.client <= earlier.client for earlier, later in pairwise(shown.manifests)):
-        raise ProtocolViolation(culprit, f"shows a list of {name} that is not in order")
-    for manifest in shown.manifests:
-        if not bind.manifest_is_signed(context, manifest):
-            raise ProtocolViolation(culprit, f"shows an upload that client {manifest.client} did not sign")
-
-
-def intersect(
-    context: SharedContext, lists: tuple[AcceptedUploads, ...]
-) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
-    """The manifests that all checked lists hold alike, and a pair of manifests for each client listed with two.
-
-    Raises SessionAborted when fewer uploads are left than may be summed.
-    """
-    agreed, conflicts = [], []
-    by_client = [{manifest.client: manifest for manifest in shown.manifests} for shown in lists]
-    for client in sorted({client for each in by_client for client in each}):
-        found = [each[client] for each in by_client if client in each]
-        other = next((manifest for manifest in found if manifest.digests != found[0].digests), None)
-        if other is not None:
-            conflicts.append(ManifestConflict(found[0], other))
-        elif len(found) == len(lists):
-            agreed.append(found[0])
-    if len(agreed) < (needed := fewest(context)):
-        raise SessionAborted(
-            f"only {len(agreed)} clients' uploads reached every aggregator; at least {needed} are needed"
-        )
-    return tuple(agreed), tuple(conflicts)
-
-
 def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
-    """Draw this aggregator's session key. Raises BadInput when `me` is none of the aggregators."""
+    """Draw this aggregator's session key. Raises BadInput when `me` is not one of the aggregators."""
     context = SharedContext.of(context)
-    context.check_aggregator(me)
+    if context.helpers.get(me.member) != me.identity.public:
+        raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
     fewest(context)
     key = AgreementKey.generate(me.randomness)
     pledge = bind.sign_pledge(context, me.identity, context.number_of(me.member), KEY, key.public)
@@ -312,14 +66,14 @@ def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
 @message("Collecting")
 @dataclass(frozen=True)
 class Collecting:
-    """The session key is published; uploads are taken. The sealed shares themselves lie where the caller keeps them."""
+    """The aggregator's state in which it takes uploads, its session key published; the caller stores sealed shares."""
 
     opened_by: ClassVar[type | None] = SessionKeys
     secret: Annotated[bytes, Length(32)] = field(repr=False)
     manifests: Manifests
 
     def accept(self, context: SharedContext, me: LocalParty, manifest: ShareManifest, sealed: bytes) -> Collecting:
-        """Take one upload; the same again changes nothing. Keep `sealed`, then the state, then send the receipt.
+        """Take one upload; a repetition changes nothing. Store `sealed`, then the state, then send the receipt.
 
         Raises ProtocolViolation (the client) for what it did not sign, a second, different upload, or a share that is
         not the signed one or cannot be opened here. Whether all aggregators' shares add up to a sensible vector
@@ -343,20 +97,16 @@ class Collecting:
         return replace(self, manifests=tuple(manifests))
 
     def receipt(self, context: SharedContext, me: LocalParty, client: int) -> ShareReceipt:
-        """The receipt for an accepted upload; the same each time. Raises ProtocolViolation when there is none."""
+        """Return the receipt for an accepted upload; the same each time. Raises ProtocolViolation if there is none."""
         known = self._of(client)
         if known is None:
             raise ProtocolViolation(client, "has uploaded nothing")
         return bind.sign_receipt(context, me.identity, context.number_of(me.member), known)
 
     def work(
-        self,
-        context: SharedContext,
-        me: LocalParty,
-        kept: Callable[[int], bytes],
-        noise: Callable[[], Integers] | None,
+        self, context: SharedContext, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Nobody else is waited for."""
+        """Close the set at once, since no other party is waited for."""
         return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
@@ -370,5 +120,238 @@ class Collecting:
         return next((manifest for manifest in self.manifests if manifest.client == client), None)
 
 
+@message("SetCommitted")
+@dataclass(frozen=True)
+class SetCommitted:
+    """The aggregator's state with a fixed set of accepted uploads: the others' commitments are awaited."""
+
+    awaits: ClassVar[type] = SetPledges
+    secret: Secret = field(repr=False)
+    manifests: Manifests
+    nonce: Digest = field(repr=False)
+
+    def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
+        """Return the signed commitment to the accepted set."""
+        number = context.number_of(me.member)
+        commitment = bind.set_commitment(context, number, self.nonce, self.manifests)
+        return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
+        """Reveal the list once everyone has committed. Raises what `check_pledges` raises."""
+        context = SharedContext.of(context)
+        own, pledges = self.pledge(context, me), incoming.pledges
+        check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
+        shown = AcceptedUploads(own.aggregator, self.nonce, self.manifests, pledges, bind.UNSIGNED)
+        return Transition(SetRevealed(self.secret, pledges), SetLists((bind.sign_list(context, me.identity, shown),)))
+
+
+@message("SetRevealed")
+@dataclass(frozen=True)
+class SetRevealed:
+    """The aggregator's state after revealing its list, to which its pledge binds it: the others' lists are awaited."""
+
+    awaits: ClassVar[type] = SetLists
+    secret: Secret = field(repr=False)
+    pledges: Pledges
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
+        """Agree on the uploads that are in all lists. Raises what `check_lists` and `intersect` raise."""
+        context = SharedContext.of(context)
+        check_lists(context, self.pledges, incoming.lists, SERVER_INDEX, of=context.numbers)
+        return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
+
+
+def check_lists(
+    context: SharedContext,
+    known: tuple[AggregatorPledge, ...],
+    lists: tuple[AcceptedUploads, ...],
+    culprit: int,
+    *,
+    of: tuple[int, ...],
+) -> None:
+    """Check one revealed list of each aggregator in `of` against the commitments that are `known`.
+
+    Raises ProtocolViolation (`culprit`: who shows them), Equivocated when two aggregators were told different things.
+    """
+    if tuple(shown.aggregator for shown in lists) != of:
+        raise ProtocolViolation(culprit, f"does not show one list of {', '.join(map(context.name_of, of))}")
+    for shown in lists:
+        check_list(context, known, shown, culprit)
+
+
+def check_list(
+    context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: int
+) -> None:
+    """Check one revealed list against its commitment, and its commitments against `known` ones; as `check_lists`."""
+    number, name = shown.aggregator, context.name_of(shown.aggregator)
+    if not bind.list_is_signed(context, shown):
+        raise ProtocolViolation(culprit, f"shows a list that {name} did not sign")
+    check_pledges(context, ACCEPTED, shown.pledges, culprit, of=context.numbers, known=known)
+    if bind.set_commitment(context, number, shown.nonce, shown.manifests) != shown.pledges[number - 1].content:
+        raise ProtocolViolation(culprit, f"shows another list than the one that {name} committed to")
+    if any(later.client <= earlier.client for earlier, later in pairwise(shown.manifests)):
+        raise ProtocolViolation(culprit, f"shows a list of {name} that is not in order")
+    for manifest in shown.manifests:
+        if not bind.manifest_is_signed(context, manifest):
+            raise ProtocolViolation(culprit, f"shows an upload that client {manifest.client} did not sign")
+
+
+def intersect(
+    context: SharedContext, lists: tuple[AcceptedUploads, ...]
+) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
+    """Return the manifests that all checked lists hold alike, and a pair of manifests for each client that signed two.
+
+    Raises SessionAborted when fewer uploads are left than may be summed.
+    """
+    agreed, conflicts = [], []
+    by_client = [{manifest.client: manifest for manifest in shown.manifests} for shown in lists]
+    for client in sorted({client for each in by_client for client in each}):
+        found = [each[client] for each in by_client if client in each]
+        other = next((manifest for manifest in found if manifest.digests != found[0].digests), None)
+        if other is not None:
+            conflicts.append(ManifestConflict(found[0], other))
+        elif len(found) == len(lists):
+            agreed.append(found[0])
+    if len(agreed) < (needed := fewest(context)):
+        raise SessionAborted(
+            f"only {len(agreed)} clients' uploads reached every aggregator; at least {needed} are needed"
+        )
+    return tuple(agreed), tuple(conflicts)
+
+
+class _ShareSum:
+    """The sum of one aggregator's shares of the agreed set, which takes memory for one vector and one upload."""
+
+    def __init__(
+        self, context: SharedContext, aggregator: int, secret: bytes, manifests: tuple[ShareManifest, ...]
+    ) -> None:
+        self._context = context
+        self._aggregator = aggregator
+        self._key = AgreementKey.from_bytes(secret)
+        self._waiting = {manifest.client: manifest.digests[aggregator - 1] for manifest in manifests}
+        self._stream = MaskStream()
+        self._total = np.zeros(context.length, dtype=context.ring.word)
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The clients whose share is still to be added."""
+        return tuple(self._waiting)
+
+    def add(self, client: int, sealed: bytes) -> None:
+        """Add the stored share of one client. Raises BadInput unless it is awaited and the one that was accepted."""
+        if hashlib.sha256(sealed).digest() != self._waiting.get(client):
+            raise BadInput(f"the kept share of client {client} is not one that is awaited", remedy="restore the file")
+        context = self._context
+        try:
+            share = open_share(context, self._key, client, self._aggregator, sealed)
+        except SealBroken:
+            raise BadInput(f"the kept share of client {client} does not open with this session's key") from None
+        if self._aggregator == FIRST:
+            self._total += context.ring.unpack(share, context.length)
+        else:
+            key = bind.stream_key(context, share, client, self._aggregator)
+            self._stream.apply(self._total, key, 1)
+        del self._waiting[client]
+
+    def packed(self, noise: Integers | None) -> bytes:
+        """Return the packed sum share with this aggregator's own noise; `noise` is None where the plan has none.
+
+        Each aggregator adds the full calibrated amount, so that one honest one suffices. Raises BadInput while shares
+        are missing or when the noise has another length, CapacityExceeded when it does not fit the ring.
+        """
+        if self._waiting:
+            raise BadInput(f"the shares of clients {list(self._waiting)} have not been added")
+        ring, total = self._context.ring, self._total
+        if noise is not None:
+            residues = ring.encode(noise)
+            self._context.check_vector(residues)
+            total = total + residues
+        return ring.pack(total)
+
+
+@dataclass(frozen=True)
+class SetAgreed:
+    """The aggregator's state with one agreed set, for ever: its shares of exactly that set are to be added.
+
+    `conflicts` is the evidence against clients that were left out because they told aggregators different things.
+    """
+
+    opened_by: ClassVar[type | None] = None
+    secret: bytes = field(repr=False)
+    manifests: tuple[ShareManifest, ...]
+    conflicts: tuple[ManifestConflict, ...]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The clients whose uploads are summed."""
+        return tuple(manifest.client for manifest in self.manifests)
+
+    def summing(self, context: SharedContext, me: LocalParty) -> _ShareSum:
+        """Return an empty sum, to which this aggregator's shares of the agreed set are added one at a time."""
+        return _ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
+
+    def work(
+        self, context: SharedContext, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
+    ) -> Transition:
+        """Add the kept shares of the agreed set and this aggregator's own noise, and commit to the sum share."""
+        total = self.summing(context, me)
+        for client in total.waiting:
+            total.add(client, kept(client))
+        return self.commit(context, me, total.packed(noise() if noise is not None else None))
+
+    def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
+        """Fix the sum share that `_ShareSum.packed` gave, once and for ever, and forget the session key.
+
+        That these bytes are the sum of the shares is known to this aggregator alone: nobody can check it. Raises
+        BadInput for another length.
+        """
+        if len(packed) != context.packed_bytes:
+            raise BadInput(f"a sum share has {context.packed_bytes} bytes, not {len(packed)}")
+        agreed, nonce = bind.set_digest(context, self.manifests), me.randomness.bytes(32)
+        state = SumCommitted(self.members, agreed, nonce, hashlib.sha256(packed).digest())
+        return Transition(state, SumPledges((state.pledge(context, me),)), packed)
+
+
+@message("SumCommitted")
+@dataclass(frozen=True)
+class SumCommitted:
+    """The aggregator's state with a fixed sum share and no session key: the others' commitments are awaited."""
+
+    awaits: ClassVar[type] = SumPledges
+    members: Members
+    agreed: Digest
+    nonce: Digest = field(repr=False)
+    digest: Digest = field(repr=False)
+
+    def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
+        """Return the signed commitment to the sum share."""
+        number = context.number_of(me.member)
+        commitment = bind.sum_commitment(context, number, self.agreed, self.nonce, self.digest)
+        return bind.sign_pledge(context, me.identity, number, SUM, commitment)
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SumPledges) -> Transition:
+        """Reveal the sum share once everyone has committed. Raises what `check_pledges` raises."""
+        context = SharedContext.of(context)
+        own, pledges = self.pledge(context, me), incoming.pledges
+        check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
+        share = SumShare(own.aggregator, self.agreed, self.nonce, context.packed_bytes, self.digest, pledges)
+        return Transition(SumRevealed(self.members), share)
+
+
+@message("SumRevealed")
+@dataclass(frozen=True)
+class SumRevealed:
+    """The aggregator's state after revealing its sum share: the outcome is awaited."""
+
+    awaits: ClassVar[type] = Outcome
+    members: Members
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
+        """Check that the outcome's sum is that of the agreed set. Raises ProtocolViolation (the server)."""
+        if incoming.members != self.members:
+            raise ProtocolViolation(SERVER_INDEX, "opened the sum of another set")
+        return Transition(self)
+
+
 AGGREGATOR_STATES = (Collecting, SetCommitted, SetRevealed, SumCommitted, SumRevealed)
-"""What an aggregator remembers; what lies between follows from what the server said."""
+"""The states of an aggregator that survive a crash; the states between follow from the server's messages."""

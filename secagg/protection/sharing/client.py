@@ -1,4 +1,4 @@
-"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It speaks once.
+"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It sends one message.
 
 `missing` proves from receipts and public lists which aggregator signed for an upload and left it out. Nobody can prove
 that a sum share is wrong or lacks its noise when its aggregator committed to it as it is.
@@ -21,14 +21,6 @@ from secagg.protection.messages import Outcome
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregator import check_list
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
-from secagg.protection.sharing.derivations import (
-    KEY,
-    check_pledges,
-    manifest_is_signed,
-    receipt_is_signed,
-    seal_share,
-    session_keys,
-)
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     Pledges,
@@ -41,14 +33,14 @@ from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """Wait for the aggregators to begin. Raises BadInput when `me` is none of the clients."""
+    """Wait for the aggregators to begin. Raises BadInput when `me` is not one of the clients."""
     if context.identities.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of client {me.member}")
     return Transition(AwaitingSessionKeys())
 
 
 def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
-    """Which part of an upload goes to which aggregator, each with the manifest."""
+    """Return the parts of an upload with their aggregators, each with the manifest."""
     sizes = [sealed_bytes(context, number) for number in context.numbers]
     starts = accumulate(sizes, initial=0)
     return tuple(Delivery(*part) for part in zip(context.helpers, starts, sizes, strict=False))
@@ -56,21 +48,21 @@ def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
 
 @dataclass(frozen=True)
 class AwaitingSessionKeys:
-    """The aggregators' session keys are awaited; nothing was sent."""
+    """The client's state before it sends anything: the aggregators' session keys are awaited."""
 
     awaits: ClassVar[type] = SessionKeys
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SessionKeys) -> Transition:
         """Check every session key. Raises ProtocolViolation: the server, or the aggregator that signed a bad key."""
         context = SharedContext.of(context)
-        check_pledges(context, KEY, incoming.pledges, SERVER_INDEX, of=context.numbers)
-        session_keys(context, incoming.pledges)
+        bind.check_pledges(context, bind.KEY, incoming.pledges, SERVER_INDEX, of=context.numbers)
+        bind.session_keys(context, incoming.pledges)
         return Transition(SharingReady(incoming.pledges))
 
 
 @dataclass(frozen=True)
 class SharingReady:
-    """The session keys are known; the vector can be shared."""
+    """The client's state with all session keys: the vector can be split into shares."""
 
     pledges: Pledges
 
@@ -89,8 +81,8 @@ class SharingReady:
             stream.apply(residues, bind.stream_key(context, seed, me.member, number), -1)
         shares = {FIRST: context.ring.pack(residues), **seeds}
         sealed = [
-            seal_share(context, key, me.member, number, shares[number], me.randomness)
-            for number, key in session_keys(context, self.pledges).items()
+            bind.seal_share(context, key, me.member, number, shares[number], me.randomness)
+            for number, key in bind.session_keys(context, self.pledges).items()
         ]
         digests = (hashlib.sha256(each).digest() for each in sealed)
         manifest = bind.sign_manifest(context, me.identity, me.member, digests)
@@ -100,7 +92,7 @@ class SharingReady:
 @message("SharesSent")
 @dataclass(frozen=True)
 class SharesSent:
-    """The shares are fixed; nothing that could unmask them is left here. Only the same bytes are ever sent again."""
+    """The client's state with fixed shares and nothing that could unmask them; only the same bytes are sent again."""
 
     awaits: ClassVar[type] = Outcome
     receipt: ClassVar[type] = ShareReceipt
@@ -118,11 +110,11 @@ class SharesSent:
     def broken_by(
         self, context: SharedContext, receipts: Iterable[ShareReceipt], evidence: SetLists
     ) -> tuple[str, ...]:
-        """Names of the aggregators that signed a receipt and then a list without the upload (`audit.missing`)."""
+        """Return the names of aggregators that signed a receipt, then a list without the upload (`audit.missing`)."""
         return tuple(context.name_of(receipt.aggregator) for receipt in missing(context, receipts, evidence.lists))
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that this client is among enough that were summed. Raises ProtocolViolation (the server)."""
+        """Check that this client and enough others were summed. Raises ProtocolViolation (the server)."""
         if me.member not in incoming.members:
             raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         if len(incoming.members) < (needed := fewest(context)):
@@ -133,30 +125,30 @@ class SharesSent:
 
 
 CLIENT_STATES = (SharesSent,)
-"""What a client remembers."""
+"""The states of a client that survive a crash."""
 
 
 def share_digest(context: SharedContext, manifest: ShareManifest, sender: int, receiver: int) -> bytes | None:
-    """SHA-256 of the aggregator's share, as its client signed it; None where it did not, for these aggregators."""
-    if manifest.client != sender or not manifest_is_signed(context, manifest):
+    """Return the SHA-256 of the aggregator's share that its client signed; None if not signed for these aggregators."""
+    if manifest.client != sender or not bind.manifest_is_signed(context, manifest):
         return None
     return manifest.digests[context.number_of(receiver) - 1]
 
 
 def is_receipt(context: SharedContext, receipt: ShareReceipt, sender: int, receiver: int) -> bool:
-    """Whether the aggregator `sender` signed this receipt for the client `receiver`."""
+    """Return whether the aggregator `sender` signed this receipt for the client `receiver`."""
     return (
         sender in context.helpers
         and receipt.aggregator == context.number_of(sender)
         and receipt.client == receiver
-        and receipt_is_signed(context, receipt)
+        and bind.receipt_is_signed(context, receipt)
     )
 
 
 def missing(
     context: SharedContext, receipts: Iterable[ShareReceipt], lists: Iterable[AcceptedUploads]
 ) -> tuple[ShareReceipt, ...]:
-    """The receipts whose own aggregator left the acknowledged upload out of the list that it committed to.
+    """Return the receipts of aggregators that left the acknowledged upload out of the list that they committed to.
 
     A receipt with that list, which holds the aggregator's signed commitment, is proof. Receipts that are not signed,
     or whose aggregator's list is not given, prove nothing and are passed over. Raises ProtocolViolation for a list

@@ -1,9 +1,9 @@
-"""The parties of a shared session, and the fewest uploads that may be summed."""
+"""The parties of a session under the shared protection, and the fewest uploads that may be summed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 from secagg.agreement.roster import MAX_AGGREGATORS, SERVER_INDEX
@@ -12,19 +12,19 @@ from secagg.crypto.labels import digest
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.encoding import Residues
 from secagg.errors import BadInput
-from secagg.protection.interface import LocalParty, SessionContext
+from secagg.protection.interface import SessionContext
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS
 
 FIRST = 1
-"""The aggregator whose share is a whole vector; every other one's is a seed."""
+"""The number of the aggregator whose share is a whole vector; the share of every other one is a seed."""
 SEED_BYTES = 32
 LARGEST_VECTOR = 2**31 - 17
-"""Bytes of a packed vector that one call of ChaCha20-Poly1305 seals here."""
+"""The most bytes of a packed vector, which one call of ChaCha20-Poly1305 seals here."""
 
 
 @dataclass(frozen=True)
 class SharedContext(SessionContext):
-    """A session whose helpers are its aggregators: the place of one among them, from 1 on, is its number.
+    """The facts of a session whose helpers are aggregators: an aggregator's number is its place among them, from 1 on.
 
     The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, whose
     indices follow one another after the clients' (of whom only a cohort may be there), each with a name and with an
@@ -47,14 +47,9 @@ class SharedContext(SessionContext):
         if self.packed_bytes > LARGEST_VECTOR:
             raise BadInput(f"a vector of {self.packed_bytes} bytes is too long to be sealed in one piece")
 
-    @classmethod
-    def of(cls, session: SessionContext) -> SharedContext:
-        """The same facts. Raises BadInput for aggregators that cannot share a sum."""
-        return cls(**{field.name: getattr(session, field.name) for field in fields(session)})
-
     @cached_property
     def aggregators(self) -> Mapping[int, bytes]:
-        """Number (1…m) → Ed25519 identity key."""
+        """The Ed25519 identity keys of the aggregators by number (1…m)."""
         return dict(enumerate(self.helpers.values(), start=1))
 
     @property
@@ -63,15 +58,15 @@ class SharedContext(SessionContext):
         return tuple(self.aggregators)
 
     def index_of(self, number: int) -> int:
-        """The roster index of the aggregator with this number, or of nobody for one that is none."""
+        """Return the roster index of the aggregator with this number; for no aggregator's number an unused index."""
         return min(self.helpers) - FIRST + number
 
     def number_of(self, index: int) -> int:
-        """The number of the aggregator with this roster index."""
+        """Return the number of the aggregator with this roster index."""
         return 1 + tuple(self.helpers).index(index)
 
     def name_of(self, number: int) -> str:
-        """The name of the aggregator with this number, or a description of one that is none."""
+        """Return the name of the aggregator with this number, or a description of a number without aggregator."""
         return self.names[self.index_of(number)] if number in self.aggregators else f"aggregator {number}"
 
     @cached_property
@@ -81,13 +76,7 @@ class SharedContext(SessionContext):
 
     @property
     def upload_bytes(self) -> int:
-        """Size of a client's sealed shares for all aggregators."""
         return sum(sealed_bytes(self, number) for number in self.numbers)
-
-    def check_aggregator(self, me: LocalParty) -> None:
-        """Raise BadInput unless this machine's key is that of the aggregator whose roster index it has."""
-        if self.helpers.get(me.member) != me.identity.public:
-            raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
 
     def check_vector(self, residues: Residues) -> None:
         """Raise BadInput unless `residues` are this session's `length` words of the ring."""
@@ -96,12 +85,12 @@ class SharedContext(SessionContext):
 
 
 def sealed_bytes(context: SharedContext, aggregator: int) -> int:
-    """The size of every sealed share for the aggregator with this number."""
+    """Return the size of every sealed share for the aggregator with this number."""
     return KEY_BYTES + (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + TAG_BYTES
 
 
 def fewest(context: SessionContext) -> int:
-    """The smallest number of uploads that is summed: all clients but the tolerated dropouts.
+    """Return the smallest number of uploads that is summed: all clients but the tolerated dropouts.
 
     Raises BadInput when these are fewer than the minimum of clients, or than 2 more than the colluders.
     """
@@ -116,7 +105,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """The conditions that hold, in words."""
+    """Return the conditions that hold, in words."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n} must have uploaded, and at least 2 more than c = {c}"
     lines = [

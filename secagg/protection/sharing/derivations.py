@@ -32,17 +32,17 @@ UNSIGNED = bytes(64)
 
 
 def stream_key(context: SharedContext, seed: bytes, client: int, aggregator: int) -> bytes:
-    """Key of the stream that a 32-byte seed stands for."""
+    """Return the key of the stream that a 32-byte seed expands to."""
     return derive(seed, context.binding, "shared stream", number(client), number(aggregator))
 
 
 def seal_parts(client: int, aggregator: int, ephemeral: bytes, session_key: bytes) -> tuple[bytes, ...]:
-    """The parts that a sealed share's key is bound to (both public keys, as in RFC 9180, section 4.1)."""
+    """Return the parts that a sealed share's key is bound to (both public keys, as in RFC 9180, section 4.1)."""
     return (number(client), number(aggregator), ephemeral, session_key)
 
 
 def seal_associated(context: SharedContext, client: int, aggregator: int) -> bytes:
-    """Associated data of a sealed share: session, sender and receiver."""
+    """Return associated data of a sealed share: session, sender and receiver."""
     return labelled("shared share", context.binding, number(client), number(aggregator))
 
 
@@ -53,13 +53,13 @@ def _pledge_parts(context: SharedContext, pledge: AggregatorPledge) -> tuple[byt
 def sign_pledge(
     context: SharedContext, identity: SigningKey, aggregator: int, step: str, content: bytes
 ) -> AggregatorPledge:
-    """An aggregator's signed pledge; the same content gives the same bytes (Ed25519 is deterministic)."""
+    """Return an aggregator's signed pledge; the same content gives the same bytes (Ed25519 is deterministic)."""
     pledge = AggregatorPledge(aggregator, step, content, UNSIGNED)
     return replace(pledge, signature=identity.sign("shared pledge", *_pledge_parts(context, pledge)))
 
 
 def pledge_is_signed(context: SharedContext, pledge: AggregatorPledge) -> bool:
-    """Whether the aggregator that the pledge names signed it in this session."""
+    """Return whether the aggregator that the pledge names signed it in this session."""
     identity = context.aggregators.get(pledge.aggregator, b"")
     return is_signed(identity, pledge.signature, "shared pledge", *_pledge_parts(context, pledge))
 
@@ -69,18 +69,18 @@ def _manifest_parts(context: SharedContext, manifest: ShareManifest) -> tuple[by
 
 
 def manifest_digest(context: SharedContext, manifest: ShareManifest) -> bytes:
-    """Digest of what a manifest says, whatever its signature."""
+    """Return the digest of a manifest's content, whatever its signature."""
     return digest("shared manifest", *_manifest_parts(context, manifest))
 
 
 def sign_manifest(context: SharedContext, identity: SigningKey, client: int, digests: Iterable[bytes]) -> ShareManifest:
-    """The client's signed manifest of its sealed shares' digests, in the order of the aggregators."""
+    """Return the client's signed manifest of its sealed shares' digests, in the order of the aggregators."""
     manifest = ShareManifest(client, tuple(digests), UNSIGNED)
     return replace(manifest, signature=identity.sign("shared manifest", *_manifest_parts(context, manifest)))
 
 
 def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
-    """Whether the client that the manifest names signed it in this session, for all of its aggregators."""
+    """Return whether the client that the manifest names signed it in this session, for all of its aggregators."""
     identity = context.identities.get(manifest.client, b"")
     complete = len(manifest.digests) == len(context.aggregators)
     return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
@@ -93,25 +93,25 @@ def _receipt_parts(context: SharedContext, receipt: ShareReceipt) -> tuple[bytes
 def sign_receipt(
     context: SharedContext, identity: SigningKey, aggregator: int, manifest: ShareManifest
 ) -> ShareReceipt:
-    """An aggregator's signed receipt for one upload."""
+    """Return an aggregator's signed receipt for one upload."""
     receipt = ShareReceipt(aggregator, manifest.client, manifest_digest(context, manifest), UNSIGNED)
     return replace(receipt, signature=identity.sign("shared receipt", *_receipt_parts(context, receipt)))
 
 
 def receipt_is_signed(context: SharedContext, receipt: ShareReceipt) -> bool:
-    """Whether the aggregator that the receipt names signed it in this session."""
+    """Return whether the aggregator that the receipt names signed it in this session."""
     identity = context.aggregators.get(receipt.aggregator, b"")
     return is_signed(identity, receipt.signature, "shared receipt", *_receipt_parts(context, receipt))
 
 
 def set_digest(context: SharedContext, manifests: Iterable[ShareManifest]) -> bytes:
-    """Digest of a set of uploads, given in the order of the clients."""
+    """Return digest of a set of uploads, given in the order of the clients."""
     entries = (number(manifest.client) + manifest_digest(context, manifest) for manifest in manifests)
     return digest("shared set", context.binding, *entries)
 
 
 def set_commitment(context: SharedContext, aggregator: int, nonce: bytes, manifests: Iterable[ShareManifest]) -> bytes:
-    """An aggregator's commitment to the set that it accepted; the uniform nonce hides it."""
+    """Return an aggregator's commitment to the set that it accepted; the uniform nonce hides it."""
     return digest("shared accepted", context.binding, number(aggregator), nonce, set_digest(context, manifests))
 
 
@@ -120,7 +120,7 @@ def _list_parts(context: SharedContext, shown: AcceptedUploads) -> tuple[bytes, 
 
 
 def sign_list(context: SharedContext, identity: SigningKey, shown: AcceptedUploads) -> AcceptedUploads:
-    """The list with its aggregator's signature over the commitments that it has seen.
+    """Return the list with its aggregator's signature over the commitments that it has seen.
 
     The list itself is bound by the aggregator's own commitment among them.
     """
@@ -128,13 +128,13 @@ def sign_list(context: SharedContext, identity: SigningKey, shown: AcceptedUploa
 
 
 def list_is_signed(context: SharedContext, shown: AcceptedUploads) -> bool:
-    """Whether the aggregator that the list names has seen the commitments that it shows."""
+    """Return whether the aggregator named in the list signed that it has seen the list's commitments."""
     identity = context.aggregators.get(shown.aggregator, b"")
     return is_signed(identity, shown.signature, "shared list", *_list_parts(context, shown))
 
 
 def sum_commitment(context: SharedContext, aggregator: int, agreed: bytes, nonce: bytes, packed: bytes) -> bytes:
-    """An aggregator's commitment to its sum share (`packed`: its SHA-256) over the agreed set; the nonce hides it."""
+    """Return an aggregator's commitment to its sum share (`packed`: SHA-256) and the agreed set; the nonce hides it."""
     return digest("shared sum", context.binding, number(aggregator), agreed, nonce, packed)
 
 
@@ -142,7 +142,7 @@ KEY, ACCEPTED, SUM = "key", "accepted", "sum"
 
 
 class Equivocated(ProtocolViolation):
-    """An aggregator signed two different pledges for one step; `evidence` convinces anyone. The session is over."""
+    """An aggregator signed two different pledges for one step, which ends the session; `evidence` convinces anyone."""
 
     def __init__(self, culprit: int, evidence: PledgeConflict) -> None:
         self.evidence = evidence
@@ -175,7 +175,7 @@ def check_pledges(
 
 
 def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> dict[int, bytes]:
-    """Each aggregator's X25519 session key, from checked pledges.
+    """Return each aggregator's X25519 session key, from checked pledges.
 
     Raises ProtocolViolation (the aggregator) for a key of small order, one not canonical or one that came before.
     """
@@ -193,12 +193,7 @@ _LABEL = "shared seal"
 
 
 def seal_share(
-    context: SharedContext,
-    session_key: bytes,
-    client: int,
-    aggregator: int,
-    share: bytes,
-    randomness: RandomSource,
+    context: SharedContext, session_key: bytes, client: int, aggregator: int, share: bytes, randomness: RandomSource
 ) -> bytes:
     """Seal `share` to an aggregator's public session key under a fresh key. Raises WeakPublicKey."""
     ephemeral = AgreementKey.generate(randomness)

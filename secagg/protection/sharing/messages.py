@@ -17,7 +17,7 @@ Digests = Annotated[tuple[bytes, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS
 @message("AggregatorPledge")
 @dataclass(frozen=True)
 class AggregatorPledge:
-    """A statement that an aggregator signs once for each step ("key", "accepted", "sum") of a session."""
+    """A signed statement that an aggregator makes once for each step ("key", "accepted", "sum") of a session."""
 
     aggregator: Number
     step: Annotated[str, Length(3, 8)]
@@ -28,7 +28,7 @@ class AggregatorPledge:
 @message("ShareManifest")
 @dataclass(frozen=True)
 class ShareManifest:
-    """A client's one signature over the sealed shares of all aggregators."""
+    """A client's one signature over the sealed shares for all aggregators."""
 
     client: Index
     digests: Digests
@@ -38,7 +38,7 @@ class ShareManifest:
 @message("ShareReceipt")
 @dataclass(frozen=True)
 class ShareReceipt:
-    """An aggregator's promise that an upload is stored and will be in its set."""
+    """An aggregator's signed statement that an upload is stored and will be in its set."""
 
     aggregator: Number
     client: Index
@@ -49,7 +49,7 @@ class ShareReceipt:
 Manifests = Annotated[tuple[ShareManifest, ...], Items(0, MAX_CLIENTS, ascending="client")]
 Pledges = Annotated[tuple[AggregatorPledge, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS, ascending="aggregator")]
 Said = Annotated[tuple[AggregatorPledge, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
-"""One pledge from its aggregator, all of them from the server."""
+"""Pledges in a message: from an aggregator its own one, from the server all of them."""
 
 
 @message("SessionKeys")
@@ -91,7 +91,7 @@ class AcceptedUploads:
 @message("SetLists")
 @dataclass(frozen=True)
 class SetLists:
-    """The sets that the aggregators accepted: one list from its aggregator, all of them from the server."""
+    """The sets that the aggregators accepted: from an aggregator its own list, from the server all lists."""
 
     lists: Annotated[tuple[AcceptedUploads, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
 
@@ -99,7 +99,7 @@ class SetLists:
 @message("SumShare")
 @dataclass(frozen=True)
 class SumShare(Announcement):
-    """Announces the packed sum share that an aggregator has committed to, with all commitments that it has seen."""
+    """The announcement of an aggregator's packed sum share, with all commitments that the aggregator has seen."""
 
     aggregator: Number
     agreed: Digest

@@ -1,4 +1,4 @@
-"""Where work is done that takes many processes: on this machine, or on a Ray cluster."""
+"""Engines that run tasks in many processes: on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ENGINES", "PROCESSES", "RAY", "Engine", "LocalProcesses", "RayCluste
 
 
 def engine_of(name: str, workers: int | None, folder: Path, address: str | None = None) -> Engine:
-    """The engine of this name: `workers` processes (None: one per core), which share arrays in `folder`, or Ray.
+    """Return the engine of this name: `workers` processes (None: one per core) that share arrays in `folder`, or Ray.
 
     `address`: of a Ray cluster; None starts one of so many workers on this machine. Raises BadInput.
     """

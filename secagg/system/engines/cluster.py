@@ -1,4 +1,4 @@
-"""A Ray cluster: arrays in its object stores, tasks wherever a processor is free.
+"""The engine on a Ray cluster: arrays lie in its object stores, tasks run wherever a processor is free.
 
 The machines of a cluster have the same packages installed as this one; whoever gives work out checks what made it.
 """
@@ -8,29 +8,30 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TextIO, cast
 
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.system.engines.interface import C, Function, R, T
+from secagg.system.engines.interface import C, FetchedArrays, Function, R, T
 from secagg.system.extras import extra
 from secagg.system.threads import VARIABLES
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """The cluster at `address`, or without one a cluster of `workers` processes (None: one per core) for this run."""
+    """The Ray cluster at `address`; if None, a new one of `workers` processes (None: one per core) for this run."""
 
     workers: int | None
     address: str | None
 
     @contextmanager
     def open(self) -> Iterator[_Shelf]:
-        """Connect, unless this process is connected already. Raises BadInput without Ray, or where nobody answers."""
+        """Connect to the cluster unless already connected. Raises BadInput without Ray, or where no cluster answers."""
         with extra("scale", "--engine ray", "; --engine processes needs no library"):
             import ray
         if ray.is_initialized():
@@ -55,7 +56,7 @@ class RayCluster:
 
 @dataclass(frozen=True)
 class _WithoutRay:
-    """Standard output, but for Ray's own threads, which get standard error.
+    """Standard output for all threads but Ray's own, whose output goes to standard error.
 
     They print there that a process has died, whatever its settings are, and would spoil a result.
     """
@@ -69,7 +70,7 @@ class _WithoutRay:
 
 @dataclass(frozen=True)
 class _Shelf:
-    """Arrays as objects of the cluster, which every machine fetches once."""
+    """Arrays as objects of the cluster, each fetched once by every machine."""
 
     objects: dict[str, Any] = field(default_factory=dict)
     folder: None = None
@@ -82,7 +83,7 @@ class _Shelf:
     def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
         import ray
 
-        work = ray.put((function, context, self.objects))
+        work = ray.put(partial(function, context, FetchedArrays(partial(_fetched, self.objects))))
         remote = ray.remote(num_cpus=1, max_retries=0)(_do)
         waiting = {remote.remote(work, task): task for task in tasks}
         try:
@@ -100,20 +101,11 @@ class _Shelf:
                     ray.cancel(each, force=True)
 
 
-class _Fetched(dict[str, NDArray[Any]]):
-    """The arrays of a shelf, each fetched when it is asked for."""
+def _fetched(objects: dict[str, Any], name: str) -> Any:
+    import ray
 
-    def __init__(self, objects: dict[str, Any]) -> None:
-        self._objects = objects
-
-    def __missing__(self, name: str) -> NDArray[Any]:
-        import ray
-
-        array: NDArray[Any] = ray.get(self._objects[name])
-        self[name] = array
-        return array
+    return ray.get(objects[name])
 
 
-def _do(work: tuple[Function[Any, Any, Any], Any, dict[str, Any]], task: Any) -> Any:
-    function, context, objects = work
-    return function(context, _Fetched(objects), task)
+def _do(work: Callable[[Any], Any], task: Any) -> Any:
+    return work(task)

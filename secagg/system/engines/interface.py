@@ -1,4 +1,4 @@
-"""The interface of an engine: lay arrays out where all its processes can read them, and do tasks in these.
+"""The interface of an engine: put arrays where all its processes can read them, and run tasks in the processes.
 
 A task depends on its own values, the context and the arrays alone, and every process computes with one thread; so what
 comes of it is the same, bit for bit, in whatever process and order (on processors that round alike).
@@ -17,30 +17,41 @@ C = TypeVar("C")
 T = TypeVar("T")
 R = TypeVar("R")
 Arrays = Mapping[str, NDArray[Any]]
-"""What lies on the shelf, by name; nobody writes to it. An array is loaded when a task asks for it."""
+"""A shelf's arrays by name, read-only; an array is loaded when a task first looks it up."""
 Function = Callable[[C, Arrays, T], R]
-"""Does one task. It is a function of a module, and what it takes and gives can be pickled."""
+"""A module-level function from (context, arrays, task) to a result, all of which can be pickled."""
+
+
+class FetchedArrays(dict[str, NDArray[Any]]):
+    """Arrays by name, each loaded by `fetch` when it is first looked up."""
+
+    def __init__(self, fetch: Callable[[str], NDArray[Any]]) -> None:
+        self._fetch = fetch
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        self[name] = array = self._fetch(name)
+        return array
 
 
 class Shelf(Protocol):
-    """Arrays for the processes of one engine, as long as it is open."""
+    """Arrays that all processes of an open engine can read, and the means to run tasks on them."""
 
     @property
     def folder(self) -> Path | None:
-        """A private folder that all processes share, and that goes with the shelf; None where they share no disk."""
+        """A private folder that all processes share, removed with the shelf; None where they share no disk."""
 
     def put(self, name: str, array: NDArray[Any]) -> None:
-        """Lay an array out under a name."""
+        """Make an array readable to all processes under a name."""
 
     def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
-        """Do every task, and give each with what came of it as soon as it is there, in any order.
+        """Run every task, and yield each with its result as soon as that is there, in any order.
 
         Raises BadInput when a process dies; what was given before stays.
         """
 
 
 class Engine(Protocol):
-    """Processes, wherever they are."""
+    """Processes that run tasks, on this machine or on others."""
 
     def open(self) -> AbstractContextManager[Shelf]:
-        """A shelf. Raises BadInput where the engine cannot be had."""
+        """Start or connect the processes, and return their shelf. Raises BadInput where that fails."""

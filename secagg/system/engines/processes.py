@@ -1,4 +1,4 @@
-"""Fresh processes on this machine, which read arrays from a folder that only this user can enter."""
+"""The engine of fresh processes on this machine, which read arrays from a folder that only this user can enter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,15 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.system.engines.interface import Arrays, C, Function, R, T
+from secagg.system.engines.interface import C, FetchedArrays, Function, R, T
 from secagg.system.threads import one_thread_each
 
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """`workers` processes, None: one per core. The arrays' folder is made in `folder` and goes with the engine.
+    """The engine of `workers` processes (None: one per core); its arrays lie in a new folder in `folder` until it ends.
 
-    Where that is killed, it goes at the next start.
+    Where the engine is killed, its folder is removed at the next start.
     """
 
     workers: int | None
@@ -40,7 +41,7 @@ class LocalProcesses:
 
     @contextmanager
     def open(self) -> Iterator[_Shelf]:
-        """A shelf in a folder of its own."""
+        """Remove the folders of killed runs, and yield a shelf in a new folder."""
         remove_leftovers(self.folder)
         with owned_folder(self.folder) as folder:
             yield _Shelf(folder, self.workers or os.cpu_count() or 1)
@@ -48,7 +49,7 @@ class LocalProcesses:
 
 @dataclass(frozen=True)
 class _Shelf:
-    """Arrays as files, mapped into every process."""
+    """Arrays as files, memory-mapped into every process."""
 
     folder: Path
     workers: int
@@ -57,7 +58,7 @@ class _Shelf:
         np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
 
     def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
-        work = _Work(function, context, self.folder)
+        work = partial(function, context, FetchedArrays(partial(_mapped, self.folder)))
         workers = max(1, min(self.workers, len(tasks)))
         with (
             one_thread_each(),
@@ -75,36 +76,16 @@ class _Shelf:
                 pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The data that all tasks share."""
-
-    function: Function[Any, Any, Any]
-    context: Any
-    folder: Path
-
-    @property
-    def arrays(self) -> Arrays:
-        return _Mapped(self.folder)
+def _mapped(folder: Path, name: str) -> NDArray[Any]:
+    return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
 
 
-class _Mapped(dict[str, NDArray[Any]]):
-    """The arrays of a folder, each mapped when it is asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __missing__(self, name: str) -> NDArray[Any]:
-        self[name] = array = np.asarray(np.load(self._folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
-        return array
+_given: list[Callable[[Any], Any]] = []
+"""The function that this worker process applies to each task: a list of one, set by `_prepare`."""
 
 
-_given: list[_Work] = []
-"""What this process was started for."""
-
-
-def _prepare(work: _Work) -> None:
-    """Set up a fresh worker, which ends at once, and silently, with the process that started it."""
+def _prepare(work: Callable[[Any], Any]) -> None:
+    """Set up a new worker process, which ends silently as soon as the process that started it ends."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a sweep that a shell's `&` has started
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -119,13 +100,12 @@ def _end_with_parent() -> None:
 
 
 def _do(task: Any) -> Any:
-    work = _given[0]
-    return work.function(work.context, work.arrays, task)
+    return _given[0](task)
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Have processes started meanwhile not run the main module again, which they do not need.
+    """Keep processes that start in this context from running the main module again, which they do not need.
 
     Started from there, a script without `if __name__ == "__main__"` would sweep in every worker, and one that was read
     from standard input has no file to run.
@@ -140,12 +120,12 @@ def _without_main() -> Iterator[None]:
 
 PREFIX = ".features-"
 OWNER = "owner"
-"""Name of the file whose lock the owner holds."""
+"""Name of the file in an owned folder whose lock the owning process holds."""
 
 
 @contextmanager
 def owned_folder(parent: Path) -> Iterator[Path]:
-    """A fresh folder in `parent` that only this user can enter (mode 0700); it is removed at the end."""
+    """Yield a new folder in `parent` that only this user can enter (mode 0700), and remove it at the end."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=PREFIX))
         try:
@@ -153,8 +133,9 @@ def owned_folder(parent: Path) -> Iterator[Path]:
         except FileNotFoundError:
             continue  # somebody took it for a leftover before it was locked
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_there(folder, lock):
-            break
+        with suppress(FileNotFoundError):
+            if os.path.samestat((folder / OWNER).stat(), os.fstat(lock)):  # still the one in the folder
+                break
         os.close(lock)
     try:
         yield folder
@@ -164,7 +145,7 @@ def owned_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(parent: Path) -> int:
-    """Remove the folders in `parent` whose owners are dead; return how many. A living owner's stays."""
+    """Remove the folders in `parent` whose owning processes have ended; return the number of folders removed."""
     removed = 0
     for folder in parent.glob(f"{PREFIX}*"):
         try:
@@ -180,11 +161,3 @@ def remove_leftovers(parent: Path) -> int:
         finally:
             os.close(lock)
     return removed
-
-
-def _is_there(folder: Path, lock: int) -> bool:
-    """Whether the locked file is still the one in the folder."""
-    try:
-        return os.path.samestat((folder / OWNER).stat(), os.fstat(lock))
-    except FileNotFoundError:
-        return False

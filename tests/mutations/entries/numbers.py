@@ -12,14 +12,14 @@ ENTRIES = (
     PlantedFault(
         "other spread of an area",
         "The variance of an area under the ROC curve has 2 + A in place of 1 + A.",
-        "secagg.scoring.metrics:_newcombe",
+        "secagg.scoring.metrics:_area",
         (("mean * true / (1 + true)", "mean * true / (2 + true)"),),
         (AREA, HALF),
     ),
     PlantedFault(
         "spread of the found area",
         "The interval of an area has the spread of the found area (Wald), not of its own ends.",
-        "secagg.scoring.metrics:_newcombe",
+        "secagg.scoring.metrics:_area",
         (
             (
                 "true * (1 - true) * (1 + mean * (1 - true) / (2 - true) + mean * true / (1 + true))",
@@ -31,7 +31,7 @@ ENTRIES = (
     PlantedFault(
         "groups of other sizes",
         "N of the interval of an area is the smaller group less one (method 4 of groups of one size).",
-        "secagg.scoring.metrics:_newcombe",
+        "secagg.scoring.metrics:_area",
         (("(inside + outside) / 2 - 1", "min(inside, outside) - 1"),),
         (AREA,),
     ),

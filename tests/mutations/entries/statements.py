@@ -128,7 +128,7 @@ ENTRIES = (
     PlantedFault(
         "index for a row",
         "The first skipped row is named by its index, not by its number in the file.",
-        "secagg.cli.predict:_first_skipped",
+        "secagg.cli.predict:predict",
         (("found.records.origin.row[index]", "index"),),
         (f"{SCORES}::test_bad_rows_can_be_skipped_and_are_reported",),
     ),
@@ -295,7 +295,7 @@ ENTRIES = (
     PlantedFault(
         "delta of unstated records",
         "A δ is not doubted where nobody states how many records there are.",
-        "secagg.plan_facts.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:doubts_of",
         (("plan.at_least or plan.max_records", "plan.at_least"),),
         (DOUBTED,),
     ),
@@ -435,7 +435,7 @@ ENTRIES = (
     PlantedFault(
         "delta of the larger number",
         "A δ is doubted by one client's most records though fewer of all are stated.",
-        "secagg.plan_facts.explanation:_doubts_of_delta",
+        "secagg.plan_facts.explanation:doubts_of",
         (("plan.at_least or plan.max_records", "max(plan.at_least, plan.max_records)"),),
         (DOUBTED,),
     ),

@@ -211,7 +211,7 @@ def test_a_changed_draw_is_found_out(
 
 
 def test_a_draw_that_ends_with_another_seed_is_refused(context: SessionContext) -> None:
-    """The end of a draw names the seed that its nonces give: members and second parties refuse any other."""
+    """The end of a draw names the seed that its nonces give: members and helpers refuse any other."""
     draw = drawn(context, 1, 2, 3, 4)
     seed = seed_of(context, draw)
     state = DrawAwaited().advance(context, party(1), draw).state

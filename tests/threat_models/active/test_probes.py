@@ -27,7 +27,7 @@ async def test_cheat_is_refused(probe: Probe, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protection", HONEST)
 async def test_honest_server_is_not_refused(protection: str, tmp_path: Path) -> None:
-    """Negative control: with a server that does not cheat, every client and second party ends with an outcome."""
+    """Negative control: with a server that does not cheat, every client and helper ends with an outcome."""
     control = await honest_control(protection, tmp_path)
     assert control.holds
     assert not control.succeeded

@@ -7,12 +7,10 @@ from secagg.privacy import (
     CensusSensitivity,
     Mechanism,
     MomentSensitivity,
-    Part,
     PrivacyClaim,
     Unit,
-    calibrate_releases,
-    of_client,
 )
+from secagg.privacy.calibration import Part, calibrate_releases, of_client
 
 DELTA = 1e-5
 MOMENTS = {each: MomentSensitivity(each, classes=10, dimension=16, levels=1 << 10) for each in Adjacency}

@@ -1,1 +1,1 @@
-"""Attacks that read sums without a statistical test: of classes, of single records, of one client."""
+"""Attacks that infer class counts, single records or one client's part from sums; none is a membership test."""

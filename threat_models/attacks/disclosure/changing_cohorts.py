@@ -11,7 +11,7 @@ How it goes with the rounds, by methods and for groups that stay, are drawn anew
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,69 +21,39 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
 from threat_models.attacks.member_contributions import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores
+from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores, series_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Floats, Knowledge
+from threat_models.session import Knowledge
 from threat_models.views import View
 
 APART = Metric("members_apart", "members whose own part the rounds' sums determine", "members", "0", leads=True)
 RANK = Metric("equations", "independent equations", "", "fewer than {baseline}, the members")
-COSINE = Metric(
-    "cosine.own_part",
-    "cosine of what is recovered of a member's part with it",
-    "",
-    "no more than {baseline}, others' summed with it",
-)
+_AS_OTHERS = "no more than {baseline}, others' summed with it"
+COSINE = Metric("cosine.own_part", "cosine of what is recovered of a member's part with it", "", _AS_OTHERS)
 AREA = metrics.AUC.variant("own_part", "of a member's part against others'")
-TOGETHER = Metric(
-    "fewest_together",
-    "members in the smallest group whose sum comes out",
-    "members",
-    "no fewer than {baseline}, in the smallest cohort",
-)
+_AS_COHORT = "no fewer than {baseline}, in the smallest cohort"
+TOGETHER = Metric("fewest_together", "members in the smallest group whose sum comes out", "members", _AS_COHORT)
 WHOLE = 1e-3
-"""Counts that come out as near to whole numbers as this were solved from true equations."""
+"""Largest distance of members' recovered counts from whole numbers at which the counts are taken to be exact."""
 POINTS = 10
 CONTROL_MEMBERS, CONTROL_ROWS, CONTROL_WIDTH = 12, 10, 32
 SEED = 20_030_609
 
 
-@dataclass(frozen=True, eq=False)
-class RecoveredParts:
-    """Cosines of the rows recovered of members' parts with the true ones: `own` (m,), and `others'` (k,)."""
+def compare(equations: Equations, parts: Mapping[str, Rows]) -> Scores:
+    """Compare each separable member's recovered contribution with all true contributions: cosines, row by row.
 
-    own: Floats = field(repr=False)
-    others: Floats = field(repr=False)
-
-    @property
-    def scores(self) -> Scores:
-        """As a test that tells a member's own part from the others'."""
-        return Scores(
-            np.concatenate([self.own, self.others]), np.arange(len(self.own) + len(self.others)) < len(self.own)
-        )
-
-    def measures(self) -> tuple[Measure, ...]:
-        """All figures; none of too few rows."""
-        if not self.scores.is_judged:
-            return ()
-        found = bootstrap(lambda values: values.mean(axis=1), [self.own], np.random.default_rng(SEED))
-        cosine = found.measure(COSINE, baseline=float(self.others.mean()))
-        return (cosine, replace(self.scores.area(), metric=AREA))
-
-
-def compare(equations: Equations, parts: Mapping[str, Rows]) -> RecoveredParts:
-    """Compare what the equations say of those whom they tell apart with the true parts, row by row.
-
-    Both less the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count
-    alike. Others are those that a member was summed with, which one sum does not tell from it. Rows in which somebody
-    does not differ from the mean are left out.
+    `parts` are the true contributions, by member; separable are the members that the equations tell apart. Both less
+    the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count alike.
+    "Members" are a member's own rows, the others those that it was summed with, which one sum does not tell from it.
+    Rows in which somebody does not differ from the mean are left out.
     """
     chosen = np.flatnonzero(equations.told_apart)
     is_own = chosen[:, None] == np.arange(len(equations.members))
-    is_other = equations.summed_with[chosen] & ~is_own
+    is_other = (equations.incidence.T @ equations.incidence > 0)[chosen] & ~is_own
     own, others = [np.zeros(0)], [np.zeros(0)]
     for name, found in equations.solve().items():
         true = np.stack([parts[member][name] for member in equations.members])
@@ -92,7 +62,17 @@ def compare(equations: Equations, parts: Mapping[str, Rows]) -> RecoveredParts:
             table, differs = cosines(found[chosen, row], true[:, row]), true[:, row].any(axis=1)
             own.append(table[is_own & differs])
             others.append(table[is_other & differs])
-    return RecoveredParts(np.concatenate(own), np.concatenate(others))
+    values = np.concatenate([*own, *others])
+    return Scores(values, np.arange(len(values)) < sum(map(len, own)))
+
+
+def _measure(found: Scores) -> tuple[Measure, ...]:
+    """Measure the mean cosine and the area under the ROC curve; empty where there are too few rows."""
+    if not found.is_judged:
+        return ()
+    mean = bootstrap(lambda values: values.mean(axis=1), [found.positive], np.random.default_rng(SEED))
+    cosine = mean.measure(COSINE, baseline=float(found.negative.mean()))
+    return (cosine, replace(found.area(), metric=AREA))
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -126,7 +106,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def _true_parts(equations: Equations, knowledge: Knowledge, classes: int) -> dict[str, Rows]:
-    """The rows of each member's part, the mean of the rounds that it was in; {} where the audit lacks somebody's."""
+    """Return each member's true part in rows, averaged over its rounds; {} where the audit lacks any member's part."""
     found: dict[str, Rows] = {}
     for place, member in enumerate(equations.members):
         there = [number for number, row in zip(equations.numbers, equations.incidence, strict=True) if row[place]]
@@ -148,8 +128,7 @@ class _Judged:
 
 
 def _judge_by_truth(equations: Equations, knowledge: Knowledge, classes: int) -> _Judged:
-    found = compare(equations, _true_parts(equations, knowledge, classes))
-    measures = found.measures()
+    measures = _measure(compare(equations, _true_parts(equations, knowledge, classes)))
     if not measures:
         return _Judged(False, False, "; that is too little to compare.")
     cosine, area = measures[:2]
@@ -159,34 +138,30 @@ def _judge_by_truth(equations: Equations, knowledge: Knowledge, classes: int) ->
         f"with it; the area under the curve between them is {area.value:.3f} ({area.low:.3f} to {area.high:.3f}), 0.5 "
         f"by chance."
     )
-    curve = _draw(equations, knowledge, classes)
+    own: dict[float, Measure] = {}  # after the first sums: how many equations it takes
+    for rounds in np.unique(np.linspace(2, len(equations.incidence), POINTS).round().astype(int)):
+        some = equations.first(int(rounds))
+        if found := _measure(compare(some, _true_parts(some, knowledge, classes))):
+            own[float(rounds)] = found[0]
+    lines = (
+        series_of("the member's own part", own),
+        Series("others' that were summed with it", tuple(own), tuple(each.baseline or 0.0 for each in own.values())),
+    )
+    curve = Curve("What is recovered of a member's part", "sums", "cosine", lines)
     is_known = area.high - area.low <= WIDEST
     return _Judged(area.low > NOTABLE_AREA, is_known and area.high <= NOTABLE_AREA, sentence, measures, (curve,))
 
 
-def _draw(equations: Equations, knowledge: Knowledge, classes: int) -> Curve:
-    """The cosines after the first sums: how many equations it takes."""
-    own: list[tuple[float, Measure]] = []
-    for rounds in np.unique(np.linspace(2, len(equations.incidence), POINTS).round().astype(int)):
-        some = equations.first(int(rounds))
-        if found := compare(some, _true_parts(some, knowledge, classes)).measures():
-            own.append((float(rounds), found[0]))
-    x = tuple(rounds for rounds, _ in own)
-    values, low, high = (tuple(getattr(each, name) for _, each in own) for name in ("value", "low", "high"))
-    lines = (
-        Series("the member's own part", x, values, low, high),
-        Series("others' that were summed with it", x, tuple(each.baseline or 0.0 for _, each in own)),
-    )
-    return Curve("What is recovered of a member's part", "sums", "cosine", lines)
-
-
 def _judge_by_sums(equations: Equations) -> _Judged:
-    """Judge without the true parts: by noise, or by counts, which come out whole where the equations are true."""
+    """Judge the attack without the true parts: by the noise, or by whether the recovered counts are whole numbers."""
     noises, solved = equations.noises(), equations.solve()
     if noises is None:
-        if _is_whole(equations):
-            whole = "Their counts come out as whole numbers: these are theirs, exactly"
-            return _Judged(True, False, f". {whole}; all else of a part is as exact as it stayed between the rounds.")
+        if "counts" in equations.sums and equations.singled_out.any():
+            counts = np.einsum("nr,rkm->nkm", equations.solver[equations.singled_out], equations.sums["counts"])
+            if np.abs(counts - np.rint(counts)).max() < WHOLE and counts.min() > -WHOLE:
+                whole = "Their counts come out as whole numbers: these are theirs, exactly"
+                as_exact = "all else of a part is as exact as it stayed between the rounds"
+                return _Judged(True, False, f". {whole}; {as_exact}.")
         return _Judged(False, False, ". How much parts changed between the rounds, the sums do not say.")
     measures, visible, hidden = [], False, True
     for place in np.flatnonzero(equations.told_apart):
@@ -202,16 +177,8 @@ def _judge_by_sums(equations: Equations) -> _Judged:
     return _Judged(visible, hidden, sentence, tuple(measures))
 
 
-def _is_whole(equations: Equations) -> bool:
-    """Whether the counts of those who are singled out come out as counts: whole numbers, none below 0."""
-    if "counts" not in equations.sums or not equations.singled_out.any():
-        return False
-    counts = np.einsum("nr,rkm->nkm", equations.solver[equations.singled_out], equations.sums["counts"])
-    return bool(np.abs(counts - np.rint(counts)).max() < WHOLE and counts.min() > -WHOLE)
-
-
 def _make_controls() -> tuple[Control, Control]:
-    """Make up parts and cohorts drawn anew: all must come out, and none where members' names are exchanged."""
+    """Run the attack on random parts and cohorts: it must recover them, but not where members' names are exchanged."""
     generator = np.random.default_rng(SEED)
     members = tuple(f"member {place}" for place in range(CONTROL_MEMBERS))
     parts = generator.normal(size=(CONTROL_MEMBERS, CONTROL_ROWS, CONTROL_WIDTH))
@@ -222,7 +189,7 @@ def _make_controls() -> tuple[Control, Control]:
     found = []
     for said in (incidence, np.roll(incidence, 1, axis=1)):
         equations = Equations(members, said, sums, None, tuple(range(len(said))))
-        found.append(compare(equations, true).scores.area().low > NOTABLE_AREA)
+        found.append(compare(equations, true).area().low > NOTABLE_AREA)
     return (
         Control("parts made up, summed over cohorts drawn anew", True, found[0]),
         Control("the same, with members' names exchanged", False, found[1]),

@@ -1,4 +1,4 @@
-"""The class counts of a client, which stand in its vector and follow from its class sums too.
+"""Read the class counts of a client from its vector, and estimate them from its class sums.
 
 Where a sum divides classes into cells, these are added up: single cells are for `small_cells`.
 """
@@ -6,7 +6,7 @@ Where a sum divides classes into cells, these are added up: single cells are for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.encoding.layout import Kind
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
-from threat_models.estimation.intervals import Interval, at_level, bootstrap, current_level
+from threat_models.estimation.intervals import ConfidenceInterval, at_level, bootstrap, current_level
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, decide
 from threat_models.session import AuditRecords, Blocks, Floats, Knowledge, by_class
 from threat_models.views import View
@@ -34,45 +34,43 @@ SEED = 20_250_306
 REPLICATES = 500
 CONTROL_CLIENTS = 8
 FEWEST = 6
-"""Errors that are resampled themselves; of fewer, the records behind them are."""
+"""Least number of errors that a bootstrap resamples. With fewer errors, the records behind them are resampled."""
 MOSTLY = 0.5
-"""Counts are disclosed when more of their variance between clients and classes than this is not noise."""
+"""Counts are disclosed where more than this share of their variance, over clients and classes, is not noise."""
 NAMES = frozenset({"counts", "class_sums"})
 
 
 def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
-    """Class counts (C,) from class sums A (C, d) and known class means (C, d): least squares, ⟨A_j, μ_j⟩/‖μ_j‖²."""
+    """Estimate class counts (C,) from class sums A (C, d) and means μ (C, d) by least squares: ⟨A_j, μ_j⟩/‖μ_j‖²."""
     lengths = np.maximum(np.einsum("cd,cd->c", means, means), 1e-12)
-    found: Floats = np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
-    return found
+    return np.asarray(np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths)
 
 
 def class_means(records: AuditRecords, classes: int) -> Floats:
-    """The means of known records by class (C, d); 0 for a class without any."""
+    """Return the means (C, d) of known records by class; 0 for a class without records."""
     blocks = total(records, classes, NAMES)
     return blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
 
 
 def class_shares(counts: NDArray[Any]) -> Floats:
-    """Counts (C,), those below 0 taken as 0, as shares of their sum; equal ones where there is nothing."""
+    """Return counts (C,) divided by their sum, negative ones taken as 0; equal shares if no count is positive."""
     positive = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
     return positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
 
 
 def records_of_adversary(knowledge: Knowledge) -> AuditRecords:
-    """Records that the adversary has of its own."""
+    """Return the records that the adversary has itself: the public ones or, where there are none, the candidates."""
     return knowledge.public if knowledge.public is not None else knowledge.candidates
 
 
-def compare_errors(metric: Metric, guessed: Floats, blind: Floats) -> tuple[Measure, Interval | None]:
-    """Measure the mean error of a guess beside that of a blind guess, and by how much it is smaller (paired).
+def compare_errors(metric: Metric, guessed: Floats, blind: Floats) -> tuple[Measure, ConfidenceInterval | None]:
+    """Measure a guess's mean error beside a blind guess's, and the confidence interval of the mean difference.
 
-    Both intervals resample the errors; of fewer than FEWEST there are none.
+    The errors are paired. Both intervals resample the errors; of fewer than FEWEST there are none.
     """
     baseline, generator = float(blind.mean()), np.random.default_rng(SEED)
     if len(guessed) < FEWEST:
-        value = float(guessed.mean())
-        return metric.exact(value, f"none, of {len(guessed)} values", baseline=baseline), None
+        return metric.exact(float(guessed.mean()), f"none, of {len(guessed)} values", baseline=baseline), None
     pairs = np.column_stack([guessed, blind])
     error = bootstrap(lambda rows: rows[:, :, 0].mean(axis=1), (pairs,), generator, replicates=REPLICATES)
     gain = bootstrap(
@@ -81,23 +79,26 @@ def compare_errors(metric: Metric, guessed: Floats, blind: Floats) -> tuple[Meas
     return error.measure(metric, baseline=baseline), gain
 
 
-def _measure_counts(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tuple[Measure, Interval | None]:
-    """Compare counts taken from class sums alone with a guess that gives every client the public class shares."""
-    classes = len(next(iter(clients.values()))["counts"])
-    known = records_of_adversary(knowledge)
+def _measure_counts(clients: Sequence[Blocks], knowledge: Knowledge) -> tuple[Measure, ConfidenceInterval | None]:
+    """Compare counts estimated from class sums alone with a guess that gives every client the public class shares."""
+    true = np.array([blocks["counts"] for blocks in clients], dtype=np.float64)
+    known, classes = records_of_adversary(knowledge), true.shape[1]
     means, shares = class_means(known, classes), class_shares(np.bincount(known.labels, minlength=classes))
-    true = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
-    guessed = np.array([counts_from_sums(blocks["class_sums"], means) for blocks in clients.values()])
+    guessed = np.array([counts_from_sums(blocks["class_sums"], means) for blocks in clients])
     blind = shares * true.sum() / len(true)
     return compare_errors(FROM_SUMS, np.abs(guessed - true).ravel(), np.abs(blind - true).ravel())
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view, knowledge = views[0], knowledge.by_class
-    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
-    cells = len(next(iter(view.contributions.values()))["counts"])
-    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
-    counts = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
+    view, knowledge, classes = views[0], knowledge.by_class, len(views[0].plan.classes)
+    clients = [by_class(blocks, classes) for blocks in view.contributions.values()]
+    sigma = 0.0  # of one client's noise on the count of a class; 0 where clients add none
+    if view.calibration is not None and view.plan.noise == NoiseFrom.CLIENT:
+        names = {each.name for kind in sums_of(view.plan) for each in kind.blocks if each.kind is Kind.COUNTS}
+        noise = next(each for each in view.calibration.blocks if each.block.name in names)
+        cells = len(next(iter(view.contributions.values()))["counts"])
+        sigma = float(noise.sigma / noise.multiplier) * math.sqrt(cells / classes)
+    counts = np.array([blocks["counts"] for blocks in clients], dtype=np.float64)
     freedom, level = max(counts.size - 1, 1), current_level()
     seen = max(float(counts.var(ddof=1)) if counts.size > 1 else 0.0, 1e-12)
     value, low, high = (
@@ -107,46 +108,30 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     not_noise = Measure(NOT_NOISE, value, low, high, at_level("chi-square", level))
     found: tuple[Measure, ...] = (not_noise, SIGMA.exact(sigma))
     if sigma == 0:
-        from_sums, _ = _measure_counts(clients, knowledge)
-        found += (from_sums,)
-    controls = tuple(_make_control(knowledge, len(view.plan.classes), is_true) for is_true in (True, False))
+        found += (_measure_counts(clients, knowledge)[0],)
+    controls = tuple(_make_control(knowledge, classes, is_true) for is_true in (True, False))
     progress(1, 1)
+    verdict = decide(not_noise.low > MOSTLY, not_noise.high <= MOSTLY, controls)
     how = "exactly" if sigma == 0 else f"with an error of {sigma:.3g}"
-    return Finding(
-        "label_counts",
-        "",
-        decide(not_noise.low > MOSTLY, not_noise.high <= MOSTLY, controls),
-        f"Each of {len(clients)} clients' vectors says {how} how many records of each class it has.",
-        found,
-        controls=controls,
-    )
-
-
-def _share_sigma(view: View) -> float:
-    """σ of one client's noise on the count of a cell; 0 where clients add none."""
-    if view.calibration is None or view.plan.noise != NoiseFrom.CLIENT:
-        return 0.0
-    counts = {each.name for kind in sums_of(view.plan) for each in kind.blocks if each.kind is Kind.COUNTS}
-    noise = next(each for each in view.calibration.blocks if each.block.name in counts)
-    return float(noise.sigma / noise.multiplier)
+    sentence = f"Each of {len(clients)} clients' vectors says {how} how many records of each class it has."
+    return Finding("label_counts", "", verdict, sentence, found, controls=controls)
 
 
 def _make_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
-    """Try counts from the exact sums of unequal clients, which must be right, or of other clients, which must not."""
-    clients = {name: total(part, classes, NAMES) for name, part in split_by_class(knowledge.candidates).items()}
+    """Run the attack on exact sums of unequal clients, where it must succeed, or on the sums of other clients."""
+    clients = [total(part, classes, NAMES) for part in split_by_class(knowledge.candidates)]
     if not is_true:
-        sums = [blocks["class_sums"] for blocks in clients.values()]
-        for blocks, other in zip(clients.values(), reversed(sums), strict=True):
-            blocks["class_sums"] = other
+        sums = [blocks["class_sums"] for blocks in reversed(clients)]
+        clients = [{**blocks, "class_sums": other} for blocks, other in zip(clients, sums, strict=True)]
     _, gain = _measure_counts(clients, knowledge)
     name = "exact sums of clients with unequal classes" if is_true else "the sums of other clients"
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
-def split_by_class(records: AuditRecords) -> dict[str, AuditRecords]:
-    """Hand records out to clients so that each has few classes."""
+def split_by_class(records: AuditRecords) -> list[AuditRecords]:
+    """Split records among `CONTROL_CLIENTS` made-up clients, so that each has few classes."""
     parts = np.array_split(np.argsort(records.labels, kind="stable"), CONTROL_CLIENTS)
-    return {f"client {number}": records.take(rows) for number, rows in enumerate(parts)}
+    return [records.take(rows) for rows in parts]
 
 
 LABEL_COUNTS = Attack(

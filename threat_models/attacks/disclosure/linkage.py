@@ -1,4 +1,4 @@
-"""Link a member's part of one round to those of another round, and to data sets.
+"""Link a member's part of one round to its part of another round, or to its data set.
 
 Where members' own parts are to be seen (without protection, or where a method hands them round) names can be taken off
 them. What is left says whose they are if a member's part resembles its part of another round, or what a data set
@@ -27,15 +27,15 @@ _CHANCE = "{baseline}, by chance"
 ROWS = Metric("linked.rows", "rows of parts linked to their member", SHARE, _CHANCE, leads=True, each="link")
 WHOLE = Metric("linked.parts", "whole parts linked to their member", SHARE, _CHANCE, each="link")
 ROUNDS, DATA = "first and last round", "a round and data sets"
-"""What is linked."""
+"""Names of the two kinds of links."""
 NOTABLE = 0.2
-"""A link is a success where surely more than this share of what chance leaves is linked: 60 % of two members', as with
-areas, and 36 % of five."""
+"""A success links surely more than this share of the rows that guesses leave unlinked, in addition to those that they
+link: 60 % of the rows of two members (like an area of 0.6), 36 % of five members'."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinkedParts:
-    """Rows linked between two lists of the same n members' parts: `hits` (rows, n), where `tried` (rows, n).
+class _LinkedParts:
+    """The result of linking two lists of the same n members' parts: the `hits` (rows, n) among the `tried` (rows, n).
 
     `wholes` (n,) are whole parts linked by the mean of their rows' cosines.
     """
@@ -47,28 +47,26 @@ class LinkedParts:
 
     @property
     def chance(self) -> float:
-        """The share that guessing links."""
+        """The share of rows that random guesses link."""
         return 1 / len(self.wholes)
 
     @property
     def bar(self) -> float:
-        """The share from which on a link is a success."""
+        """The share of linked rows above which the attack succeeds."""
         return self.chance + NOTABLE * (1 - self.chance)
 
     @property
     def share(self) -> Measure:
-        """Of the rows that were tried, those that were linked."""
+        """The share of the tried rows that were linked to their member."""
         found = clopper_pearson(int(self.hits[self.tried].sum()), max(1, int(self.tried.sum())))
         return found.measure(ROWS, of=self.name, baseline=self.chance)
 
     @property
     def measures(self) -> tuple[Measure, Measure]:
-        """Both shares."""
         whole = clopper_pearson(int(self.wholes.sum()), len(self.wholes))
         return self.share, whole.measure(WHOLE, of=self.name, baseline=self.chance)
 
     def describe(self) -> str:
-        """The finding as a sentence without its end."""
         share, whole = self.measures
         return (
             f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%}) of the rows of members' parts, and "
@@ -76,8 +74,8 @@ class LinkedParts:
         )
 
 
-def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> LinkedParts:
-    """Link each of `ones` to the most alike of `others`, the same members' in the same order.
+def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> _LinkedParts:
+    """Link each member's rows in `ones` to the most similar member's rows in `others`, listed in the same order.
 
     Rows are taken in direction alone, beyond the mean of all members; of equals none is the most alike. Rows of zeros,
     and of one number, have no direction.
@@ -92,8 +90,8 @@ def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> LinkedParts
             tables.append(table)
     if not tables:
         nothing = np.zeros((0, len(ones)), dtype=np.bool_)
-        return LinkedParts(name, nothing, nothing, np.zeros(len(ones), dtype=np.bool_))
-    return LinkedParts(name, np.array(hits), np.array(tried), _hits(np.mean(tables, axis=0)))
+        return _LinkedParts(name, nothing, nothing, np.zeros(len(ones), dtype=np.bool_))
+    return _LinkedParts(name, np.array(hits), np.array(tried), _hits(np.mean(tables, axis=0)))
 
 
 def _directions(rows: Floats) -> Floats:
@@ -102,36 +100,28 @@ def _directions(rows: Floats) -> Floats:
 
 
 def _hits(table: Floats) -> NDArray[np.bool_]:
-    """Which rows (n,) of a table (n, n) of cosines are largest at their own place, and there alone."""
+    """Return which rows (n,) of a table of cosines (n, n) have their only maximum on the diagonal."""
     own = np.diag(table)
     rest = np.where(np.eye(len(table), dtype=np.bool_), -np.inf, table)
-    found: NDArray[np.bool_] = own > rest.max(axis=1) + 1e-12
-    return found
+    return np.asarray(own > rest.max(axis=1) + 1e-12)
 
 
-def _links(view: View, knowledge: Knowledge) -> tuple[LinkedParts, ...]:
-    """First and last round, where there are two with parts of the same blocks; and the first round with data sets."""
-    classes, found = len(view.plan.classes), []
-    shown = [each for each in (*view.earlier, view) if len(each.in_clear) > 1]
-    if not shown:
-        return ()
-    first, last = shown[0], shown[-1]
+def _links(shown: Sequence[View], classes: int, knowledge: Knowledge) -> list[_LinkedParts]:
+    """Link the first round to the last, where both show parts of the same blocks, and the first round to data sets."""
+    found, (first, last) = [], (shown[0], shown[-1])
     both = sorted(set(first.in_clear) & set(last.in_clear))
     parts = [[rows_of(each.in_clear[member], classes) for member in both] for each in (first, last)]
-    if first is not last and len(both) > 1 and _shapes(parts[0][0]) == _shapes(parts[1][0]):
-        found.append(link(ROUNDS, *parts))
+    if first is not last and len(both) > 1:
+        shapes = [{name: block.shape for name, block in each[0].items()} for each in parts]
+        found += [link(ROUNDS, *parts)] if shapes[0] == shapes[1] else []
     if made := _made_of_data(first, knowledge):
         sent = [rows_of(first.in_clear[member], classes) for member in made]
         found.append(link(DATA, sent, [rows_of(blocks, classes) for blocks in made.values()]))
-    return tuple(found)
-
-
-def _shapes(rows: Rows) -> dict[str, tuple[int, ...]]:
-    return {name: block.shape for name, block in rows.items()}
+    return found
 
 
 def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
-    """Parts that members' known records would send in a round from its public state; {} where none can be made."""
+    """Compute the parts of members with these known records in a view's round; {} where none can be computed."""
     plan, owners = view.plan, np.array(knowledge.owners, dtype=object)
     members = [member for member in sorted(view.in_clear) if (owners == member).any()]
     if view.round is None or len(members) < 2 or method_of(plan).traits.reads_inputs:
@@ -139,26 +129,24 @@ def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
     found = {}
     for member in members:
         records = knowledge.candidates.take(np.flatnonzero(owners == member))
-        local = Local(records.examples, len(plan.classes), plan.grid)
-        made = view.round.contribute(local).blocks
-        like = view.in_clear[member]
+        made = view.round.contribute(Local(records.examples, len(plan.classes), plan.grid)).blocks
         by_size = {np.size(block): block for block in made.values()}
         found[member] = {
             name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
-            for name, block in like.items()
+            for name, block in view.in_clear[member].items()
         }
     return found
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    found = _links(views[0], knowledge)
+    view, classes = views[0], len(views[0].plan.classes)
+    shown = [each for each in (*view.earlier, view) if len(each.in_clear) > 1]
+    found = _links(shown, classes, knowledge) if shown else []
     progress(1, 2)
     if not found:
         why = "It sees no two members' own parts that could be linked."
         return Finding(LINKAGE.name, "", Verdict.NOT_APPLICABLE, why)
-    view = views[0]
-    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
-    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
+    parts = [rows_of(blocks, classes) for blocks in shown[0].in_clear.values()]
     same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
     controls = (
         Control("a round linked with itself", True, same.share.low > same.bar),
@@ -170,8 +158,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     ordered = (*worked, *(each for each in found if each not in worked))
     measures = tuple(measure for each in ordered for measure in each.measures)
     sentence = f"{'. '.join(each.describe() for each in worked or found)}; by chance {found[0].chance:.0%}."
-    verdict = decide(bool(worked), withstood, controls)
-    return Finding(LINKAGE.name, "", verdict, sentence, measures, controls=controls)
+    return Finding(LINKAGE.name, "", decide(bool(worked), withstood, controls), sentence, measures, controls=controls)
 
 
 LINKAGE = Attack(

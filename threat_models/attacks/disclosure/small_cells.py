@@ -1,4 +1,4 @@
-"""Small cells: a record that is alone in a cell of an exact sum stands there in clear, and so does a client.
+"""Find small cells: in an exact sum, a cell of one record is that record, and a cell of one client is its own sum.
 
 A cell is a class, or what a sum divides classes into; of sums of other things than records, such as projections, what
 stands there is all that a record or a client adds. The rule that no published cell may stand for too few is as old
@@ -35,7 +35,7 @@ STRANGERS = replace(RECOGNISED, id="recognised.strangers", label="strangers reco
 SEED = 20_020_501
 CONTROL_CELLS = 8
 SHOWN = 3
-"""Cells that are named."""
+"""Most cells that a sentence names."""
 NAMES = frozenset({"counts", "class_sums"})
 UNKNOWN = (
     "How many clients have records in each cell this audit does not know, and no class gate sees to it: a cell of one "
@@ -44,12 +44,12 @@ UNKNOWN = (
 
 
 def find_single(blocks: Blocks) -> Integers:
-    """The cells of an exact sum that hold one record each: their sums are these records."""
+    """Find the cells of an exact sum that hold one record each, so that the cell's sum is the record."""
     return np.flatnonzero(np.asarray(blocks["counts"]) == 1)
 
 
 def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
-    """Find which records (n,) are alone in their cell of an exact sum: the cell's sum is the record, entry by entry."""
+    """Find which records (n,) are alone in a cell of an exact sum: the cell's count is 1 and its sum the record."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     found: NDArray[np.bool_] = np.zeros(len(records), dtype=np.bool_)
     rows = np.flatnonzero(counts[records.cells] == 1)
@@ -58,39 +58,38 @@ def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class ExactSums:
-    """Exact sums of one kind in a view, of disjoint records: the vectors of single clients, or one sum of several."""
+class _ExactSums:
+    """Exact sums over disjoint records in a view: the vectors of single clients, or one sum of several."""
 
     name: str
     sums: tuple[Target, ...]
 
     @property
     def records(self) -> int:
-        """The number of records in them."""
         return sum(each.records for each in self.sums)
 
     @property
     def smallest(self) -> int:
-        """Records in the smallest cell that has any; 0 where there is none."""
+        """The number of records in the smallest cell that is not empty; 0 where all cells are empty."""
         held = np.concatenate([each.counts for each in self.sums])
         return int(held[held > 0].min(initial=held.max()))
 
     @property
     def single(self) -> Integers:
-        """The cells, of each sum, that hold one record."""
+        """The indices of the cells that hold one record, of all sums in turn."""
         return np.concatenate([find_single(each.blocks) for each in self.sums])
 
     @property
     def shows_records(self) -> bool:
-        """Whether what a cell holds are sums of records as they are."""
+        """Whether cells hold sums of the records themselves, and not of something computed from them."""
         return all("class_sums" in each.blocks for each in self.sums)
 
     def recognise(self, records: AuditRecords) -> int:
-        """Count the records that are alone in a cell of one of these sums."""
+        """Count those of the given records that are alone in a cell of one of these sums."""
         return int(np.any([recognise(each.blocks, records) for each in self.sums], axis=0).sum())
 
     def measures(self, knowledge: Knowledge) -> Iterator[Measure]:
-        """Counts; those of known members and of strangers only where there are any."""
+        """Yield the numbers of single records, records in the smallest cell and, if any, recognised candidates."""
         yield ALONE.exact(len(self.single), "count", of=self.name)
         yield SMALLEST.exact(self.smallest, "count", of=self.name)
         for metric, rows in ((MEMBERS, knowledge.is_member), (STRANGERS, ~knowledge.is_member)):
@@ -98,36 +97,22 @@ class ExactSums:
                 yield metric.exact(self.recognise(knowledge.candidates.take(rows)), "count", of=self.name)
 
 
-def _exact_sums(view: View) -> tuple[ExactSums, ...]:
-    """The exact sums in a view: first single clients' vectors (exact unless clients add noise), then others."""
+def _exact_sums(view: View) -> tuple[_ExactSums, ...]:
+    """Return the exact sums in a view: single clients' vectors first (exact unless clients add noise), then others."""
     found = targets_in(view)
     singles = [each for each in found if len(each.owners) == 1 and each.owners <= set(view.in_clear)]
     clear = singles if view.noise is None or view.plan.noise != NoiseFrom.CLIENT else []
     sums = [each for each in found if each not in singles and view.noise is None]
-    vectors = [ExactSums("each client's own vector", tuple(clear))] if clear else []
-    return (*vectors, *(ExactSums(each.name, (each,)) for each in sums))
-
-
-def _find_sums_of_several(view: View) -> tuple[Target, ...]:
-    """The exact sums of several clients, in a view that shows no single client's sum."""
-    found = targets_in(view) if view.noise is None else ()
-    several = tuple(each for each in found if len(each.owners) > 1)
-    return several if len(several) == len(found) else ()
-
-
-def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
-    """The cells of a sum in which exactly one client has records, by what the auditor knows of who has any."""
-    held = [counts > 0 for name, counts in knowledge.held.items() if name in target.owners]
-    return np.flatnonzero(np.sum(held, axis=0) == 1)
+    vectors = [_ExactSums("each client's own vector", tuple(clear))] if clear else []
+    return (*vectors, *(_ExactSums(each.name, (each,)) for each in sums))
 
 
 def _is_gated(view: View, target: Target) -> bool:
-    """Whether the class gate leaves in each cell two clients or more whose vectors the adversary does not know."""
-    plan, method = view.plan, method_of(view.plan)
-    threshold = method.traits.class_threshold
+    """Return whether the class gate ensures two clients per cell besides those whose vectors the adversary knows."""
+    plan, traits = view.plan, method_of(view.plan).traits
     own = len(set(view.members) - target.owners)
-    counted = len(plan.classes) * method.traits.cells_per_class
-    return len(view.cells or plan.classes) == counted and threshold - plan.dropouts - own > 1
+    counted = len(plan.classes) * traits.cells_per_class
+    return len(view.cells or plan.classes) == counted and traits.class_threshold - plan.dropouts - own > 1
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -138,22 +123,27 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         if view.noise is None:
             why = "It sees no sum of anybody's records but its own."
         return Finding(SMALL_CELLS.name, "", Verdict.NOT_APPLICABLE, why)
-    several, names = _find_sums_of_several(view), view.cells or view.plan.classes
+    # the exact sums of several clients, in a view that shows no single client's sum
+    several, names = targets_in(view) if view.noise is None else (), view.cells or view.plan.classes
+    several = several if all(len(each.owners) > 1 for each in several) else ()
     measures = [measure for each in found for measure in each.measures(knowledge)]
     if view.earlier:
         measures.append(ALONE.exact(len(between), "count", of="between the plan's sums"))
-    lone = {each.name: _cells_of_one_client(each, knowledge) for each in several if knowledge.held}
+    lone = {}  # the cells of a sum in which exactly one client has records, by what the auditor knows of who has any
+    for each in several if knowledge.held else ():
+        held = [counts > 0 for name, counts in knowledge.held.items() if name in each.owners]
+        lone[each.name] = np.flatnonzero(np.sum(held, axis=0) == 1)
     measures += [ONE_CLIENT.exact(len(cells), "count", of=name) for name, cells in lone.items()]
     controls = tuple(_make_control(view.plan, is_true) for is_true in (True, False))
     progress(1, 1)
     sentences = [_describe_single(each, names, knowledge) for each in found if len(each.single)][:1]
-    sentences += _describe_between(between, view.plan)
+    sentences += [_describe_between(between, view.plan)] if len(between) else []
     sentences += [_describe_cells_of_one(name, cells, view) for name, cells in lone.items() if len(cells)]
     unknown = [] if knowledge.held or all(_is_gated(view, each) for each in several) else [UNKNOWN]
-    if view.noise is None and (others := count_unseen_sums(view)):
-        unknown.append(
-            f"What the plan's other sums ({others}) and this one differ by is not known: `audit --simulate` it."
-        )
+    of_classes = sum(kind.times for kind in sums_of(view.plan) if kind.has(Kind.CLASS_SUMS))
+    if view.noise is None and (others := of_classes - 1 - len(view.earlier)) > 0:
+        differ = f"What the plan's other sums ({others}) and this one differ by is not known"
+        unknown.append(f"{differ}: `audit --simulate` it.")
     outcome = decide(bool(sentences), not unknown, controls)
     if not sentences:
         sentences.append(f"No record is alone in a cell of {' or '.join(each.name for each in found)}:")
@@ -163,17 +153,15 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def _quote_names(names: Iterable[str]) -> str:
-    """The first few names, in quotation marks."""
+    """Return the first few different names (`SHOWN`) in quotation marks."""
     different = list(dict.fromkeys(names))
     return ", ".join(f'"{name}"' for name in different[:SHOWN]) + (", …" if len(different) > SHOWN else "")
 
 
-def _describe_between(between: AuditRecords, plan: Plan) -> list[str]:
-    if not len(between):
-        return []
+def _describe_between(between: AuditRecords, plan: Plan) -> str:
     named = _quote_names(plan.classes[label] for label in between.labels)
     records = "1 record is" if len(between) == 1 else f"{len(between)} records are"
-    return [f"Between the plan's sums {records} shown whole, by earlier sums or differences of two (of {named})."]
+    return f"Between the plan's sums {records} shown whole, by earlier sums or differences of two (of {named})."
 
 
 def _describe_cells_of_one(name: str, cells: Integers, view: View) -> str:
@@ -185,21 +173,19 @@ def _describe_cells_of_one(name: str, cells: Integers, view: View) -> str:
     return f"In {name} {count} one client's alone, whose own sum stands there bit for bit ({named}): give {remedy}."
 
 
-def _describe_single(shown: ExactSums, names: Sequence[str], knowledge: Knowledge) -> str:
-    cells = shown.single
+def _describe_single(shown: _ExactSums, names: Sequence[str], knowledge: Knowledge) -> str:
+    cells, members = shown.single, knowledge.candidates.take(knowledge.is_member)
     named = _quote_names(names[cell] for cell in np.unique(cells))
     one = "records is" if len(cells) == 1 else "records are"
     whole = "shown whole" if shown.shows_records else "shown with all that was made of it"
     said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and {whole} ({named})."
-    members = int(knowledge.is_member.sum())
-    if members and shown.shows_records:
-        found = shown.recognise(knowledge.candidates.take(knowledge.is_member))
-        said += f" Of {members} members tried, {found} are recognised there bit for bit."
+    if len(members) and shown.shows_records:
+        said += f" Of {len(members)} members tried, {shown.recognise(members)} are recognised there bit for bit."
     return said
 
 
 def _make_control(plan: Plan, is_true: bool) -> Control:
-    """Try records with a cell each, of which all must be found, or records of which two share a cell: none must."""
+    """Run the attack on records with a cell each, where it must find all, or two to a cell, where it must find none."""
     generator = np.random.default_rng(SEED)
     shape = (2 * CONTROL_CELLS, plan.dimension)
     integers = generator.integers(-plan.levels, plan.levels, shape, endpoint=True)
@@ -207,10 +193,10 @@ def _make_control(plan: Plan, is_true: bool) -> Control:
     records = AuditRecords(integers, cells, integers.astype(np.float64))
     blocks = total(records, 2 * CONTROL_CELLS, NAMES)
     found = recognise(blocks, records)
-    name = "records with a cell each" if is_true else "records of which two share a cell"
-    return Control(
-        f"{len(records)} {name}", is_true, bool(found.all() if is_true else found.any() or len(find_single(blocks)))
-    )
+    if is_true:
+        return Control(f"{len(records)} records with a cell each", True, bool(found.all()))
+    succeeded = bool(found.any() or len(find_single(blocks)))
+    return Control(f"{len(records)} records of which two share a cell", False, succeeded)
 
 
 SMALL_CELLS = Attack(
@@ -227,47 +213,33 @@ SMALL_CELLS = Attack(
 
 
 def records_between(view: View, known: AuditRecords) -> AuditRecords:
-    """Find the records, with their classes, that a plan's sums show whole and that the last sum alone does not.
+    """Find the records, with classes, that a plan's sums reveal together but the last sum alone does not.
 
     Such a record is alone in a cell of an earlier sum or, up to sign, of the difference of two sums. A difference that
     looks like one record may be of three or more: it counts where one sum holds all of the other, where it has the
     length that all records of the plan have, or where it is one of the `known` records.
     """
-    sums = [_sums_without_noise(each) for each in (*view.earlier, view)]
+    sums: dict[tuple[str, tuple[str, ...]], list[Blocks]] = {}  # without noise, by name and owners
+    for shown in (*view.earlier, view):
+        for each in targets_in(shown, "class_sums") if shown.noise is None else ():
+            sums.setdefault((each.name, tuple(sorted(each.owners))), []).append(each.blocks)
     members = {row.tobytes() for row in known.integers}
     found: dict[bytes, tuple[Integers, int]] = {}
-    for same in sorted(set().union(*sums)):
-        blocks = [each[same] for each in sums if same in each]
-        rows = [_find_lone(each, view.plan) for each in blocks[:-1]]
-        rows += [_find_differing(*pair, view.plan, members) for pair in combinations(blocks, 2)]
+    for same in sorted(sums):
+        rows = []
+        for blocks in sums[same][:-1]:
+            alone = find_single(blocks)
+            labels = alone // (len(blocks["counts"]) // len(view.plan.classes))
+            rows.append((np.asarray(blocks["class_sums"])[alone], labels))
+        rows += [_find_differing(*pair, view.plan, members) for pair in combinations(sums[same], 2)]
         found |= {row.tobytes(): (row, int(label)) for each in rows for row, label in zip(*each, strict=True)}
     integers = np.array([row for row, _ in found.values()], dtype=np.int64).reshape(-1, view.plan.dimension)
-    labels = np.array([label for _, label in found.values()], dtype=np.int64)
-    return AuditRecords(integers, labels, integers.astype(np.float64))
-
-
-def count_unseen_sums(view: View) -> int:
-    """Count the sums of classes that the view's plan has beside this one and those that the view holds."""
-    of_classes = sum(kind.times for kind in sums_of(view.plan) if kind.has(Kind.CLASS_SUMS))
-    return max(0, of_classes - 1 - len(view.earlier))
-
-
-def _sums_without_noise(view: View) -> dict[tuple[str, tuple[str, ...]], Blocks]:
-    """The sums in a view that bear no noise, by name and owners."""
-    if view.noise is not None:
-        return {}
-    return {(each.name, tuple(sorted(each.owners))): each.blocks for each in targets_in(view, "class_sums")}
-
-
-def _find_lone(blocks: Blocks, plan: Plan) -> tuple[Integers, Integers]:
-    """The records (n, d) that are alone in a cell, and their classes (n,)."""
-    counts = np.asarray(blocks["counts"])
-    cells = np.flatnonzero(counts == 1)
-    return np.asarray(blocks["class_sums"])[cells], cells // (len(counts) // len(plan.classes))
+    classes = np.array([label for _, label in found.values()], dtype=np.int64)
+    return AuditRecords(integers, classes, integers.astype(np.float64))
 
 
 def _find_differing(first: Blocks, second: Blocks, plan: Plan, known: set[bytes]) -> tuple[Integers, Integers]:
-    """The records by which two sums differ where that is one in a cell, or in a class if they divide it differently."""
+    """Return the records, with classes, by which two sums differ in a cell (or a class) whose count differs by 1."""
     if len(first["counts"]) != len(second["counts"]):
         first, second = (by_class(each, len(plan.classes)) for each in (first, second))
     apart = np.asarray(second["counts"]) - np.asarray(first["counts"])
@@ -280,7 +252,7 @@ def _find_differing(first: Blocks, second: Blocks, plan: Plan, known: set[bytes]
 
 
 def _has_length(rows: Integers, plan: Plan) -> NDArray[np.bool_]:
-    """Whether rows (n, d) are as long as all records of a plan that normalises them, but for rounding.
+    """Return which of the rows (n, d) have the one length of all records in a normalising plan, up to rounding.
 
     Rounding by ½ at most changes a length |q| by ½Σ|qᵢ|/|q| at most: of other rows of such a length a few in 10⁴ pass.
     """
@@ -288,5 +260,4 @@ def _has_length(rows: Integers, plan: Plan) -> NDArray[np.bool_]:
         return np.zeros(len(rows), dtype=np.bool_)
     lengths = np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1), 1.0)
     rounding = np.abs(rows).sum(axis=1) / (2 * lengths) + 1
-    long: NDArray[np.bool_] = np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding
-    return long
+    return np.asarray(np.abs(lengths - plan.grid.unit(plan.dimension)) <= rounding)

@@ -1,1 +1,1 @@
-"""Membership: was this record among those that were summed, or behind the head."""
+"""Membership tests: whether a record was among those that were summed, or that a head was made of."""

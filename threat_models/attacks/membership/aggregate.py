@@ -1,4 +1,4 @@
-"""Test membership in a sum: the best test there is, and a test by the release alone.
+"""Test whether a record is in a sum: by the likelihood ratio, the best test there is, and by the release alone.
 
 Homer et al. 2008 and Dwork et al. 2015 tell members from exact statistics; with Gaussian noise of known strength the
 likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is linear in the release.
@@ -6,6 +6,7 @@ likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,17 +19,9 @@ from methods.round import Local
 from secagg.encoding import Grid
 from secagg.privacy import PrivacyClaim, Unit
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.gaussian_likelihood import (
-    MOMENTS,
-    Noise,
-    fit,
-    outside_range,
-    squared_length,
-    squared_mu,
-    total,
-)
+from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, fit, outside_range, squared_mu, standardise, total
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Trial
 from threat_models.attacks.membership.metrics import Figures, Scores, measure
 from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, check_noise
 from threat_models.attacks.targets import unread_in, withhold
@@ -41,14 +34,14 @@ SEED = 20_080_829
 TRIALS = 10_000
 CONTROL_MU = 5.0
 CONTROL_MEMBERS = 40
-"""So many members, of as many sums as it takes, succeed however many limits an audit corrects for."""
+"""Members in a control, over as many sums as that takes: enough to succeed for any number of limits in an audit."""
 ALONE = Figures("from_release", "from the release alone")
 INFORMED = Figures("informed", "knowing all other records")
 
 
 @dataclass(frozen=True, eq=False)
-class BestTest:
-    """The test of an adversary that knows all records but the candidate: scores and labels (n,) of what it scored.
+class _BestTest:
+    """The likelihood-ratio test by one who knows all records but the candidate: scores, and the records' labels (n,).
 
     `noise` compares the noise in the sum with the plan's. `squares_of` computes μ² of records.
     """
@@ -62,7 +55,7 @@ class BestTest:
 def score_by_release(
     release: Blocks, noise: Noise | None, records: AuditRecords, public: AuditRecords | None
 ) -> Floats:
-    """Score records (n,) as an adversary can who knows the release and public records alone.
+    """Score records (n,) for membership by the release and public records alone.
 
     An exact sum of fewer records than features: whether the record lies in the range of B. Else how much likelier the
     record is under the classes that the release describes than under those of the release and the public records
@@ -82,7 +75,7 @@ def score_by_release(
 
 
 def _score_by_cell(release: Blocks, noise: Noise | None, records: AuditRecords, public: AuditRecords) -> Floats:
-    """Score records of divided classes: by the mean of the record's cell against the public mean of its class.
+    """Score records (n,) of divided classes: log likelihood in their cell less log likelihood in their public class.
 
     The cell is one of many that public records hardly fill, so that the population is that of the class. A cell that an
     exact sum has empty holds nobody.
@@ -99,90 +92,81 @@ def _score_by_cell(release: Blocks, noise: Noise | None, records: AuditRecords, 
 
 def run_best_test(
     release: Blocks, noise: Noise, knowledge: Knowledge, grid: Grid, contribute: Contribute | None = None
-) -> BestTest | None:
-    """Run the Neyman-Pearson test: ⟨Δ, release − expected⟩/σ² − μ²/2, expected without the candidate.
+) -> _BestTest | None:
+    """Run the most powerful (Neyman-Pearson) test of whether each candidate's record is in the sum.
 
-    It is N(±μ²/2, μ²) for records in the sum and not, Δ being over all blocks what `contribute` makes of the candidate
-    alone; None where there is no such part, nor blocks that are moments by their kinds. Every candidate is tested with
-    and without it, 10⁴ times in all of either, each time under noise of its own: tests on one release share its noise,
-    so that a threshold found on some of them would know it. The noise is the plan's, or less where less is measured in
-    a block.
+    Its statistic is ⟨Δ, release − expected⟩/σ² − μ²/2, where the release is expected without the candidate. It is
+    N(±μ²/2, μ²) for records in the sum and not, Δ being over all blocks what `contribute` makes of the candidate alone;
+    None where there is no such part, nor blocks that are moments by their kinds. Every candidate is tested with and
+    without it, 10⁴ times in all of either, each time under noise of its own: tests on one release share its noise, so
+    that a threshold found on some of them would know it. The noise is the plan's, or less where less is measured in a
+    block.
     """
     squares_of = squares_by(contribute, knowledge.candidates, noise)
     if squares_of is None:
         return None
-    found = check_noise(release, _sum_known(release, knowledge, contribute, squares_of), noise, grid)
-    records = choose_some(squares_of, knowledge.candidates, release)
-    times = -(-TRIALS // len(records))
-    squares, labels = np.tile(squares_of(records, found.reduce(noise)), 2 * times), np.tile(records.labels, 2 * times)
-    is_member = np.arange(len(squares)) < len(squares) // 2
-    values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
-    return BestTest(Scores(values, is_member), labels, found, squares_of)
-
-
-def _sum_known(
-    release: Blocks, knowledge: Knowledge, contribute: Contribute | None, squares_of: Squares
-) -> dict[str, Floats]:
-    """Sum what is known of the members' records, exactly: their moments by cell, or the method's blocks."""
     members = knowledge.candidates.take(knowledge.is_member)
     if contribute is None or squares_of is squared_mu:
         known = total(members, len(release["counts"]), frozenset(release))
     else:
         known = {name: np.asarray(block, dtype=np.float64) for name, block in contribute(members).items()}
-    if knowledge.others is None:
-        return known
-    return {name: block + knowledge.others[name] for name, block in known.items()}
+    if knowledge.others is not None:
+        known = {name: block + knowledge.others[name] for name, block in known.items()}
+    found = check_noise(release, known, noise, grid)
+    records = choose_some(squares_of, knowledge.candidates, release)
+    times = -(-TRIALS // len(records))
+    squares, labels = np.tile(squares_of(records, found.reduce(noise)), 2 * times), np.tile(records.labels, 2 * times)
+    is_member = np.arange(len(squares)) < len(squares) // 2
+    values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
+    return _BestTest(Scores(values, is_member), labels, found, squares_of)
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view, noise, unread, best = views[0], views[0].noise, unread_in(views[0]), None
+    trial = Trial.of(MEMBERSHIP_RELEASE.name, view, knowledge, progress)
     if noise is not None:
         best = run_best_test(view.release, noise, knowledge, view.plan.grid, contribute_to(view))
     progress(1, 3)
     if noise is not None and best is not None:
         unread = tuple(name for name in unread if name not in view.release)  # the test weighs all of this sum
-        found = _judge_noisy(view, noise, best, knowledge)
+        found = _judge_noisy(trial, noise, best)
     elif noise is None and "class_sums" in view.release:
-        found = _judge_exact(view, knowledge)
+        found = _judge_exact(trial)
     else:
         nothing = "It does not see a sum that holds class_sums."
-        found = Finding(MEMBERSHIP_RELEASE.name, "", Verdict.NOT_APPLICABLE, nothing)
+        found = Finding(trial.attack, "", Verdict.NOT_APPLICABLE, nothing)
     progress(3, 3)
     return withhold(found, unread)
 
 
-def _judge_exact(view: View, knowledge: Knowledge) -> Finding:
-    """Judge an exact sum by what it tells alone."""
-    alone, labels, blind = _score_alone(view, knowledge)
-    worst = metrics.measure_worst_class(alone, labels, view.plan.classes)
-    controls = tuple(make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+def _judge_exact(trial: Trial) -> Finding:
+    """Judge membership in an exact sum by the test that knows the release alone."""
+    view, alone, blind = trial.view, _score_alone(trial), trial.blind
+    worst = metrics.measure_worst_class(alone, trial.records.labels, view.plan.classes)
+    controls = tuple(make_sum_control(trial.knowledge, view.release, is_true) for is_true in (True, False))
     succeeded = blind.lets_succeed(alone) or (metrics.tells_class(worst) and not blind.tells)
-    withstood = metrics.withstands(alone) and not blind.tells
+    verdict = decide(succeeded, metrics.withstands(alone) and not blind.tells, controls)
     told = (
         f"From the exact sum alone members are {metrics.describe(alone)}. Who knows all other records knows the last."
     )
-    return Finding(
-        MEMBERSHIP_RELEASE.name,
-        "",
-        decide(succeeded, withstood, controls),
-        told + metrics.describe_class(worst) + blind.sentence,
-        (*measure(alone, ALONE), *worst, *blind.measures),
-        (metrics.roc("Membership, from the sum", {ALONE.words: alone}, view.claim),),
-        controls=controls,
-    )
+    sentence = told + metrics.describe_class(worst) + blind.sentence
+    curves = (metrics.roc("Membership, from the sum", {ALONE.words: alone}, view.claim),)
+    found = (*measure(alone, ALONE), *worst, *blind.measures)
+    return Finding(trial.attack, "", verdict, sentence, found, curves, controls=controls)
 
 
-def _judge_noisy(view: View, noise: Noise, best: BestTest, knowledge: Knowledge) -> Finding:
-    """Judge by the best test, whose members are drawn, not found: they are of one population.
+def _judge_noisy(trial: Trial, noise: Noise, best: _BestTest) -> Finding:
+    """Judge membership in a noisy sum by the best test, whose members are simulated: they are of one population.
 
     Who knows the release alone tells no more, so that this decides a success, and nothing else.
     """
+    view, knowledge = trial.view, trial.knowledge
     lines, succeeded = {INFORMED.words: best.scores}, metrics.succeeds(best.scores)
     found = measure(best.scores, INFORMED, view.claim)
     beside: tuple[Measure, ...] = ()
     controls: tuple[Control, ...] = ()
     if "class_sums" in view.release:
-        alone, _, blind = _score_alone(view, knowledge)
+        alone, blind = _score_alone(trial), trial.blind
         lines, beside = {ALONE.words: alone, **lines}, blind.measures
         found += measure(alone, ALONE)  # one noise: what ε allows is of many
         succeeded = succeeded or blind.lets_succeed(alone)
@@ -192,31 +176,23 @@ def _judge_noisy(view: View, noise: Noise, best: BestTest, knowledge: Knowledge)
     controls += tuple(_make_noise_control(view, noise, best, knowledge, is_true) for is_true in (True, False))
     broken = metrics.crosses(found) or bool(best.noise.short)
     succeeded = succeeded or broken or metrics.tells_class(worst)
-    withstood = metrics.withstands(best.scores) and best.noise.is_complete
-    return Finding(
-        MEMBERSHIP_RELEASE.name,
-        "",
-        decide(succeeded, withstood, controls),
-        _describe(best, broken, view.claim) + metrics.describe_class(worst),
-        found,
-        (metrics.roc("Membership, from the sum", lines, view.claim),),
-        controls=controls,
-    )
+    verdict = decide(succeeded, metrics.withstands(best.scores) and best.noise.is_complete, controls)
+    sentence = _describe(best, broken, view.claim) + metrics.describe_class(worst)
+    curves = (metrics.roc("Membership, from the sum", lines, view.claim),)
+    return Finding(trial.attack, "", verdict, sentence, found, curves, controls=controls)
 
 
-def _score_alone(view: View, knowledge: Knowledge) -> tuple[Scores, NDArray[np.int64], Blind]:
-    """Score members and as many others of each class by the release alone, with their labels; and without it."""
-    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
-    records, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+def _score_alone(trial: Trial) -> Scores:
+    """Score the trial's records, members and others of each class, by the release alone."""
+    view, knowledge = trial.view, trial.knowledge
     values = score_by_release(view.release, view.noise, knowledge.candidates, knowledge.public)
-    return Scores(values[rows], is_member), records.labels, Blind.of(records, is_member)
+    return trial.scored(values[trial.rows])
 
 
-def _describe(best: BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
+def _describe(best: _BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
     limit = "This is more than the claim allows." if broken else "The claim allows this."
-    which = "the plan's noise"
+    which = "the noise that is there" if best.noise.short else "the plan's noise"
     if best.noise.short:
-        which = "the noise that is there"
         noise = f"There is less noise in the sum than planned: in its {', '.join(best.noise.short).replace('_', ' ')}."
     elif best.noise.is_complete:
         noise = "The noise in each of its blocks was measured."
@@ -227,14 +203,14 @@ def _describe(best: BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
 
 
 def _choose_pool(knowledge: Knowledge) -> AuditRecords:
-    """Choose public records where there are enough, else the candidates that nobody had, else all candidates."""
+    """Choose a control's records: public ones or else those that nobody had, if 100 or more; else all candidates."""
     outside = knowledge.candidates.take(~knowledge.is_member)
     chosen = [each for each in (knowledge.public, outside) if each is not None and len(each) >= 100]
     return chosen[0] if chosen else knowledge.candidates
 
 
 def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
-    """Try exact sums of a few records: the test must find their members, and not others called members."""
+    """Make a control on exact sums: the test must find the summed records (`is_true`), or must not find others."""
     pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape
     few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
@@ -251,8 +227,8 @@ def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Co
     return Control(name, is_true, metrics.succeeds(metrics.pool_scores(parts)))
 
 
-def _make_noise_control(view: View, noise: Noise, best: BestTest, knowledge: Knowledge, is_true: bool) -> Control:
-    """Try the best test under so little noise that it must succeed, or on records none of which was summed."""
+def _make_noise_control(view: View, noise: Noise, best: _BestTest, knowledge: Knowledge, is_true: bool) -> Control:
+    """Run the best test under so little noise that it must succeed, or on records that were not summed: it must not."""
     pool = choose_some(best.squares_of, _choose_pool(knowledge), view.release)
     generator = np.random.default_rng(SEED + 1)
     called = generator.permutation(len(pool)) < len(pool) // 2
@@ -278,18 +254,18 @@ MEMBERSHIP_RELEASE = Attack(
 
 
 Contribute = Callable[[AuditRecords], Blocks]
-"""Computes some records' part of a sum."""
+"""A function that computes the part of a sum that some records add."""
 Squares = Callable[[AuditRecords, Noise], Floats]
-"""Computes μ² = ‖Δ‖²/σ² of every record, (n,), where a record adds Δ."""
+"""A function that computes μ² = ‖Δ‖²/σ² of each record (n,), where the record adds Δ to the sum."""
 TRIED = 8
-"""Records by which the closed form of moments is tried against `contribute`."""
+"""Number of records on which the closed form of μ² for moments is compared with `contribute`."""
 MOST_ENTRIES = 1 << 27
 FEWEST = 64
-"""Beyond so many entries of single records' parts fewer records stand for all, but no fewer than these."""
+"""Least number of records to compute μ² of, where the parts of all would have more than `MOST_ENTRIES` entries."""
 
 
 def contribute_to(view: View) -> Contribute | None:
-    """Return what computes some records' part of a view's sum; None where single records have no part of their own.
+    """Return a function that computes what records add to a view's sum; None if single records add nothing alone.
 
     By the method's own `contribute`, whatever the blocks' kinds; in the session's names and shapes, per record.
     """
@@ -297,12 +273,8 @@ def contribute_to(view: View) -> Contribute | None:
     kind, round_, plan = kinds[view.number - 1], view.round, view.plan
     is_of_records = kind.is_additive and kind.per is Unit.RECORD and not kind.keeps_state and kind.training is None
     names = names_of(kind.blocks, plan.dimension)
-    if (
-        round_ is None
-        or not is_of_records
-        or method_of(plan).traits.reads_inputs
-        or set(names.values()) != set(view.release)
-    ):
+    is_other = method_of(plan).traits.reads_inputs or set(names.values()) != set(view.release)
+    if round_ is None or not is_of_records or is_other:
         return None
 
     def contribute(records: AuditRecords) -> Blocks:
@@ -313,7 +285,7 @@ def contribute_to(view: View) -> Contribute | None:
 
 
 def squares_by(contribute: Contribute | None, records: AuditRecords, noise: Noise) -> Squares | None:
-    """Return what computes μ² of records over all blocks that `noise` is on; None where nothing does.
+    """Return a function that computes records' μ² over all noisy blocks; None if what they add cannot be computed.
 
     This is the closed form of moments where the blocks are called so, and some of the `records` add just these. Else
     each record's part is computed by itself.
@@ -328,12 +300,12 @@ def squares_by(contribute: Contribute | None, records: AuditRecords, noise: Nois
 
 
 def _squared_mu_by(contribute: Contribute, records: AuditRecords, noise: Noise) -> Floats:
-    parts = (contribute(records.take([row])) for row in range(len(records)))
-    return np.array([squared_length(part, noise) for part in parts])
+    parts = (standardise(contribute(records.take([row])), noise).values() for row in range(len(records)))
+    return np.array([math.fsum(float(entries @ entries) for entries in part) for part in parts])
 
 
 def choose_some(squares: Squares, records: AuditRecords, release: Blocks) -> AuditRecords:
-    """Choose the records to compute μ² of: all with the closed form, else as many as take a moment, evenly."""
+    """Choose the records to compute μ² of: all where that is cheap (`squared_mu`), else evenly spread ones."""
     if squares is squared_mu:
         return records
     entries = max(1, sum(np.size(block) for block in release.values()))

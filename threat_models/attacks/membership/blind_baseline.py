@@ -1,4 +1,4 @@
-"""Run membership tests on matched candidates, and hold them against a classifier that sees the records and no sum.
+"""Run membership tests on matched candidates, and compare them with a classifier that sees the records but no sum.
 
 Records that took part and records that did not are often of two populations, such as two hospitals or two years, and a
 membership test tells the populations. Das, Zhang & Tramèr 2024 ("Blind baselines beat membership inference attacks for
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -19,27 +18,11 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from secagg.privacy import PrivacyClaim
 from threat_models.attacks.attack import Progress, Run
-from threat_models.attacks.membership.metrics import (
-    CHANCE,
-    NOTABLE_AREA,
-    NOTABLE_FACTOR,
-    RATES,
-    Figures,
-    Flags,
-    Scores,
-    crosses,
-    describe,
-    match_classes,
-    measure,
-    pool_scores,
-    roc,
-    succeeds,
-    withstands,
-)
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.metrics import Figures, Flags, Scores
 from threat_models.estimation.intervals import current_level
-from threat_models.findings import Control, Curve, Finding, Measure, Metric, Verdict, decide
+from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import AuditRecords, Floats, Knowledge
 from threat_models.views import View
 
@@ -50,22 +33,22 @@ BLIND = Metric(
 SEED = 20_240_601
 FOLDS = 5
 FEWEST = 2 * FOLDS
-"""Of either kind: with fewer there is no blind guess, and no interval of a test that says anything."""
+"""Least number of members, and of others, for a blind guess; with fewer, no interval of a test says anything either."""
 LEVEL = 1e-3
-"""How often records of one population may seem to be of two, at most: it costs a verdict, and proves nothing."""
+"""Highest probability with which records of one population are taken for two, which costs an attack's verdict."""
 SHRINKAGE = 0.1
-"""Of a standardised feature's variance, which the classifier adds to it."""
+"""Share of a standardised feature's variance that the ridge classifier adds to it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blind:
-    """The scores of a classifier that saw the records of a membership test and no sum; None where they are too few."""
+    """The blind guess: scores by a classifier that sees a test's records but no sum; None if there are too few."""
 
     scores: Scores | None = field(repr=False)
 
     @classmethod
     def of(cls, records: AuditRecords, is_member: Flags) -> Blind:
-        """Scores out of five folds by a ridge classifier on standardised features and their squares.
+        """Compute the blind guess by a cross-validated ridge classifier on records' features and their squares.
 
         `records` are those that the test compares, with members and others of one proportion in every class.
         """
@@ -83,39 +66,35 @@ class Blind:
 
     @property
     def area(self) -> Measure | None:
-        """The area under its ROC curve; None without a guess."""
+        """The area under the ROC curve of the blind guess; None without a guess."""
         return None if self.scores is None else replace(self.scores.area(min(LEVEL, current_level())), metric=BLIND)
 
     @property
     def tells(self) -> bool:
-        """Whether the records are surely told apart without the sum."""
-        return self.area is not None and self.area.low > CHANCE
+        """Whether the blind guess surely separates members from others."""
+        return self.area is not None and self.area.low > metrics.CHANCE
 
     def allows(self, scores: Scores) -> bool:
-        """Whether a test's numbers may count: the classifier tells nothing, or the test surely does better."""
+        """Return whether a test counts: the blind guess fails, or the test is surely better."""
         if self.scores is None or self.area is None or not self.tells:
             return True
-        low, least = RATES[0], self.area.high
-        is_better = scores.area().low > max(NOTABLE_AREA, least)
+        low, least = metrics.RATES[0], self.area.high
+        is_better = scores.area().low > max(metrics.NOTABLE_AREA, least)
         rates = scores.rate(low), self.scores.rate(low)
-        return is_better or (scores.supports(low) and rates[0].low > max(NOTABLE_FACTOR * low, rates[1].high))
+        return is_better or (scores.supports(low) and rates[0].low > max(metrics.NOTABLE_FACTOR * low, rates[1].high))
 
     def lets_succeed(self, scores: Scores) -> bool:
-        """Whether a test succeeds by more than what the records alone tell."""
-        return succeeds(scores) and self.allows(scores)
-
-    def measure(self, scores: Scores, figures: Figures, claim: PrivacyClaim | None) -> tuple[Measure, ...]:
-        """Measure a test, beside what a claim allows where its numbers may count."""
-        return measure(scores, figures, claim if self.allows(scores) else None)
+        """Return whether a test succeeds, and by more than the blind guess."""
+        return metrics.succeeds(scores) and self.allows(scores)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The area, as a finding holds it."""
+        """The area under the ROC curve of the blind guess, as a tuple for a finding; empty without a guess."""
         return () if self.area is None else (self.area,)
 
     @property
     def sentence(self) -> str:
-        """The consequence for a test, after a space; empty where the classifier does not separate the records."""
+        """The report's sentence on a blind guess that separates members from others, after a space; else empty."""
         if self.area is None or not self.tells:
             return ""
         return (
@@ -126,49 +105,10 @@ class Blind:
 
 
 @dataclass(frozen=True, eq=False)
-class TestResults:
-    """Membership `tests` of the same candidates, each by its figures, beside what tells these apart without a sum."""
-
-    tests: Mapping[Figures, Scores]
-    blind: Blind
-    claim: PrivacyClaim | None
-
-    @cached_property
-    def measures(self) -> tuple[Measure, ...]:
-        """Of the tests, not of the blind guess."""
-        each = (self.blind.measure(scores, figures, self.claim) for figures, scores in self.tests.items())
-        return tuple(chain.from_iterable(each))
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether a test surely tells members better than the claim allows, or than the records alone do."""
-        return crosses(self.measures) or any(map(self.blind.lets_succeed, self.tests.values()))
-
-    @property
-    def withstood(self) -> bool:
-        """Whether all tests surely fail on records that are not told apart anyway."""
-        return all(map(withstands, self.tests.values())) and not self.blind.tells
-
-    @property
-    def words(self) -> str:
-        """Each test's success, as part of a sentence."""
-        return "; ".join(f"{figures.words}, members are {describe(scores)}" for figures, scores in self.tests.items())
-
-    @property
-    def word(self) -> str:
-        """The same of the first test alone, without its name."""
-        return f"members are {describe(next(iter(self.tests.values())))}"
-
-    def roc(self, title: str) -> Curve:
-        """The tests' curves."""
-        return roc(title, {figures.words: scores for figures, scores in self.tests.items()}, self.claim)
-
-
-@dataclass(frozen=True, eq=False)
 class Trial:
-    """Candidates for an attack's tests of membership: members and others of one proportion in every class.
+    """The records of a membership attack: those candidates that give every class the same proportion of members.
 
-    `public` are records that nobody had, of the same classes.
+    `public` are records that nobody had, of the same classes; `rows` says which of the candidates are `records`.
     """
 
     attack: str
@@ -176,20 +116,34 @@ class Trial:
     knowledge: Knowledge
     progress: Progress
     public: AuditRecords = field(repr=False)
+    rows: Flags = field(repr=False)
     records: AuditRecords = field(repr=False)
     is_member: Flags = field(repr=False)
 
+    @classmethod
+    def of(cls, attack: str, view: View, knowledge: Knowledge, progress: Progress) -> Trial:
+        """Make a trial of candidates chosen so that all classes have the same proportion of members."""
+        known, public = knowledge.candidates, knowledge.public
+        rows = metrics.match_classes(known.labels, knowledge.is_member)
+        public = known.take(slice(0)) if public is None else public
+        return cls(attack, view, knowledge, progress, public, rows, known.take(rows), knowledge.is_member[rows])
+
     @property
     def outside(self) -> AuditRecords:
-        """The candidates that took no part."""
+        """The trial's records that no member had."""
         return self.records.take(~self.is_member)
 
+    @cached_property
+    def blind(self) -> Blind:
+        """The blind guess for the trial's records."""
+        return Blind.of(self.records, self.is_member)
+
     def scored(self, values: Floats) -> Scores:
-        """Scores from a test's values of the candidates (n,)."""
+        """Return a test's `values` (n,) for the trial's records as `Scores`."""
         return Scores(values, self.is_member)
 
     def say(self, sentence: str) -> Finding:
-        """Find that the attack is inconclusive, and why."""
+        """Return an inconclusive finding, with this sentence as the reason."""
         return Finding(self.attack, "", Verdict.INCONCLUSIVE, sentence)
 
     def find(
@@ -199,25 +153,39 @@ class Trial:
         sentence: str,
         curve: str,
         *,
+        lines: tuple[str, ...] = (),
         succeeded: bool = False,
         withstood: bool = True,
+        worst: tuple[Measure, ...] = (),
         beside: tuple[Measure, ...] = (),
         pointed: tuple[Measure, ...] = (),
     ) -> Finding:
-        """Judge the tests beside a blind guess. `sentence` holds their {words} or {word} (`TestResults`), and {blind}.
+        """Judge tests against the blind guess and the plan's claimed ε, and return the finding.
 
-        The attack succeeded too where something `beside` the tests did; without `withstood` they say nothing of
-        protection. Measures `beside` them stand before those of the blind guess, those of what they `pointed` at after.
+        The claim is compared only with tests that the blind guess `allows`. `sentence` holds each test's success as
+        {words}, or that of the first without its name as {word}, and {blind}. The attack succeeds where a test surely
+        tells members better than the claim allows, or than the records alone do, or members of the `worst` class, or
+        where something `beside` the tests did; it is withstood where all tests surely fail on records that are not told
+        apart anyway, but without `withstood` they say nothing of protection. Measures `beside` them stand before those
+        of the blind guess, those of what they `pointed` at after. `lines` are the names of the tests' ROC curves, where
+        these are not the figures' words.
         """
-        blind = Blind.of(self.records, self.is_member)
-        judged = TestResults(tests, blind, self.view.claim)
+        blind, claim, found = self.blind, self.view.claim, list[Measure]()
+        for figures, scores in tests.items():
+            found += metrics.measure(scores, figures, claim if blind.allows(scores) else None)
+        told = [f"members are {metrics.describe(scores)}" for scores in tests.values()]
+        words = "; ".join(f"{figures.words}, {each}" for figures, each in zip(tests, told, strict=True))
+        succeeded = succeeded or metrics.crosses(found) or any(map(blind.lets_succeed, tests.values()))
+        succeeded = succeeded or (metrics.tells_class(worst) and not blind.tells)
+        withstood = withstood and all(map(metrics.withstands, tests.values())) and not blind.tells
+        curves = dict(zip(lines or [figures.words for figures in tests], tests.values(), strict=True))
         return Finding(
             self.attack,
             "",
-            decide(succeeded or judged.succeeded, withstood and judged.withstood, controls),
-            sentence.format(words=judged.words, word=judged.word, blind=blind.sentence),
-            (*judged.measures, *beside, *blind.measures, *pointed),
-            (judged.roc(curve),),
+            decide(succeeded, withstood, controls),
+            sentence.format(words=words, word=told[0], blind=metrics.describe_class(worst) + blind.sentence),
+            (*found, *worst, *beside, *blind.measures, *pointed),
+            (metrics.roc(curve, curves, claim),),
             controls=controls,
         )
 
@@ -225,27 +193,25 @@ class Trial:
 def try_candidates(
     attack: str, nothing: str, material_of: Callable[[View], T | None], score: Callable[[T, Trial], Finding]
 ) -> Run:
-    """Make the run of an attack that tells members from others of their class, by public records.
+    """Make the function `run` of a membership attack that compares records with public records of their class.
 
     `material_of` takes from a view what it works on: None, with `nothing` as the reason, where it does not apply.
     """
 
     def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-        material, public = material_of(views[0]), knowledge.public
+        material = material_of(views[0])
         if material is None:
             return Finding(attack, "", Verdict.NOT_APPLICABLE, nothing)
-        if public is None or not len(public):
-            why = "It takes public records to compare with, which were not given."
-            return Finding(attack, "", Verdict.INCONCLUSIVE, why)
-        rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
-        records, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
-        return score(material, Trial(attack, views[0], knowledge, progress, public, records, is_member))
+        trial = Trial.of(attack, views[0], knowledge, progress)
+        if not len(trial.public):
+            return trial.say("It takes public records to compare with, which were not given.")
+        return score(material, trial)
 
     return run
 
 
 def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> tuple[Control, Control]:
-    """Judge the scores (n,) of several draws, in each of which the first `few` records are members.
+    """Make a test's two controls from scores (n,) of several draws; the first `few` records of each are members.
 
     These must be told from the others, and as many of the others, called members, must not.
     """
@@ -253,6 +219,6 @@ def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> 
     true = [Scores(each, np.arange(len(each)) < few) for each in drawn]
     false = [Scores(each[few:], np.arange(len(each) - few) < few) for each in drawn]
     return (
-        Control(names[0], True, succeeds(pool_scores(true))),
-        Control(names[1], False, succeeds(pool_scores(false))),
+        Control(names[0], True, metrics.succeeds(metrics.pool_scores(true))),
+        Control(names[1], False, metrics.succeeds(metrics.pool_scores(false))),
     )

@@ -1,4 +1,4 @@
-"""The figures of a membership test: rates at low false positive rates, the area under the ROC curve, and the curve."""
+"""Metrics of a membership test: true positive rates at low false positive rates, and the ROC curve with its area."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.privacy import PrivacyClaim
+from threat_models.estimation import intervals
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
-from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson, current_level
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
 from threat_models.session import Floats
 
@@ -29,11 +29,11 @@ positive rate: ε = 1 and ε = 2 allow 0.575 and 2.0 %, 0.639 and 3.4 % at a fal
 both upper limits lie below; that takes some 700 members and others."""
 CHANCE = 0.5
 WIDEST = 0.2
-"""An area whose interval is wider could hide a success."""
+"""Widest interval of an area by which a test can fail: a wider one could hide a success."""
 FEWEST = 20
-"""A class with fewer members, or fewer others, has no figures of its own."""
+"""Least number of members, and of others, for which a class is measured by itself."""
 POINTS_AT = 10
-"""Of so many candidates a test that points at members points at one."""
+"""One in so many candidates, those with the highest scores, is pointed out as a member."""
 POINTS = 200
 
 AUC = Metric("auc", "AUC", good="0.5, chance; a success above 0.6", leads=True)
@@ -55,17 +55,17 @@ class Figures:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All that `measure` may measure of this test."""
+        """All metrics that `measure` may return for this test."""
         return tuple(self.variant(each) for each in (AUC, *TPR.values(), *FPR.values()))
 
     def variant(self, metric: Metric) -> Metric:
-        """The metric as this test measures it."""
+        """Return the metric with this test's `name` after its id and `words` after its label."""
         return metric.variant(self.name, self.words)
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A membership test's score of each candidate, `values` (n,), larger for members; and whether it is one, (n,)."""
+    """A membership test's scores of candidates, `values` (n,), larger for members, and the truth, `is_member` (n,)."""
 
     values: Floats
     is_member: Flags
@@ -77,42 +77,42 @@ class Scores:
 
     @property
     def negative(self) -> Floats:
-        """The others' scores."""
+        """The scores of the candidates that are not members."""
         return self.values[~self.is_member]
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are two of either kind at least."""
+        """Whether there are at least two members and two non-members."""
         return min(len(self.positive), len(self.negative)) > 1
 
     def take(self, rows: Flags) -> Scores:
-        """The scores of some candidates."""
+        """Return the scores of the candidates at `rows`."""
         return Scores(self.values[rows], self.is_member[rows])
 
     def supports(self, fpr: float, level: float | None = None) -> bool:
-        """Whether there are enough others to bound the threshold of this rate from above."""
-        level = current_level() if level is None else level
+        """Return whether there are enough non-members to judge the test at this false positive rate."""
+        level = intervals.current_level() if level is None else level
         return float(stats.binom.ppf(level / 4, len(self.negative), fpr)) >= 1
 
     def threshold(self, fpr: float) -> float:
-        """The score that no more than this share of the others exceeds."""
+        """Return the threshold of a false positive rate: the score that at most this part of non-members exceeds."""
         return self._largest(int(fpr * len(self.negative) + 1e-9))
 
     def hits(self, fpr: float) -> int:
-        """Count the members above the threshold."""
+        """Count the members above the threshold of this false positive rate."""
         return int((self.positive > self.threshold(fpr)).sum())
 
     def area(self, level: float | None = None) -> Measure:
-        """The area under the ROC curve, DeLong's interval."""
-        return auc_interval(self.positive, self.negative, level).measure(AUC, baseline=0.5)
+        """Measure the area under the ROC curve, with DeLong's interval."""
+        return intervals.auc_interval(self.positive, self.negative, level).measure(AUC, baseline=0.5)
 
     def rate(self, fpr: float, level: float | None = None) -> Measure:
-        """The true positive rate at one of the false positive rates RATES.
+        """Measure the true positive rate at `fpr`, which is one of the false positive rates `RATES`.
 
         Half of the level bounds the threshold that has this rate by order statistics, half the members above it.
         Without enough others the interval is all of [0, 1].
         """
-        level = current_level() if level is None else level
+        level = intervals.current_level() if level is None else level
         members, others = len(self.positive), len(self.negative)
         metric, value = TPR[fpr], self.hits(fpr) / members
         if not self.supports(fpr, level):
@@ -121,36 +121,35 @@ class Scores:
         fewest, most = (int(stats.binom.ppf(tail, others, fpr)) for tail in (level / 4, 1 - level / 4))
         above = int((self.positive > self._largest(fewest - 1)).sum())
         reached = int((self.positive >= self._largest(most)).sum())
-        low = clopper_pearson(above, members, level / 2).low
-        high = clopper_pearson(reached, members, level / 2).high
-        method = at_level("order statistics and Clopper-Pearson", level)
+        low = intervals.clopper_pearson(above, members, level / 2).low
+        high = intervals.clopper_pearson(reached, members, level / 2).high
+        method = intervals.at_level("order statistics and Clopper-Pearson", level)
         return Measure(metric, value, low, high, method, fpr)
 
     def false_rate(self, fpr: float) -> Measure:
-        """The false positive rate of the threshold that `rate` uses."""
+        """Measure the false positive rate at the threshold that `rate` uses."""
         wrong = int((self.negative > self.threshold(fpr)).sum())
-        return clopper_pearson(wrong, len(self.negative)).measure(FPR[fpr])
+        return intervals.clopper_pearson(wrong, len(self.negative)).measure(FPR[fpr])
 
     def _largest(self, rank: int) -> float:
-        """The score that `rank` of the others exceed."""
+        """Return the non-members' score at place `rank` from the highest (place 0), or their lowest score."""
         return float(np.sort(self.negative)[::-1][min(rank, len(self.negative) - 1)])
 
 
 def pool_scores(parts: Sequence[Scores]) -> Scores:
-    """Put the scores of several tests together as if of one."""
+    """Join the scores of several tests into one."""
     return Scores(np.concatenate([each.values for each in parts]), np.concatenate([each.is_member for each in parts]))
 
 
 def match_classes(labels: NDArray[np.int64], is_member: Flags) -> Flags:
-    """Choose which candidates (n,) to compare: in each class the same proportion of members to others, as many as fit.
+    """Choose as many candidates (n,) as possible, with the same proportion of members in every class.
 
     Else a test that knows a record's class alone would tell members by the classes that they have more often.
     """
     found = np.zeros(len(labels), dtype=np.bool_)
     classes = [labels == label for label in np.intersect1d(labels[is_member], labels[~is_member])]
-    ratio = sum(int((each & is_member).sum()) for each in classes) / max(
-        1, sum(int((each & ~is_member).sum()) for each in classes)
-    )
+    total, outside = (sum(int((each & flags).sum()) for each in classes) for flags in (is_member, ~is_member))
+    ratio = total / max(1, outside)
     generator = np.random.default_rng(SEED)
     for each in classes:
         members, others = (generator.permutation(np.flatnonzero(each & flags)) for flags in (is_member, ~is_member))
@@ -160,48 +159,54 @@ def match_classes(labels: NDArray[np.int64], is_member: Flags) -> Flags:
 
 
 def measure(scores: Scores, figures: Figures, claim: PrivacyClaim | None = None) -> tuple[Measure, ...]:
-    """Measure area, true positive rates and the false positive rates behind them, with what a claim allows.
+    """Measure a test's ROC area, true positive and false positive rates, with the ceilings that a claim sets.
 
     Beside a claim, the levels are corrected for comparing several numbers with it. Empty unless there are two of
     either kind at least.
     """
     if not scores.is_judged:
         return ()
-    level = current_level() if claim is None else bonferroni(current_level(), 1 + len(RATES))
+    level = (
+        intervals.current_level() if claim is None else intervals.bonferroni(intervals.current_level(), 1 + len(RATES))
+    )
     found = [scores.area(level)]
     for fpr in RATES:
         found += [scores.rate(fpr, level), scores.false_rate(fpr)]
-    limits = {}
-    if claim is not None:
-        limits = {AUC: auc_ceiling(claim), **{TPR[fpr]: ceiling(claim, fpr) for fpr in RATES}}
+    limits = {} if claim is None else {AUC: auc_ceiling(claim)} | {TPR[fpr]: ceiling(claim, fpr) for fpr in RATES}
     return tuple(replace(each, metric=figures.variant(each.metric), ceiling=limits.get(each.metric)) for each in found)
 
 
 def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequence[str]) -> tuple[Measure, ...]:
-    """Measure the area of the class in which members stand out most, corrected for all classes; or nothing."""
-    judged = [
-        (scores.take(labels == label), name)
-        for label, name in enumerate(names)
-        if min((labels[scores.is_member] == label).sum(), (labels[~scores.is_member] == label).sum()) >= FEWEST
-    ]
+    """Measure the largest ROC area of any class, corrected for their number; empty if all classes are too small."""
+    classes = [(scores.take(labels == label), name) for label, name in enumerate(names)]
+    judged = [(each, name) for each, name in classes if min(len(each.positive), len(each.negative)) >= FEWEST]
     if not judged:
         return ()
-    level = bonferroni(current_level(), len(judged))
+    level = intervals.bonferroni(intervals.current_level(), len(judged))
     areas = [replace(each.area(level), metric=WORST_CLASS, of=name) for each, name in judged]
     return (max(areas, key=lambda found: found.value),)
 
 
+def metric_pointed(name: str, what: str) -> Metric:
+    """Make the metric of `measure_pointed`: `name` ends its id, `what` begins its label ("slot sums point")."""
+    good = "{baseline}, the members' share of the candidates"
+    return Metric(f"reidentified.{name}", f"members' among the records that {what} at", SHARE, good)
+
+
 def measure_pointed(scores: Scores, metric: Metric) -> tuple[Measure, ...]:
-    """Measure the share of members in the tenth of candidates with the highest scores; nothing with too few of them."""
+    """Measure the proportion of members in the tenth of candidates with the highest scores; empty for fewer than 10."""
     count = len(scores.values) // POINTS_AT
     if not count:
         return ()
     hits = scores.is_member[np.argsort(scores.values, kind="stable")[-count:]]
-    return (clopper_pearson(int(hits.sum()), count).measure(metric, baseline=float(scores.is_member.mean())),)
+    return (intervals.clopper_pearson(int(hits.sum()), count).measure(metric, baseline=float(scores.is_member.mean())),)
 
 
 def succeeds(scores: Scores) -> bool:
-    """Whether a test tells members by more than chance and its interval, by a margin that matters."""
+    """Return whether a test surely separates members from others by a margin that matters.
+
+    In ROC area, or in the true positive rate at the first of `RATES`.
+    """
     if not scores.is_judged:
         return False
     low = RATES[0]
@@ -210,7 +215,7 @@ def succeeds(scores: Scores) -> bool:
 
 
 def describe(scores: Scores) -> str:
-    """Describe how well a test separates members from others, as part of a sentence."""
+    """Return part of a sentence on how well a test separates members from others."""
     if not scores.is_judged:
         return "not told from others at all, as there are too few of either to say anything"
     area = scores.area()
@@ -233,22 +238,22 @@ def describe(scores: Scores) -> str:
 
 
 def tells_class(worst: Iterable[Measure]) -> bool:
-    """Whether the test separates the members of the worst class by the margin of a success, beyond the interval."""
+    """Return whether the test surely succeeds on the worst class (`measure_worst_class`)."""
     return any(each.low > NOTABLE_AREA for each in worst)
 
 
 def describe_class(worst: Sequence[Measure]) -> str:
-    """Describe the worst class in a sentence; empty where its members do not stand out."""
+    """Return a sentence on the worst class; empty if the test does not surely succeed on it."""
     return f" The {worst[0].label}, is {worst[0].value:.3f}." if tells_class(worst) else ""
 
 
 def crosses(found: Iterable[Measure]) -> bool:
-    """Whether a measure lies above what the claim allows, beyond its interval."""
+    """Return whether any measure is surely above its ceiling, the most that the privacy claim allows."""
     return any(each.ceiling is not None and each.low > each.ceiling for each in found)
 
 
 def withstands(scores: Scores) -> bool:
-    """Whether a test surely fails: the upper limits of what would be a success, area and rate, are below its bars.
+    """Return whether a test surely fails: even its upper confidence limits are below those of a success.
 
     Where all of the area's interval lies below one half, the records are not those that they were given for; where it
     is wide, the sample says little of either. Of single classes this says nothing.
@@ -261,25 +266,25 @@ def withstands(scores: Scores) -> bool:
 
 
 def roc(title: str, lines: Mapping[str, Scores], claim: PrivacyClaim | None = None) -> Curve:
-    """True over false positive rates, both logarithmic, with the claim's ceiling and the line of chance."""
-    series = [_line(name, scores) for name, scores in lines.items() if scores.is_judged]
+    """Return the ROC curves of tests, on logarithmic axes, with the line of chance and the privacy claim's ceiling.
+
+    Each line has Clopper-Pearson limits at its points.
+    """
+    series = []
+    for name, scores in lines.items():
+        if scores.is_judged:
+            count = len(scores.negative)
+            rates = [each / count for each in np.unique(np.geomspace(1, count, POINTS).astype(int))]
+            found = {rate: intervals.clopper_pearson(scores.hits(rate), len(scores.positive)) for rate in rates}
+            # points without a true positive have no logarithm
+            series.append(series_of(name, {rate: each for rate, each in found.items() if each.value > 0}))
     series.append(Series("chance", (1e-4, 1.0), (1e-4, 1.0)))
     if claim is not None:
         series.append(roc_ceiling(claim))
     return Curve(title, "false positive rate", "true positive rate", tuple(series), logarithmic=True)
 
 
-def _line(name: str, scores: Scores) -> Series:
-    """One ROC curve, with Clopper-Pearson limits at each point; points without a true positive have no logarithm."""
-    count = len(scores.negative)
-    allowed = np.unique(np.geomspace(1, count, POINTS).astype(int))
-    rates = [each / count for each in allowed]
-    found = [clopper_pearson(scores.hits(rate), len(scores.positive)) for rate in rates]
-    kept = [(rate, each) for rate, each in zip(rates, found, strict=True) if each.value > 0]
-    return Series(
-        name,
-        tuple(rate for rate, _ in kept),
-        tuple(each.value for _, each in kept),
-        tuple(each.low for _, each in kept),
-        tuple(each.high for _, each in kept),
-    )
+def series_of(name: str, found: Mapping[float, intervals.ConfidenceInterval | Measure]) -> Series:
+    """Return a plotted line with confidence limits; `found` are its values by x."""
+    values, low, high = (tuple(getattr(each, at) for each in found.values()) for at in ("value", "low", "high"))
+    return Series(name, tuple(found), values, low, high)

@@ -1,4 +1,4 @@
-"""Is the planned noise in a sum? By its records where all are known, else by what holds in every exact sum.
+"""Check that a sum holds the planned noise: by its records if all are known, else by what holds in every exact sum.
 
 Noise that is missing from one block drowns among the entries of the others: each block is tested by itself.
 """
@@ -20,20 +20,20 @@ from threat_models.session import Blocks, Floats
 
 NOISE = Metric("noise_variance", "noise variance over the plan's", good="1, as planned")
 LEVEL = 3e-4
-"""Noise as planned is called too small with this probability at most, all blocks together."""
+"""Largest probability with which noise as planned is called too small, for all blocks together."""
 UNEXPLAINED = 6.0
-"""Not all records are known where a residual's mean square is that many standard deviations above the noise's."""
+"""Standard deviations by which a residual's mean square may exceed the noise's where all records are known."""
 UNCOUNTED = 4.0
-"""Nor where the number of records is that many standard deviations of its noise from that of those known."""
+"""Standard deviations by which the noisy number of records may differ from the known one where all are known."""
 LEAST_RATIO = 1e-6
-"""Noise of less variance than this part of the plan's is none."""
+"""Least ratio of measured to planned noise variance that is used."""
 LEAST_BITS = 30
-"""So many parities agree by chance with a probability below 10⁻⁹."""
+"""Least number of parities that are compared: so many agree by chance with a probability below 10⁻⁹."""
 
 
 @dataclass(frozen=True)
 class NoiseCheck:
-    """The variance of the noise over the plan's, in each block that could be tested, by name.
+    """Ratios of measured to planned noise variance, by name, of the blocks that could be tested.
 
     `is_complete`: in all of them, since all that was summed is known.
     """
@@ -43,24 +43,33 @@ class NoiseCheck:
 
     @property
     def worst(self) -> Measure | None:
-        """The block whose noise is surely smallest; None where nothing could be tested."""
+        """The measure with the lowest upper limit of all blocks; None where no block could be tested."""
         return min(self.blocks.values(), key=lambda found: found.high, default=None)
 
     @property
     def short(self) -> tuple[str, ...]:
-        """The blocks with less noise than planned."""
+        """The names of the blocks that surely hold less noise than planned."""
         return tuple(name for name, found in self.blocks.items() if found.high < 1)
 
     def reduce(self, planned: Noise) -> Noise:
-        """The plan's noise, reduced to what was measured in the blocks that have less."""
+        """Return the planned noise, reduced to what was measured in the blocks that surely hold less."""
         less = {name: math.sqrt(max(self.blocks[name].value, LEAST_RATIO)) for name in self.short}
         return {name: replace(each, sigma=each.sigma * less.get(name, 1.0)) for name, each in planned.items()}
 
 
 def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> NoiseCheck:
-    """Check the noise in a release; `known` is the exact sum of those of its records that are known."""
+    """Compare the noise in a release with the planned noise; `known` is the exact sum of the known records.
+
+    Where these are not all, by what holds in every exact sum, whatever its records.
+    """
     scaled = standardise({name: release[name] - known[name] for name in known}, noise)
-    blind = NoiseCheck(_check_without_records(release, noise, grid), is_complete=False)
+    if "second_moment" in release and parities_agree(release):
+        method = at_level("parities of the diagonal", 2.0 ** -len(release["class_sums"][0]))
+        measure = Measure(NOISE, 0.0, 0.0, 0.0, method, baseline=1.0)
+        without = {"class_sums": measure, "second_moment": measure}
+    else:
+        without = _measure_variances(_zero_residuals(release, noise, grid), noise)
+    blind = NoiseCheck(without, is_complete=False)
     if not is_explained(scaled):
         return blind
     complete = NoiseCheck(_measure_variances(scaled, noise), is_complete=True)
@@ -68,28 +77,17 @@ def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> Noi
 
 
 def is_explained(scaled: Mapping[str, Floats]) -> bool:
-    """Whether a residual is no more than noise as planned, so that all records in the sum are known.
+    """Return whether a standardised residual is only planned noise, so that all records in the sum are known.
 
     Not where no records are counted: a few more or less would hardly show.
     """
-    if "counts" not in scaled:
+    if "counts" not in scaled or abs(float(scaled["counts"].sum())) > UNCOUNTED * math.sqrt(len(scaled["counts"])):
         return False
-    counts = scaled["counts"]
-    return abs(float(counts.sum())) <= UNCOUNTED * math.sqrt(len(counts)) and all(
-        np.mean(each**2) <= 1 + UNEXPLAINED * math.sqrt(2 / len(each)) for each in scaled.values()
-    )
-
-
-def _check_without_records(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Measure]:
-    """Check the noise by what holds in every exact sum, whatever its records."""
-    if "second_moment" not in release or not parities_agree(release):
-        return _measure_variances(zero_residuals(release, noise, grid), noise)
-    method = at_level("parities of the diagonal", 2.0 ** -len(release["class_sums"][0]))
-    return {name: Measure(NOISE, 0.0, 0.0, 0.0, method, baseline=1.0) for name in ("class_sums", "second_moment")}
+    return all(np.mean(each**2) <= 1 + UNEXPLAINED * math.sqrt(2 / len(each)) for each in scaled.values())
 
 
 def _measure_variances(scaled: Mapping[str, Floats], noise: Noise) -> dict[str, Measure]:
-    """Measure the variance of entries that are N(0, 1) under the planned noise; all intervals hold but for `LEVEL`.
+    """Measure the variance of entries that are N(0, 1) under the planned noise; all intervals together hold at `LEVEL`.
 
     Noise is rounded to integers: before that no entry was larger by more than ½.
     """
@@ -104,8 +102,8 @@ def _measure_variances(scaled: Mapping[str, Floats], noise: Noise) -> dict[str, 
     return found
 
 
-def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floats]:
-    """Sums that are 0 without noise but for rounding, over their σ under the planned noise: N(0, 1) each, or larger.
+def _zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floats]:
+    """Compute sums that are 0 without noise, up to rounding, over their σ under the planned noise: N(0, 1), or larger.
 
     Records less their own mean have entries that sum to 0: so do the rows of A, with d·σ_A², and of B, whose sums have
     the covariance σ_B²/2·(d·I + 1·1ᵀ). Other records are bound by nothing.
@@ -123,7 +121,7 @@ def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Float
 
 
 def parities_agree(release: Blocks) -> bool:
-    """Whether the diagonal of B is odd where the class sums are: q² and q are odd together, noise is so half the time.
+    """Return whether second moments and class sums agree in parity, as q² and q do; with noise only half would.
 
     Says something of both blocks at once, from 30 features on: noise on either makes each agree with probability ½.
     """

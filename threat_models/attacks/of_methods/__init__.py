@@ -1,1 +1,1 @@
-"""Attacks on what one method alone releases."""
+"""Attacks on results of single methods, such as heads, prototypes, adapters or latents."""

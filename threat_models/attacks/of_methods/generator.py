@@ -1,4 +1,4 @@
-"""Test membership by a shared generator of embeddings, and the records that it points at.
+"""Test membership by a shared generator of embeddings: records far from what it generates are taken for members'.
 
 FRAug's generator learns to make embeddings unlike those of the records that taught it (Chen et al.
 2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
@@ -15,58 +15,47 @@ import numpy as np
 
 from methods import method_named
 from methods.method import Parameters
-from methods.round import Opened
-from methods.training.client_update import Scaled
 from methods.training.fraug import AugmentedUpdate, FRAug
 from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.errors import BadInput
-from secagg.networks import GENERATOR
+from secagg.networks.augmented import GENERATOR
 from secagg.networks.programs import named_parameters
 from threat_models.attacks.attack import Attack
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, make_controls, try_candidates
 from threat_models.attacks.membership.metrics import Figures
-from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
-from threat_models.findings import SHARE, Control, Finding, Metric
+from threat_models.attacks.updates import after, as_opened, count_rounds, inputs_for, may_move, play, rounds_in
+from threat_models.findings import Control, Finding
 from threat_models.session import AuditRecords, Floats
-from threat_models.views import View
 
 DISTANCES = Figures("generator", "by distances to the generator's embeddings")
-POINTED = Metric(
-    "reidentified.generator",
-    "members' among the records that the generator points at",
-    SHARE,
-    "{baseline}, the members' share of the candidates",
-)
+POINTED = metrics.metric_pointed("generator", "the generator points")
 NOTHING = "No rounds move a generator of embeddings."
 DRAWS = 64
-"""Embeddings of each class."""
+"""Number of embeddings that are generated of each class."""
 MOST_ROUNDS = 4
-"""Rounds that are looked at, evenly spread, the last among them."""
+"""Most rounds whose generators are used, evenly spread, the last among them."""
 CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
 LIKE = ("norm", "generator_distance", "transfer_distance")
-"""Parameters that the control has of the plan: what is found out of one kind of training says nothing of another."""
+"""Parameters that the control takes from the plan: one kind of training says nothing of another."""
 CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
 def distances(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Floats:
-    """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
+    """Compute each record's distance (n,) from the embeddings that the generator makes for its class.
 
-    The mean squared distance to `DRAWS` of them.
+    The mean squared distance of the classifier's embedding to `DRAWS` of them.
 
     Raises BadInput for a round without a generator.
     """
     import torch
 
-    if not isinstance(round_.work, AugmentedUpdate):
+    whole = round_.work.whole if isinstance(round_.work, AugmentedUpdate) else None
+    if whole is None or whole.augmentation is None:
         raise BadInput("the rounds have no generator")
-    whole = round_.work.whole
-    if whole.augmentation is None:
-        raise BadInput("the rounds have no generator")
-    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
-    found = np.zeros(len(records))
+    inputs, found = inputs_for(round_, records, grid), np.zeros(len(records))
     with torch.inference_mode():
         row = torch.zeros(whole.size)
         row[: round_.state.size] = torch.tensor(round_.state.flat)
@@ -81,7 +70,7 @@ def distances(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Float
 
 
 def score(rounds: Sequence[TrainingRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
-    """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
+    """Score records (n,) by `distances`, standardised by public records of their class, averaged over rounds."""
     total = np.zeros(len(records))
     for round_ in rounds:
         own, others = (distances(round_, each, grid) for each in (records, public))
@@ -93,53 +82,38 @@ def score(rounds: Sequence[TrainingRound], records: AuditRecords, public: AuditR
 
 
 def _score(rounds: list[TrainingRound], trial: Trial) -> Finding:
-    plan, public = trial.view.plan, trial.public
-    taught = [*rounds[1:], *_after(trial.view, rounds[-1])] or rounds
+    view, plan, public = trial.view, trial.view.plan, trial.public
+    taught = rounds[1:]
+    if "release" in view.sees:
+        taught += [after(rounds[-1], as_opened(view.release, view, len(view.members)))]
+    taught = taught or rounds
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
     tested = trial.scored(score([taught[place] for place in places], trial.records, public, plan.grid))
     trial.progress(1, 2)
     controls = _make_controls(trial.outside, public, plan.grid, plan.method_parameters)
     trial.progress(2, 2)
-    return trial.find(
-        {DISTANCES: tested},
-        controls,
-        f"From the generators after {len(taught)} of {count_rounds(plan)} rounds: {{word}}.{{blind}}",
-        "Membership, from the generator",
-        withstood=len(taught) == count_rounds(plan),
-        pointed=metrics.measure_pointed(tested, POINTED),
-    )
-
-
-def _rounds_with_generator(view: View) -> list[TrainingRound] | None:
-    return [each for each in rounds_in(view) if _has_generator(each)] or None
-
-
-def _after(view: View, last: TrainingRound) -> list[TrainingRound]:
-    """The round that would follow the view's sum, if it shows one."""
-    if "release" not in view.sees:
-        return []
-    opened = Opened(view.release, view.plan.grid, view.noise, len(view.members))
-    return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
+    sentence = f"From the generators after {len(taught)} of {count_rounds(plan)} rounds: {{word}}.{{blind}}"
+    is_whole, pointed = len(taught) == count_rounds(plan), metrics.measure_pointed(tested, POINTED)
+    curve = "Membership, from the generator"
+    return trial.find({DISTANCES: tested}, controls, sentence, curve, withstood=is_whole, pointed=pointed)
 
 
 def _make_controls(
     outside: AuditRecords, public: AuditRecords, grid: Grid, plan: Parameters
 ) -> tuple[Control, Control]:
-    """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
+    """Make the controls from rounds of `CONTROL`, whose generator learns from one record of a random class alone.
 
     It learns as the plan's does (`LIKE`), must be told from others, and another called it must not.
     """
     generator = np.random.default_rng(SEED)
-    dimension = outside.integers.shape[1]
     chosen = CONTROL | {name: plan[name] for name in LIKE}
-    first = method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels)
+    first = method_named(FRAug.name, chosen).begin(outside.integers.shape[1], 2, grid.levels)
     if not isinstance(first, TrainingRound):
         raise BadInput("the rounds have no generator")
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
 
     def draw() -> Floats:
-        mixed = halves[0].take(generator.permutation(len(outside)))
-        states = [first]
+        mixed, states = halves[0].take(generator.permutation(len(outside))), [first]
         for _ in range(first.rounds):
             states.append(play(states[-1], mixed.take(slice(1)), 1, grid))
         return score(states[1:], mixed, halves[1], grid)
@@ -157,7 +131,9 @@ MEMBERSHIP_GENERATOR = Attack(
     "Membership of a record, from a shared generator of embeddings",
     "Hayes, Melis, Danezis & De Cristofaro 2019, of generators; here of FRAug's (Chen et al. 2023)",
     (),
-    try_candidates("membership_generator", NOTHING, _rounds_with_generator, _score),
+    try_candidates(
+        "membership_generator", NOTHING, lambda view: list(filter(_has_generator, rounds_in(view))) or None, _score
+    ),
     (*DISTANCES.metrics, BLIND, POINTED),
     tells_members=True,
     limits=8,
@@ -165,4 +141,3 @@ MEMBERSHIP_GENERATOR = Attack(
     remedy="Plan with a finite epsilon, or with more members and records in each sum.",
     lacks=lambda session: "" if may_move(session, _has_generator) else NOTHING,
 )
-"""Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""

@@ -1,4 +1,4 @@
-"""Re-identify pictures: matched filters on latents' sums, and the nearest of generated pictures' latents (FedBiP).
+"""Re-identify pictures (FedBiP) by matched filters on sums of latents, and by the nearest generated picture's latent.
 
 Three traces of a record's latent z: the published one, z(T) = √ᾱ_T·(γz + (1 − γ)z') + √(1 − ᾱ_T)·ε, of which the
 correlation with z has d' = √(ᾱ_T/(1 − ᾱ_T))·γ·‖z‖; the opened mean of the slot that the record's hash names, of which
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.gate import GatedRound
-from methods.round import Round
 from methods.slots.fedbip import FedBiP, LatentRound
 from secagg.encoding.layout import Integers
 from secagg.networks import SlotMeans
@@ -24,55 +23,50 @@ from threat_models.attacks.attack import Attack
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Trial, try_candidates
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric
-from threat_models.session import AuditRecords, Blocks, Floats, Knowledge
+from threat_models.findings import Control, Finding, Measure
+from threat_models.session import AuditRecords, Blocks, Floats
 from threat_models.views import View
 
 SLOTS = Figures("slots", "by a matched filter on slot sums")
 POINTED = {
-    name: Metric(
-        f"reidentified.{name}",
-        f"members' among the records that {what} point at",
-        SHARE,
-        "{baseline}, the members' share of the candidates",
-    )
+    name: metrics.metric_pointed(name, f"{what} point")
     for name, what in (("slots", "slot sums"), ("generated", "generated pictures"), ("published", "published latents"))
 }
 KEPT = 0.0683
-"""√ᾱ_T of Stable Diffusion 1, whose last step is not noise alone."""
+"""√ᾱ_T, the factor of the latent after the last noising step of Stable Diffusion 1, which is not noise alone."""
 MIXED = 0.5
-"""γ of the published form."""
+"""γ, the weight of a record's own latent in the form that FedBiP publishes."""
 PUBLISHED = 200
-"""Records whose latents the control publishes, at most; and as many that it does not."""
+"""Most records whose latents the control publishes, and as many whose latents it does not publish."""
 SEED = 20_241_108
 
 
 @dataclass(frozen=True)
 class Published:
-    """The published form: `kept` is √ᾱ_T, `mixed` γ."""
+    """FedBiP's constants for publishing a latent: its weight in a mixture of two, and the mixture's weight in noise.
+
+    γ is `mixed`, √ᾱ_T is `kept`.
+    """
 
     kept: float = KEPT
     mixed: float = MIXED
 
     def publish(self, latents: Floats, rng: np.random.Generator) -> Floats:
-        """z(T) of each latent (n, d) with another's as its partner."""
-        partners = np.roll(latents, 1, axis=0)
-        noise = rng.normal(size=latents.shape)
-        mixed = self.mixed * latents + (1 - self.mixed) * partners
-        return self.kept * mixed + math.sqrt(1 - self.kept**2) * noise
+        """Return each latent (n, d) as published, z(T): mixed with the latent in the row before it, and with noise."""
+        mixed = self.mixed * latents + (1 - self.mixed) * np.roll(latents, 1, axis=0)
+        return self.kept * mixed + math.sqrt(1 - self.kept**2) * rng.normal(size=latents.shape)
 
     def match(self, published: Floats, latents: Floats) -> Floats:
-        """Score latents (m, d): the largest correlation with any of the published ones, of records that may match."""
+        """Score latents (m, d) by a matched filter: the largest correlation of each with any published one."""
         lengths = np.maximum(np.linalg.norm(latents, axis=1), np.finfo(np.float64).tiny)
-        found: Floats = (latents @ published.T).max(axis=1) / lengths
-        return found
+        return np.asarray((latents @ published.T).max(axis=1) / lengths)
 
 
 def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) -> Floats:
-    """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p its class's in its domain.
+    """Score records q (n,) by the cosine of q − p and m − p (slot mean m, class mean p).
 
-    p is of public records, all of them where none is of that class and domain: what a domain's pictures have in common
-    tells nobody apart. Times √n of the slot's n records: what the other ones add is smaller, the more there are.
+    p is of public records of the class in the domain, of all where there are none: what a domain's pictures have in
+    common tells nobody apart. Times √n of the slot's n records: what the other ones add is smaller, the more there are.
     """
     counts = np.maximum(np.asarray(release["counts"], dtype=np.float64), 1.0)
     means = np.asarray(release["class_sums"], dtype=np.float64) / counts[:, None]
@@ -88,13 +82,13 @@ def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) ->
 
 
 def _kinds(records: AuditRecords) -> Integers:
-    """Class and domain of each record (n, 2), the domain 0 where there is only one."""
+    """Return the class and the domain of each record, (n, 2); the domain is 0 where there is only one."""
     domains = np.zeros_like(records.labels) if records.domains is None else records.domains
     return np.column_stack([records.labels, domains])
 
 
 def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: AuditRecords) -> Floats:
-    """Score records (n,): how near the nearest generated picture of their class is, as latents, negated."""
+    """Score records (n,) by minus the squared distance to the nearest latent of a generated picture of their class."""
     features, labels = generated
     found = np.full(len(records), -np.inf)
     for label in np.unique(records.labels):
@@ -106,34 +100,30 @@ def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: AuditRe
 
 
 def _score(release: Blocks, trial: Trial) -> Finding:
-    known, public = trial.records, trial.public
+    known, public, view, generated = trial.records, trial.public, trial.view, trial.knowledge.generated
     tested = trial.scored(score_slots(release, known, public))
     trial.progress(1, 3)
-    seen = _seen_pictures(trial.view, trial.knowledge)
-    pointed = measure_pointed(tested, POINTED["slots"])
-    if seen is not None:
-        pointed += measure_pointed(trial.scored(score_pictures(seen, known)), POINTED["generated"])
+    pointed, without = measure_pointed(tested, POINTED["slots"]), " Without the diffusion model it generates nothing."
+    means = view.head if "head" in view.sees else None
+    if isinstance(means, SlotMeans) and generated is not None:
+        pointed += measure_pointed(trial.scored(score_pictures(generated(means), known)), POINTED["generated"])
+        without = ""
     trial.progress(2, 3)
     controls, published = _make_controls(public)
     trial.progress(3, 3)
-    without = "" if seen is not None else " Without the diffusion model it generates nothing."
     sentence, curve = f"From slot sums {{word}}.{{blind}}{without}", "Re-identification, from slot sums"
     return trial.find({SLOTS: tested}, controls, sentence, curve, pointed=(*pointed, *published))
 
 
-def _opens_slots(round_: Round | None) -> bool:
-    inner = round_.round if isinstance(round_, GatedRound) else round_
-    return isinstance(inner, LatentRound) or (isinstance(inner, FedBiP) and not inner.concepts)
-
-
-def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
-    """Latents of pictures that the adversary generates from the opened means, where it has the model."""
-    means = view.head if "head" in view.sees else None
-    return knowledge.generated(means) if isinstance(means, SlotMeans) and knowledge.generated is not None else None
+def _slots_in(view: View) -> Blocks | None:
+    """Return the opened sum of a view whose round sums latents by slots; None for other rounds."""
+    inner = view.round.round if isinstance(view.round, GatedRound) else view.round
+    is_of_slots = isinstance(inner, LatentRound) or (isinstance(inner, FedBiP) and not inner.concepts)
+    return view.release if is_of_slots and "release" in view.sees else None
 
 
 def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple[Measure, ...]]:
-    """Publish latents of half of some public records: the filter must find these, and no half of the others.
+    """Make the controls: the filter must find the public records whose latents were published, and no other records.
 
     Latents are brought to the length √d of a record, as the published form has them.
     """
@@ -144,12 +134,11 @@ def _make_controls(public: AuditRecords) -> tuple[tuple[Control, Control], tuple
     z *= math.sqrt(z.shape[1]) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
     # d' is 20 or more in this form, however few numbers a latent has
     half, form = len(z) // 2, Published(kept=max(KEPT, 1 / math.sqrt(1 + z.shape[1] / 1600)))
-    values = form.match(form.publish(z[:half], rng), z)
-    inside = np.arange(len(z)) < half
-    weak = Published()
-    honest = Scores(weak.match(weak.publish(z[:half], rng), z), inside)
-    outside = Scores(values[half:], np.arange(len(z) - half) % 2 == 0)
-    true = Control("latents published with more of them than noise", True, metrics.succeeds(Scores(values, inside)))
+    strong, honest = (
+        Scores(each.match(each.publish(z[:half], rng), z), np.arange(len(z)) < half) for each in (form, Published())
+    )
+    outside = Scores(strong.values[half:], np.arange(len(z) - half) % 2 == 0)
+    true = Control("latents published with more of them than noise", True, metrics.succeeds(strong))
     false = Control("records that were not published, half of them called so", False, metrics.succeeds(outside))
     return (true, false), measure_pointed(honest, POINTED["published"])
 
@@ -159,12 +148,7 @@ REIDENTIFICATION_LATENTS = Attack(
     "Re-identification of pictures, from sums of latents and what is generated of them",
     "matched filters: Homer et al. 2008, of means; nearest neighbours: Chen et al. 2024, Section 5.5",
     (),
-    try_candidates(
-        "reidentification_latents",
-        "No sums of slots of latents are seen.",
-        lambda view: view.release if _opens_slots(view.round) and "release" in view.sees else None,
-        _score,
-    ),
+    try_candidates("reidentification_latents", "No sums of slots of latents are seen.", _slots_in, _score),
     (*SLOTS.metrics, BLIND, *POINTED.values()),
     tells_members=True,
     limits=10,
@@ -172,4 +156,3 @@ REIDENTIFICATION_LATENTS = Attack(
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
     lacks=lambda session: "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents.",
 )
-"""Needs sums of slots, which whoever sees sums is told: found out when it runs."""

@@ -21,7 +21,7 @@ from methods import Method, method_of, sums_of
 from methods.closed_form.fedcgs import FedCGS
 from methods.closed_form.prototypes import Prototypes
 from methods.gate import without_gate
-from methods.round import Examples, Local, Opened, Round
+from methods.round import Examples, Local, OpenedTotal, Round
 from methods.slots.mpft import MPFT
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.encoding import Grid
@@ -36,21 +36,20 @@ from threat_models.session import AuditRecords, Floats, Released, join_records
 from threat_models.views import View
 
 FARTHEST = 100.0
-"""Margins are cut there: a class without records has none."""
+"""Largest absolute margin; larger ones are clipped, as those of a class without records."""
 
 
 def margins(scores: Floats, labels: NDArray[np.int64]) -> Floats:
-    """The logarithm of the odds of each record's own class (n,), from scores (n, C); between −100 and 100."""
+    """Compute the log odds of each record's own class (n,) from scores (n, C), clipped to −100 to 100."""
     rows = np.arange(len(labels))
     others = scores.copy()
     others[rows, labels] = -np.inf
-    cut: Floats = np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST)
-    return cut
+    return np.asarray(np.clip(scores[rows, labels] - logsumexp(others, axis=1), -FARTHEST, FARTHEST))
 
 
 @dataclass(frozen=True, eq=False)
 class Discriminant:
-    """The statistics behind one head, in the eigenbasis `vectors` (d, d) of its scatter, whose eigenvalues are (d,).
+    """The class statistics of a discriminant head, in the basis of the eigenvectors of its scatter matrix (d, d).
 
     With scatter S = Σ (q − μ_y)(q − μ_y)ᵀ within classes, or about the mean m for covariance "total", and f degrees of
     freedom, `secagg.heads.discriminant` scores class j by (q − (μ_j + m)/2)ᵀ P (μ_j − m) + log(N_j/n), where
@@ -68,7 +67,7 @@ class Discriminant:
 
     @classmethod
     def of(cls, records: AuditRecords, classes: int, covariance: Covariance, ridge: float) -> Discriminant:
-        """The head of these records (n, d); γ = `ridge`."""
+        """Compute the statistics of the head that these records (n, d) give; `ridge` is the factor γ of its ridge."""
         rows, labels = records.integers.astype(np.float64), records.labels
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         members = (labels == np.arange(classes)[:, None]).astype(np.float64)
@@ -83,79 +82,59 @@ class Discriminant:
         return float(self.counts.sum())
 
     def margins(self, records: AuditRecords, steps: NDArray[np.int64]) -> Floats:
-        """Each record's margin (n,) under the head with it added (step 1), removed (−1), or as it is (0)."""
+        """Compute each record's margin (n,) under the head after adding it (step 1), removing it (−1) or neither."""
         turned: Floats = records.integers.astype(np.float64) @ self.vectors
         rows, labels, step = turned - self.counts @ self.means / self.total, records.labels, steps.astype(np.float64)
-        means = self.means - self.counts @ self.means / self.total
+        means, every = self.means - self.counts @ self.means / self.total, np.arange(len(rows))
         own, total = self.counts[labels] + step, self.total + step
-        is_within = self.covariance == "within"
-        away, among = (
-            (rows - means[labels], self.counts[labels]) if is_within else (rows, np.full(len(rows), self.total))
-        )
+        if self.covariance == "within":
+            away, among, present = rows - means[labels], self.counts[labels], self.counts > 0
+            freedom = total - (present.sum() - present[labels] + (own > 0))
+        else:
+            away, among, freedom = rows, np.full(len(rows), self.total), total - 1
         factor = np.where(among + step > 0, step * among / np.maximum(among + step, 1), 0.0)
-        freedom = total - (self._classes(labels, own) if is_within else 1)
         trace = self.values.sum() + factor * np.einsum("nd,nd->n", away, away)
         inverse = 1 / (self.values + (self.ridge * trace / len(self.values))[:, None])
         moved = means[labels] + (rows - means[labels]) * (step / np.maximum(own, 1))[:, None]
-        scores = _quadratic(rows, means, moved, labels, rows * (step / total)[:, None], inverse, away, factor)
+        centre, weighted = rows * (step / total)[:, None], inverse * away
+        # (q − (μ_j + m)/2)ᵀ (Λ + ρI + k·u·uᵀ)⁻¹ (μ_j − m), (n, C), k being `factor`, u `away` and μ_y `moved`
+        plain = (inverse * rows) @ means.T - inverse @ (means * means).T / 2
+        plain[every, labels] = (inverse * (rows - moved / 2) * moved).sum(axis=1)
+        plain -= (inverse * (rows - centre / 2) * centre).sum(axis=1)[:, None]
+        along = weighted @ means.T
+        along[every, labels] = (weighted * moved).sum(axis=1)
+        left = (weighted * (rows - centre / 2)).sum(axis=1)[:, None] - along / 2
+        right = along - (weighted * centre).sum(axis=1)[:, None]
+        update = factor / (1 + factor * (weighted * away).sum(axis=1))
+        scores = plain - update[:, None] * left * right
         counts = np.tile(self.counts, (len(rows), 1))
-        counts[np.arange(len(rows)), labels] = own
+        counts[every, labels] = own
         with np.errstate(divide="ignore"):
             return margins(freedom[:, None] * scores + np.log(counts / total[:, None]), labels)
 
-    def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
-        """The number of classes with records, for each change of a record's own class to `own` of them."""
-        present = self.counts > 0
-        found: Floats = present.sum() - present[labels] + (own > 0)
-        return found
-
-
-def _quadratic(
-    rows: Floats,
-    means: Floats,
-    moved: Floats,
-    labels: NDArray[np.int64],
-    centre: Floats,
-    inverse: Floats,
-    away: Floats,
-    factor: Floats,
-) -> Floats:
-    """(q − (μ_j + m)/2)ᵀ (Λ + ρI + k·u·uᵀ)⁻¹ (μ_j − m), (n, C), μ_y being `moved`; all but `means` (C, d) by record.
-
-    `inverse` is 1/(Λ + ρ), `away` u and `factor` k.
-    """
-    weighted = inverse * away
-    own = np.arange(len(rows))
-    plain = (inverse * rows) @ means.T - inverse @ (means * means).T / 2
-    plain[own, labels] = (inverse * (rows - moved / 2) * moved).sum(axis=1)
-    plain -= (inverse * (rows - centre / 2) * centre).sum(axis=1)[:, None]
-    along = weighted @ means.T
-    along[own, labels] = (weighted * moved).sum(axis=1)
-    left = (weighted * (rows - centre / 2)).sum(axis=1)[:, None] - along / 2
-    right = along - (weighted * centre).sum(axis=1)[:, None]
-    update = factor / (1 + factor * (weighted * away).sum(axis=1))
-    return np.asarray(plain - update[:, None] * left * right)
-
 
 REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
-"""Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""
+"""Methods whose heads are made as shadow heads: in far less than the seconds that training an adapter by SGD takes."""
 MOST_WORK, LEAST_SIZE = 10**8, 20_000
-"""Records × sums × parameters of a model that is made anew here: in about half a second each. A smaller model takes as
+"""Most records × sums × parameters of a model that is made as a shadow, in some half a second. A smaller model takes as
 long as one of `LEAST_SIZE` parameters."""
 SHADOWS = 64
 NARROWEST = 0.05
-"""Least standard deviation of a margin, in units of the mean over candidates."""
+"""Least standard deviation of a candidate's margin, in units of the mean over all candidates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Margins of each candidate under shadow heads with and without it: (shadows, n) each, NaN where there is none."""
+    """Candidates' margins (shadows, n) under shadow heads made with them (`inside`), and under those made without.
+
+    NaN where a shadow has no such margin.
+    """
 
     inside: Floats = field(repr=False)
     outside: Floats = field(repr=False)
 
     def ratios(self, seen: Floats, mode: Literal["online", "offline"] = "online") -> Floats:
-        """Scores (n,) of the margins that the head gave, larger for members.
+        """Score candidates (n,), larger for members, by their margins `seen` under the attacked head.
 
         Online: log N(seen; inside) − log N(seen; outside), each with the mean and variance of the candidate's margins.
         Offline: how many standard deviations above the margins without it.
@@ -170,7 +149,7 @@ class Shadows:
 
 
 def _moments(margins_: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation over shadows, (n,); NaN where a candidate has no margin."""
+    """Compute the mean and standard deviation of margins over shadows, (n,); NaN where a candidate has no margin."""
     seen = np.ma.masked_invalid(margins_)
     spread = seen.std(axis=0)
     least = max(NARROWEST * float(spread.mean()), 1e-9)
@@ -178,7 +157,7 @@ def _moments(margins_: Floats) -> tuple[Floats, Floats]:
 
 
 def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
-    """The scores (n, C) that a head or model gives to records on the grid."""
+    """Compute the scores (n, C) that a head or model gives to records on the grid."""
     inputs = records.integers.astype(np.float64)
     if isinstance(head, TrainedModel):
         return head.scores(inputs / grid.unit(inputs.shape[1]))
@@ -190,7 +169,7 @@ def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
 
 
 def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Cross-entropy of the own class and entropy of the prediction, in nats, (n,) each."""
+    """Compute each record's cross-entropy (n,), and the entropy (n,) of its prediction, in nats."""
     logarithms = scores - logsumexp(scores, axis=1, keepdims=True)
     entropy: Floats = -(np.exp(logarithms) * np.maximum(logarithms, -1e3)).sum(axis=1)
     return -logarithms[np.arange(len(labels)), labels], entropy
@@ -198,10 +177,10 @@ def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class HeadRecipe:
-    """The making of a plan's head from records: through `sums` sums, without the census of a class gate.
+    """A recipe that makes a plan's head from any records, by `sums` sums.
 
-    `noises` is what is known of the noise on each of them, empty for exact ones. Classes that are not `present` have no
-    part in the head; None: all are.
+    The census of a class gate is not among these sums. `noises` is what is known of the noise on each of them, empty
+    for exact ones. Classes that are not `present` have no part in the head; None: all are.
     """
 
     plan: Plan
@@ -211,11 +190,16 @@ class HeadRecipe:
 
     @classmethod
     def of(cls, view: View) -> HeadRecipe:
-        """The recipe of the head in a view."""
+        """Return the recipe of the head that a view shows."""
         census = sum(not kind.is_about_records for kind in sums_of(view.plan))
-        noises = _noises(view)[census : view.number] if view.noise is not None else ()
         present = view.head.present if isinstance(view.head, LinearHead) else None
-        return cls(view.plan, view.number - census, noises, present)
+        noises: list[Noise] = []  # on every sum of the plan, in the units of one record
+        parts = view.claim.releases.parts if view.claim is not None and view.noise is not None else ()
+        for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
+            noisers = len(view.members) if view.plan.noise == NoiseFrom.CLIENT else calibration.parties
+            opened = calibration.opened_noise(noisers)
+            noises += [{name: each.of_record for name, each in opened.items()}] * kind.times
+        return cls(view.plan, view.number - census, tuple(noises[census : view.number]), present)
 
     @property
     def method(self) -> Method:
@@ -224,24 +208,16 @@ class HeadRecipe:
 
     @property
     def is_changed_by_record(self) -> bool:
-        """Whether a head with a record more or less follows from an exact sum that is changed by this record."""
+        """Whether adding a record to the exact sum, or removing it, suffices to compute the head with or without it."""
         return not self.noises and self.sums == 1 and self.plan.method in (FedCGS.name, Prototypes.name)
 
     @property
-    def names(self) -> frozenset[str]:
-        """The blocks of the first sum."""
-        plan = self.plan
-        return frozenset(
-            each.name for each in self.method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks
-        )
-
-    @property
     def first(self) -> Round:
-        """The first round."""
+        """The first round of the plan's method, without a class gate."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
     def head_of(self, records: AuditRecords, seed: int = 0) -> Released:
-        """Make the head or model over these records, with noise of the given strength from `seed`.
+        """Make the head or model of these records, with noise like the plan's (`noises`) drawn by `seed`.
 
         Raises BadInput as the method does, for too few records say.
         """
@@ -255,19 +231,18 @@ class HeadRecipe:
             round_ = following
         return self.make(self._sum(round_, examples, state, self.sums, seed)[0], round_)
 
-    def _sum(self, round_: Round, examples: Examples, state: bytes, turn: int, seed: int) -> tuple[Opened, bytes]:
-        """The sum that a round opens of the examples, with noise of the known strength, and the state that is kept."""
+    def _sum(self, round_: Round, examples: Examples, state: bytes, turn: int, seed: int) -> tuple[OpenedTotal, bytes]:
+        """Compute the opened sum of a round over examples, with its known noise, and the private state that is kept."""
         plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
-        local = Local(examples, len(plan.classes), plan.grid, state=state, sigma=plan.training_sigma)
-        made = round_.contribute(local)
+        made = round_.contribute(Local(examples, len(plan.classes), plan.grid, state=state, sigma=plan.training_sigma))
         blocks: dict[str, Any] = dict(made.blocks)
         if noise is not None:
             extra = draw_noise(blocks, noise, [seed, turn])
             blocks = {name: block + extra[name] for name, block in blocks.items()}
-        return Opened(blocks, plan.grid, noise), made.state
+        return OpenedTotal(blocks, plan.grid, noise), made.state
 
-    def make(self, opened: Opened, round_: Round) -> Released:
-        """Make the head or model of a round's sum. Raises BadInput for a sum that gives none."""
+    def make(self, opened: OpenedTotal, round_: Round) -> Released:
+        """Make the head or model that a round's opened sum gives. Raises BadInput if it gives none."""
         made = round_.finalize(opened).artifact
         if isinstance(made, TrainedModel):
             return made
@@ -276,19 +251,8 @@ class HeadRecipe:
         return made if self.present is None else replace(made, bias=np.where(self.present, made.bias, ABSENT_BIAS))
 
 
-def _noises(view: View) -> tuple[Noise, ...]:
-    """The known noise on every sum of the plan, in the units of one record."""
-    by_clients = view.plan.noise == NoiseFrom.CLIENT
-    found: list[Noise] = []
-    parts = view.claim.releases.parts if view.claim is not None else ()
-    for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
-        opened = calibration.opened_noise(len(view.members) if by_clients else calibration.parties)
-        found += [{name: each.of_record for name, each in opened.items()}] * kind.times
-    return tuple(found)
-
-
 def is_remade(view: View, records: int) -> bool:
-    """Whether a head or model like the released one, over so many records, is made anew here."""
+    """Return whether this attack can make the plan's head anew, by its method and the cost for so many records."""
     if isinstance(view.head, TrainedModel):
         return records * view.number * max(view.head.program.size, LEAST_SIZE) <= MOST_WORK
     return view.plan.method in REMADE
@@ -304,7 +268,7 @@ def make_shadows(
     shadows: int = SHADOWS,
     seed: int = 0,
 ) -> Shadows:
-    """Make shadow heads over `size` records of candidates and `pool`. Raises BadInput where most give none."""
+    """Make shadow heads, each of `size` random candidates and `pool` records. Raises BadInput if most fail."""
     everything = join_records(candidates, pool)
     generator = np.random.default_rng(seed)
     pairs = []
@@ -321,7 +285,9 @@ def make_shadows(
                 pairs.append((np.where(there, found, np.nan), np.where(there, np.nan, found)))
         else:
             exact = _update_margins if recipe.plan.method == FedCGS.name else _remake_margins
-            pairs.append(exact(recipe, candidates, everything, order[:size]))
+            there = np.isin(np.arange(len(candidates)), order[:size])
+            as_is, other = exact(recipe, candidates, everything.take(order[:size]), there)
+            pairs.append((np.where(there, as_is, other), np.where(there, other, as_is)))
         progress(number + 1, shadows)
     if len(pairs) < shadows / 2:
         raise BadInput(f"only {len(pairs)} of {shadows} times do {size} of the records that are known give a head")
@@ -329,31 +295,33 @@ def make_shadows(
 
 
 def _update_margins(
-    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64]
+    recipe: HeadRecipe, candidates: AuditRecords, behind: AuditRecords, there: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Compute margins with and without each candidate, by adding or removing it."""
+    """Compute candidates' margins under a head, and with each added to it (or removed from it), by rank-one updates."""
     parameters: dict[str, Any] = recipe.method.parameters
-    shadow = Discriminant.of(
-        everything.take(rows), len(recipe.plan.classes), parameters["covariance"], float(parameters["ridge"])
-    )
-    there = np.isin(np.arange(len(candidates)), rows)
-    as_is = shadow.margins(candidates, np.zeros(len(candidates), dtype=np.int64))
-    other = shadow.margins(candidates, np.where(there, -1, 1))
-    return np.where(there, as_is, other), np.where(there, other, as_is)
+    covariance, ridge = parameters["covariance"], float(parameters["ridge"])
+    shadow = Discriminant.of(behind, len(recipe.plan.classes), covariance, ridge)
+    changes = np.zeros(len(candidates), dtype=np.int64), np.where(there, -1, 1)
+    return shadow.margins(candidates, changes[0]), shadow.margins(candidates, changes[1])
 
 
 def _remake_margins(
-    recipe: HeadRecipe, candidates: AuditRecords, everything: AuditRecords, rows: NDArray[np.int64]
+    recipe: HeadRecipe, candidates: AuditRecords, behind: AuditRecords, there: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Compute margins with and without each candidate, by making the head of the changed sums anew."""
-    grid, classes, first = recipe.plan.grid, len(recipe.plan.classes), recipe.first
-    blocks = total(everything.take(rows), classes, recipe.names)
-    there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), first), candidates, grid), candidates.labels)
+    """Compute candidates' margins like `_update_margins`, but make the changed heads anew from the changed sums."""
+    plan, classes, first = recipe.plan, len(recipe.plan.classes), recipe.first
+    spec = recipe.method.sums(plan.dimension, classes, plan.levels)[0]
+
+    def margins_of(blocks: dict[str, Floats], records: AuditRecords) -> Floats:
+        head = recipe.make(OpenedTotal(blocks, plan.grid), first)
+        return margins(head_scores(head, records, plan.grid), records.labels)
+
+    blocks = total(behind, classes, frozenset(each.name for each in spec.blocks))
+    as_is = margins_of(blocks, candidates)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
         own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), first), one, grid), one.labels)[0]
-    return np.where(there, as_is, other), np.where(there, other, as_is)
+        other[row] = margins_of(changed, one)[0]
+    return as_is, other

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.findings import Control, Finding, Metric, Verdict
+from threat_models.findings import Control, Finding, Metric, Verdict, decide
 from threat_models.session import Knowledge
 from threat_models.views import View
 
 CHANCE = Metric("chance", "chance, if uniform", good="above 0.000001", leads=True, each="kind of trace")
 NOT_MASKED = "There are no masked uploads: nothing need be uniform."
 LEVEL = 1e-6
-"""Probability with which uniform uploads are reported."""
+"""Probability with which uniform uploads are taken for faulty ones."""
 FEWEST_WORDS = 160
-"""Ten for each value of a half byte, so that χ² holds."""
+"""Least number of words for a χ² test: ten for each value of a half byte."""
 Words = NDArray[np.uint64]
 
 
 def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
-    """Unpack the entries of a vector, with the bits of the ring."""
+    """Return an upload's words, one for each entry, and the number of bits in a word."""
     size = len(upload) // entries
     words = np.zeros((entries, 8), dtype=np.uint8)
     words[:, :size] = np.frombuffer(upload, dtype=np.uint8).reshape(entries, size)
@@ -37,7 +37,7 @@ def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
 
 
 def chance(vectors: Sequence[Words], bits: int) -> float:
-    """The probability that uniform words look like these (n vectors of one length).
+    """Compute the probability that uniform words look as unusual as these n vectors of one length, or more.
 
     Three tests, each with Bonferroni's correction: χ² of the sixteen values of every half byte, of all vectors and of
     each, where there are enough words; that all n signed values of an entry are as small as the largest of them (uⁿ for
@@ -59,7 +59,10 @@ def chance(vectors: Sequence[Words], bits: int) -> float:
 
 
 def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str, float]:
-    """Compute the chance of each kind of trace; `sessions` are the clients' words in each session, of one ring."""
+    """Compute a p-value for each kind of trace that faulty masks leave in clients' words.
+
+    Each of the `sessions` has the words by client, all of one ring.
+    """
     modulus = np.uint64((1 << bits) - 1)
     found = {
         "uploads of a session": [chance(list(each.values()), bits) for each in sessions],
@@ -79,50 +82,37 @@ def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str,
 
 
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    """Test the uploads of all views. Not applicable unless they are masked: others are not uniform by design."""
+    """Test the masked uploads of all views. Not applicable to other protections, whose uploads need not be uniform."""
     if views[0].plan.protection != "masked" or not views[0].uploads or not views[0].release:
         return Finding("masked_uploads", "", Verdict.NOT_APPLICABLE, NOT_MASKED)
-    entries = [sum(block.size for block in view.release.values()) for view in views]
-    words = [
-        {name: unpack_words(u, count) for name, u in view.uploads.items()}
-        for view, count in zip(views, entries, strict=True)
-    ]
+    words = []
+    for view in views:
+        entries = sum(block.size for block in view.release.values())
+        words.append({name: unpack_words(upload, entries) for name, upload in view.uploads.items()})
     bits = next(iter(words[0].values()))[1]
     sessions = [{name: own for name, (own, width) in each.items() if width == bits} for each in words]
     found = find_traces([each for each in sessions if each], bits)
-    controls = _make_controls(next(iter(sessions[0].values())), len(sessions[0]), bits)
-    smallest = min(found.values())
-    if smallest < LEVEL:
-        worst = min(found, key=lambda name: found[name])
-        verdict, sentence = Verdict.SUCCEEDS, f"Masks leave a trace in the {worst}: uniform words do so once in"
-        sentence += f" {1 / max(smallest, 1e-300):.2g} sessions."
+    generator, length = np.random.default_rng(0), len(next(iter(sessions[0].values())))
+    clear, uniform = (
+        [generator.integers(0, end, length, dtype=np.uint64) for _ in sessions[0]] for end in (1000, 1 << bits)
+    )
+    controls = (
+        Control("vectors without masks", True, chance(clear, bits) < LEVEL),
+        Control("uniform vectors", False, chance(uniform, bits) < LEVEL),
+    )
+    worst = min(found, key=lambda name: found[name])
+    is_enough = min(sum(map(len, each.values())) for each in sessions) >= FEWEST_WORDS
+    if found[worst] < LEVEL:
+        sentence = f"Masks leave a trace in the {worst}: uniform words do so once in"
+        sentence += f" {1 / max(found[worst], 1e-300):.2g} sessions."
     else:
-        verdict, sentence = Verdict.FAILS, "No trace of the vectors, of other clients or of other sessions in uploads."
-    if verdict is Verdict.FAILS and min(sum(map(len, each.values())) for each in sessions) < FEWEST_WORDS:
-        verdict, sentence = Verdict.INCONCLUSIVE, f"{sentence} So few entries could hide one."
-    if not all(control.holds for control in controls):
-        verdict = Verdict.INCONCLUSIVE
-    measures = tuple(
-        CHANCE.exact(value, "chi-squared and largest values, Bonferroni", of=name, baseline=1.0)
-        for name, value in found.items()
-    )
+        sentence = "No trace of the vectors, of other clients or of other sessions in uploads."
+        sentence += "" if is_enough else " So few entries could hide one."
+    method = "chi-squared and largest values, Bonferroni"
+    measures = tuple(CHANCE.exact(value, method, of=name, baseline=1.0) for name, value in found.items())
     progress(1, 1)
+    verdict = decide(found[worst] < LEVEL, is_enough, controls)
     return Finding("masked_uploads", "", verdict, sentence, measures, controls=controls)
-
-
-def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
-    """Words in clear must be seen, uniform ones must not."""
-    generator = np.random.default_rng(0)
-    clear = [generator.integers(0, 1000, len(like), dtype=np.uint64) for _ in range(clients)]
-    uniform = [generator.integers(0, 1 << bits, len(like), dtype=np.uint64) for _ in range(clients)]
-
-    def is_seen(vectors: list[Words]) -> bool:
-        return chance(vectors, bits) < LEVEL
-
-    return (
-        Control("vectors without masks", expected=True, succeeded=is_seen(clear)),
-        Control("uniform vectors", expected=False, succeeded=is_seen(uniform)),
-    )
 
 
 MASKED_UPLOADS = Attack(

@@ -1,4 +1,4 @@
-"""Read class counts off the sizes of messages and the order in which they come."""
+"""Test whether sizes and order of messages depend on how many records clients have."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ P_VALUE = Metric("p_value", "p-value of sizes or order against records", good="n
 SEED = 2_012
 SIGNIFICANT = 0.01
 EXACT = 7
-"""Up to so many clients all orders of them are compared."""
+"""Largest number of clients for which all orders of them are compared."""
 DRAWS = 20_000
 CONTROL_CLIENTS = 12
 
 
 def sizes_by_step(messages: Sequence[Message], clients: Sequence[str]) -> dict[tuple[str, bool], dict[str, int]]:
-    """Bytes of each client's messages, by (step, whether the client sent them)."""
+    """Add up the bytes of each client's messages, by protocol step and whether the client sent them."""
     known, found = set(clients), defaultdict[tuple[str, bool], Counter[str]](Counter)
     for message in messages:
         for client, sent in ((message.sender, True), (message.receiver, False)):
@@ -39,14 +39,13 @@ def sizes_by_step(messages: Sequence[Message], clients: Sequence[str]) -> dict[t
 
 
 def bits(sizes: Mapping[str, int]) -> float:
-    """The most that one size can tell of its sender: the entropy of the sizes, in bits; 0 where all are the same."""
-    counts = np.array(list(Counter(sizes.values()).values()), dtype=np.float64)
-    shares = counts / counts.sum()
+    """Compute the entropy of clients' sizes: the most bits that a size reveals of its sender; 0 if all are equal."""
+    shares = np.array(list(Counter(sizes.values()).values())) / len(sizes)
     return max(0.0, float(-(shares * np.log2(shares)).sum()))
 
 
 def association(values: Floats, records: Floats) -> float:
-    """The p-value of Spearman's rank correlation between clients' values and their records, by permutation.
+    """Compute the p-value, by permutation, of Spearman's rank correlation of clients' values and numbers of records.
 
     All orders of up to 7 clients, 20,000 random ones of more; 1 where either does not vary.
     """
@@ -64,79 +63,63 @@ def association(values: Floats, records: Floats) -> float:
 
 
 def _tests(messages: Sequence[Message], clients: Sequence[str], records: Mapping[str, float]) -> list[float]:
-    """p-values, one for each step whose sizes differ, and one for the order of the clients' first messages."""
-    found = []
-    for sizes in sizes_by_step(messages, clients).values():
-        if bits(sizes) > 0:
-            present = sorted(sizes)
-            found.append(association(_column(sizes, present), _column(records, present)))
+    """Compute p-values: one for each step whose sizes differ, and one for the order of the clients' first messages."""
+    tried = [sizes for sizes in sizes_by_step(messages, clients).values() if bits(sizes) > 0]
     places: dict[str, int] = {}
     for message in messages:
         if message.sender in set(clients):
             places.setdefault(message.sender, message.place)
-    if len(places) > 1:
-        found.append(association(_column(places, sorted(places)), _column(records, sorted(places))))
+    tried += [places] if len(places) > 1 else []
+    found = []
+    for values in tried:
+        pairs = np.array([(values[name], records.get(name, 0.0)) for name in sorted(values)], dtype=np.float64)
+        found.append(association(pairs[:, 0], pairs[:, 1]))
     return found
 
 
-def _column(values: Mapping[str, float], names: Sequence[str]) -> Floats:
-    return np.array([values.get(name, 0.0) for name in names], dtype=np.float64)
-
-
 def _succeeds(p_values: Sequence[float]) -> bool:
-    """Whether sizes or order go with the number of records, corrected for looking at every step."""
+    """Return whether sizes or order surely correlate with numbers of records, corrected for testing every step."""
     return bool(p_values) and min(holm(p_values)) < min(SIGNIFICANT, current_level())
 
 
 def _make_controls() -> tuple[Control, Control]:
-    """Messages as long as their senders' records must be noticed; messages of one size, in no order, must not."""
+    """Run the test on messages as long as their senders' data, where it must succeed, and on messages of one length."""
     clients = [f"client {number}" for number in range(CONTROL_CLIENTS)]
     records = {client: 10.0 + 3 * number for number, client in enumerate(clients)}
     order = np.random.default_rng(SEED).permutation(CONTROL_CLIENTS)
-
-    def make_messages(padded: bool) -> list[Message]:
-        return [
-            Message(clients[each], "server", "upload", 4_096 if padded else 8 * int(records[clients[each]]), place)
-            for place, each in enumerate(order)
-        ]
-
-    long, same = (_succeeds(_tests(make_messages(padded), clients, records)) for padded in (False, True))
-    return Control("messages as long as the data", True, long), Control("messages of one length", False, same)
+    found = []
+    for padded in (False, True):
+        sizes = {client: 4_096 if padded else 8 * int(count) for client, count in records.items()}
+        sent = [Message(clients[each], "server", "upload", sizes[clients[each]], at) for at, each in enumerate(order)]
+        found.append(_succeeds(_tests(sent, clients, records)))
+    return Control("messages as long as the data", True, found[0]), Control("messages of one length", False, found[1])
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
     records = {client: float(sum(owner == client for owner in knowledge.owners)) for client in view.clients}
-    steps = sizes_by_step(view.messages, view.clients)
     p_values = _tests(view.messages, view.clients, records)
-    entropies = {step: bits(sizes) for step, sizes in steps.items()}
+    entropies = {step: bits(sizes) for step, sizes in sizes_by_step(view.messages, view.clients).items()}
     widest = max(entropies.values(), default=0.0)
     limit = math.log2(max(len(view.clients), 2))
     differing = sorted({step for (step, _), each in entropies.items() if each > 0})
-    found = [
+    found = (
         BITS.exact(widest, "entropy of the sizes in a step", baseline=0.0, ceiling=limit),
         DIFFERING.exact(float(len(differing)), "count", baseline=0.0),
-    ]
-    if p_values:
-        found.append(P_VALUE.exact(min(holm(p_values)), "permutations, Holm"))
+        *((P_VALUE.exact(min(holm(p_values)), "permutations, Holm"),) if p_values else ()),
+    )
     controls, succeeded = _make_controls(), _succeeds(p_values)
     order = _describe_order(succeeded, view.clients, records)
     progress(1, 1)
-    sizes = (
-        f"Sizes differ between clients in {', '.join(differing)}" if differing else "All clients' sizes are the same"
-    )
-    return Finding(
-        "sizes_and_timing",
-        "",
-        decide(succeeded, not differing, controls),
-        f"{sizes}. {order} A transcript holds the order of messages, not their times.",
-        tuple(found),
-        controls=controls,
-    )
+    differ = f"Sizes differ between clients in {', '.join(differing)}"
+    sizes = differ if differing else "All clients' sizes are the same"
+    sentence = f"{sizes}. {order} A transcript holds the order of messages, not their times."
+    outcome = decide(succeeded, not differing, controls)
+    return Finding("sizes_and_timing", "", outcome, sentence, found, controls=controls)
 
 
 def _describe_order(succeeded: bool, clients: Sequence[str], records: Mapping[str, float]) -> str:
-    """Say whether sizes or order go with the numbers of records, and whether that could have been found.
+    """Describe whether sizes or order correlate with numbers of records, and whether so few clients could show it.
 
     It could have been where the strongest association of so many clients would be significant. That none
     shows bounds none: the order of messages is only ever held against a session.

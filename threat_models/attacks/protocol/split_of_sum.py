@@ -1,4 +1,4 @@
-"""Whether the key holder of an encrypted sum can tell how a known sum is split among the members.
+"""Test whether the key holder of an encrypted sum can tell how a known sum is split among the members.
 
 It asks whether the second of two members holds a vector in it, or the first. What it would see of either answer it can
 compute but for the noise of encryptions of zero. Where the two differ, what it sees is nearer to one of them: the
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.estimation.intervals import clopper_pearson
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Encoding, Knowledge, SplitSession
 from threat_models.views import View
 
 NOT_ENCRYPTED = "There are no ciphertexts whose sum is decrypted."
 ROUNDS = 16
 SERIES = 24
-"""Runs of so many rounds with one split each."""
+"""Number of series tried; each is `ROUNDS` rounds with the same split."""
 CONTROL_SERIES = 20
 CONTROL_LEVEL = 1e-4
 CHANCE = 0.5
 TOLD = 0.85
-"""The part of splits told right that the audit must be able to notice, to say that none is told."""
+"""Share of splits guessed right that an audit must be able to rule out before it says that the attack fails."""
 IN_SESSION = Metric("splits_told.one_session", "splits told, one session", SHARE, "{baseline}, chance", each="key")
 IN_ROUNDS = Metric(
     "splits_told.rounds", f"splits told, {ROUNDS} rounds", SHARE, "{baseline}, chance", leads=True, each="key"
@@ -41,9 +41,9 @@ DEPENDENT = Metric("dependent_coefficients", "coefficients that depend on the sp
 
 @dataclass(frozen=True)
 class Score:
-    """The splits that were guessed right: of `rounds` sessions, and of `tried` series of them; a coin counts half.
+    """Numbers of splits of a sum guessed right: from single sessions (of `rounds`), and from series (of `tried`).
 
-    `differing` of `coefficients` depend on the split.
+    An undecided guess counts half. `differing` of `coefficients` depend on the split.
     """
 
     sessions: float
@@ -55,46 +55,41 @@ class Score:
 
 
 def guess_splits(series: Sequence[Sequence[SplitSession]]) -> dict[str, Score]:
-    """Guess the split of each session, and of each series; the scores by key."""
-    scores: dict[str, list[NDArray[np.float64]]] = {}
+    """Guess how a sum is split, from each session and from each series, and return the scores by key."""
+    scores: dict[str, list[list[float]]] = {}
+    differing = coefficients = 0
     for sessions in series:
-        for name in sessions[0].seen:
-            ratios = np.array([_ratio(session, name) for session in sessions])
-            scores.setdefault(name, []).append((2 * sessions[0].truth - 1) * ratios)
-    every = [session for sessions in series for session in sessions]
-    differing = sum(int(np.count_nonzero(_predicted_difference(session))) for session in every)
-    coefficients = sum(len(session.predicted[0]) for session in every)
-    found = {name: np.stack(each) for name, each in scores.items()}
+        rows: dict[str, list[float]] = {name: [] for name in sessions[0].seen}
+        for session in sessions:
+            one, other = session.predicted
+            difference = _subtract(other, one, session.prime)
+            differing, coefficients = differing + int(np.count_nonzero(difference)), coefficients + len(one)
+            for name, row in rows.items():
+                # twice the log-likelihood ratio of the second split, times the variance of the noise
+                ratio = difference @ (_subtract(session.seen[name], one, session.prime) - difference / 2)
+                row.append((2 * sessions[0].truth - 1) * float(ratio))
+        for name, row in rows.items():
+            scores.setdefault(name, []).append(row)
+    found = {name: np.array(each) for name, each in scores.items()}
     return {
         name: Score(_count_right(each), _count_right(each.sum(axis=1)), len(series), each.size, differing, coefficients)
         for name, each in found.items()
     }
 
 
-def _ratio(session: SplitSession, key: str) -> float:
-    """Twice the log-likelihood ratio of the second split, times the variance of the noise."""
-    difference = _predicted_difference(session)
-    return float(difference @ (_subtract(session.seen[key], session.predicted[0], session.prime) - difference / 2))
-
-
-def _predicted_difference(session: SplitSession) -> NDArray[np.float64]:
-    one, other = session.predicted
-    return _subtract(other, one, session.prime)
-
-
 def _subtract(one: NDArray[np.uint64], other: NDArray[np.uint64], prime: int) -> NDArray[np.float64]:
-    """One − other, the representative nearest to 0 modulo the prime (below 2^62)."""
+    """Subtract modulo a prime below 2^62, and return the representatives nearest to 0."""
     signed = (one.astype(np.int64) - other.astype(np.int64)) % prime
     return np.asarray(np.where(signed > prime // 2, signed - prime, signed), dtype=np.float64)
 
 
 def _count_right(signed: NDArray[np.float64]) -> float:
-    """Count the scores that point to the truth; those of 0 count half."""
+    """Count the right guesses, those with a score above 0; a score of 0 counts half."""
     return float((signed > 0).sum() + (signed == 0).sum() / 2)
 
 
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    """Attack the encoding of the installed client, and the library's own as the control."""
+    """Run the attack on ciphertexts by the installed client code and, as controls, by the HE library's encryption."""
     ciphertexts = views[0].ciphertexts
     if ciphertexts is None:
         return Finding("split_of_sum", "", Verdict.NOT_APPLICABLE, NOT_ENCRYPTED)
@@ -108,47 +103,38 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
 
 
 def make_finding(found: Mapping[str, Score], known: Mapping[str, Score], unknown: Mapping[str, Score]) -> Finding:
-    """Make a finding of the scores: the client's encoding, and the library's with the masks known and unknown.
+    """Make the finding from scores on the client's ciphertexts (`found`) and on controls of the library's own.
 
-    It succeeds where any key tells splits better than chance, beyond the interval.
+    The controls' masks are `known` to the key holder, or `unknown`. It succeeds where any key tells splits better than
+    chance, beyond the interval.
     """
     controls = (
         Control("the library's own encryption", True, all(map(_is_better_than_chance, known.values()))),
         Control("the same, masks unknown", False, any(map(_is_better_than_chance, unknown.values()))),
     )
-    measures = _measure(found)
-    rates = measures[:-1]
-    if not all(control.holds for control in controls):
-        verdict = Verdict.INCONCLUSIVE
-    elif any(each.low > CHANCE for each in rates):
-        verdict = Verdict.SUCCEEDS
-    else:
-        verdict = Verdict.FAILS if all(each.high < TOLD for each in rates) else Verdict.INCONCLUSIVE
-    return Finding("split_of_sum", "", verdict, _describe(verdict, measures), measures, controls=controls)
-
-
-def _is_better_than_chance(of: Score) -> bool:
-    """Whether splits are guessed right more often than by chance, over the rounds."""
-    return clopper_pearson(round(of.series), of.tried, CONTROL_LEVEL).low > CHANCE
-
-
-def _measure(found: Mapping[str, Score]) -> tuple[Measure, ...]:
     rates = []
     for name, each in found.items():
         for metric, right, tried in ((IN_ROUNDS, each.series, each.tried), (IN_SESSION, each.sessions, each.rounds)):
             rates.append(clopper_pearson(round(right), tried).measure(metric, of=name, baseline=CHANCE))
     first = next(iter(found.values()))
-    share = clopper_pearson(first.differing, first.coefficients)
-    return (*rates, share.measure(DEPENDENT, baseline=0.0))
+    share = clopper_pearson(first.differing, first.coefficients).measure(DEPENDENT, baseline=0.0)
+    verdict = decide(any(rate.low > CHANCE for rate in rates), all(rate.high < TOLD for rate in rates), controls)
+    sentence = _describe(verdict, rates, share)
+    return Finding("split_of_sum", "", verdict, sentence, (*rates, share), controls=controls)
 
 
-def _describe(verdict: Verdict, measures: tuple[Measure, ...]) -> str:
-    best = max(measures[:-1], key=lambda each: each.value)
-    tried = f"{ROUNDS} rounds" if best.metric is IN_ROUNDS else "one session"
-    made = f"In sessions made anew with the plan's parameters, by the client installed here, {measures[-1].value:.1%}"
+def _is_better_than_chance(of: Score) -> bool:
+    """Return whether splits of series are surely guessed right more often than by chance."""
+    return clopper_pearson(round(of.series), of.tried, CONTROL_LEVEL).low > CHANCE
+
+
+def _describe(verdict: Verdict, rates: Sequence[Measure], share: Measure) -> str:
+    made = f"In sessions made anew with the plan's parameters, by the client installed here, {share.value:.1%}"
     seen = f"{made} of what the key holder sees depends on how a known sum is split between two members"
     if verdict is Verdict.FAILS:
-        return f"{seen}; none of {len(measures) // 2} keys, honest and malicious, tells the split better than chance."
+        return f"{seen}; none of {len(rates) // 2} keys, honest and malicious, tells the split better than chance."
+    best = max(rates, key=lambda each: each.value)
+    tried = f"{ROUNDS} rounds" if best.metric is IN_ROUNDS else "one session"
     return f"{seen}; {best.of}, {tried}: {best.value:.0%} of splits are told right."
 
 

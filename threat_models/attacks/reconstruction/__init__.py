@@ -1,1 +1,1 @@
-"""Single records, and images of them, made again out of sums and means."""
+"""Attacks that reconstruct single records, or images of them, from sums, means and updates."""

@@ -1,4 +1,4 @@
-"""Gradient inversion: records out of an update of a model, read off its first layer.
+"""Gradient inversion: read records off the first layer in an update of a model.
 
 The gradient of a linear layer with bias is ∇W_j = Σ_i g_ij·x_i and ∇b_j = Σ_i g_ij for unit j and records i: their
 ratio is the record itself where one record moved the unit, or a mixture of those that did (Phong et al. 2018; Geiping
@@ -23,29 +23,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from methods.training.training_round import TrainingRound
 from secagg.encoding import Grid
 from secagg.networks import Program
+from threat_models.attacks import updates
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.membership.metrics import Figures, Scores, series_of
 from threat_models.attacks.reconstruction.similarity import cosines
-from threat_models.attacks.updates import (
-    DIFFERENCE,
-    ONE_MEMBER,
-    Moved,
-    gradients_of,
-    moves_in,
-    rounds_in,
-    trains_nothing,
-)
-from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
-from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
+from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Moved
+from threat_models.estimation.intervals import ConfidenceInterval, bootstrap, clopper_pearson
+from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import AuditRecords, Floats, Knowledge, join_records
 from threat_models.views import View
 
@@ -59,41 +52,36 @@ RECOVERED = Metric("recovered.members", "records recovered", SHARE, _AS_STRANGER
 STRANGERS = Metric("recovered.strangers", "strangers' records recovered", SHARE, "as many as of members", each="update")
 COSINE = Metric("nearest_cosine", "cosine of a record with the nearest recovered", "", _AS_STRANGERS, each="update")
 HARDLY = 0.05
-"""Where surely fewer records are recovered a sum of updates is said to show hardly any."""
+"""A sum of updates is described as showing hardly any records where surely fewer than this share are recovered."""
 MOST_DRAWN = 512
 EXACT = 0.99
-"""A record is recovered where something that was read off an update has this cosine with it, or more."""
+"""A record counts as recovered where some vector read off an update has this cosine with it, or a larger one."""
 CONTROL_RECORDS = 40
 SEED = 20_180_529
 
 
 @dataclass(frozen=True, eq=False)
-class Recovery:
-    """The largest cosine of each record (n,) with anything read off some updates, and which records took part (n,)."""
+class _Recovery:
+    """The largest cosine of each record (n,) with any of the vectors that were read off some updates.
+
+    As a membership test has it: a member's record is met where it is nearer than almost all strangers'.
+    """
 
     name: str
-    nearest: Floats = field(repr=False)
-    is_member: NDArray[np.bool_] = field(repr=False)
-
-    @property
-    def scores(self) -> Scores:
-        """As a membership test has it: a member's record is met where it is nearer than almost all strangers'."""
-        return Scores(self.nearest, self.is_member)
+    scores: Scores
 
     @property
     def shares(self) -> tuple[Measure, Measure]:
-        """Members' and strangers' records that were recovered."""
-        found, metrics_ = self.nearest >= EXACT, (RECOVERED, STRANGERS)
-        kinds = [found[self.is_member], found[~self.is_member]]
+        """The shares of members' and of strangers' records that were recovered."""
         members, strangers = (
-            clopper_pearson(int(kind.sum()), len(kind)).measure(metric, of=self.name)
-            for kind, metric in zip(kinds, metrics_, strict=True)
+            clopper_pearson(int((cosine >= EXACT).sum()), len(cosine)).measure(metric, of=self.name)
+            for cosine, metric in ((self.scores.positive, RECOVERED), (self.scores.negative, STRANGERS))
         )
         return replace(members, baseline=strangers.value), strangers
 
     @property
     def succeeds(self) -> bool:
-        """Whether members' records are met or recovered, surely more than strangers'."""
+        """Whether members' records surely have larger cosines, or are recovered more often, than strangers' records."""
         if not self.scores.is_judged:
             return False
         members, strangers = self.shares
@@ -101,27 +89,24 @@ class Recovery:
 
     @property
     def withstood(self) -> bool:
-        """Whether few are, surely."""
+        """Whether surely few of the members' records are recovered or told from strangers'."""
         return metrics.withstands(self.scores) and self.shares[0].high <= metrics.NOTABLE_FACTOR * metrics.RATES[0]
 
     def measures(self) -> tuple[Measure, ...]:
-        """All figures."""
         if not self.scores.is_judged:
             return ()
-        figures = FIGURES.get(self.name, SUM)
         near = bootstrap(lambda values: values.mean(axis=1), [self.scores.positive], np.random.default_rng(SEED))
         cosine = near.measure(COSINE, of=self.name, baseline=float(self.scores.negative.mean()))
-        return (*self.shares, cosine, *metrics.measure(self.scores, figures))
+        return (*self.shares, cosine, *metrics.measure(self.scores, FIGURES.get(self.name, SUM)))
 
     def describe(self) -> str:
-        """The finding as a sentence without its end."""
-        members, _ = self.shares
-        met = f"{members.value:.0%} of {int(self.is_member.sum())} members' records are read off {self.name}"
+        share, members = self.shares[0].value, len(self.scores.positive)
+        met = f"{share:.0%} of {members} members' records are read off {self.name}"
         return f"{met} to a cosine of {EXACT}, and members are {metrics.describe(self.scores)}"
 
 
 def read_records(program: Program, move: Floats) -> Floats | None:
-    """Read what may be records (k, d) off a move (size,); None where the first layer is not linear.
+    """Return vectors (k, d) that may be records, read off a model's move (size,); None if layer 1 is not linear.
 
     Where a unit's offset did not move its weights stand for themselves: they have the mixture's direction. Units that
     did not move at all show nothing.
@@ -136,81 +121,81 @@ def read_records(program: Program, move: Floats) -> Floats | None:
 
 
 def nearest(found: Sequence[Floats], records: AuditRecords) -> Floats:
-    """The largest cosine (n,) of each record with anything that was found; −1 where nothing was."""
+    """Compute each record's largest cosine (n,) with any of the vectors `found`; −1 where there are none."""
     best, known = np.full(len(records), -1.0), records.integers.astype(np.float64)
     for each in found:
         best = np.maximum(best, cosines(known, each).max(axis=1, initial=-1.0))
     return best
 
 
-def _recover(moves: Sequence[Moved], knowledge: Knowledge) -> Recovery:
-    """Compare known records with what was read off the moves of one name: a member's with its own."""
+def _recover(moves: Sequence[Moved], knowledge: Knowledge) -> _Recovery:
+    """Compare known records with the vectors read off moves of one kind: a member's record with those of its own moves.
+
+    A stranger's is compared with those of a member that has a record of its class. So a class that a member has is no
+    sign of its records, and each stranger is compared once.
+    """
     groups = sorted({each.owners for each in moves}, key=sorted)
-    holders = _compare_with(groups, knowledge)
+    place_of = {owner: place for place, group in enumerate(groups) for owner in group}
+    holders = np.array([place_of.get(owner, -1) for owner in knowledge.owners], dtype=np.intp)  # −1: nobody's
+    generator, labels = np.random.default_rng(SEED), knowledge.candidates.labels
+    for label in np.unique(labels):
+        held = generator.permutation(np.flatnonzero((labels == label) & (holders >= 0)))
+        others = np.flatnonzero((labels == label) & ~knowledge.is_member)
+        if len(held):
+            holders[others] = holders[np.resize(held, len(others))]
     values = np.full(len(holders), -1.0)
     for place, group in enumerate(groups):
         read = [read_records(each.round.program, each.move) for each in moves if each.owners == group]
         rows = np.flatnonzero(holders == place)
         values[rows] = nearest([each for each in read if each is not None], knowledge.candidates.take(rows))
     kept = np.flatnonzero(holders >= 0)
-    is_member = knowledge.is_member[kept]
-    kept = kept[metrics.match_classes(knowledge.candidates.labels[kept], is_member)]
-    return Recovery(moves[0].name, values[kept], knowledge.is_member[kept])
-
-
-def _compare_with(groups: Sequence[frozenset[str]], knowledge: Knowledge) -> NDArray[np.intp]:
-    """Say with which group's updates each candidate (n,) is compared: its own; a stranger with a member's of its class.
-
-    −1: with none. So a class that a member has is no sign of its records, and each stranger is compared once.
-    """
-    place_of = {owner: place for place, group in enumerate(groups) for owner in group}
-    found = np.array([place_of.get(owner, -1) for owner in knowledge.owners], dtype=np.intp)
-    generator = np.random.default_rng(SEED)
-    for label in np.unique(knowledge.candidates.labels):
-        of_class = knowledge.candidates.labels == label
-        held = generator.permutation(np.flatnonzero(of_class & (found >= 0)))
-        others = np.flatnonzero(of_class & ~knowledge.is_member)
-        if len(held):
-            found[others] = found[np.resize(held, len(others))]
-    return found
+    kept = kept[metrics.match_classes(labels[kept], knowledge.is_member[kept])]
+    return _Recovery(moves[0].name, Scores(values[kept], knowledge.is_member[kept]))
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view, name = views[0], GRADIENT_INVERSION.name
-    moves = moves_in(view)
+    moves = updates.moves_in(view)
     if not moves:
-        why = "Its sums hold no updates of a model from a public state."
-        return Finding(name, "", Verdict.NOT_APPLICABLE, why)
+        return Finding(name, "", Verdict.NOT_APPLICABLE, updates.NO_UPDATES)
     program = moves[0].round.program
     if read_records(program, moves[0].move) is None:
         why = f"The first layer of {program.name} is not linear: what its updates show of records was not tried."
         return Finding(name, "", Verdict.INCONCLUSIVE, why)
-    kinds: dict[Figures, list[Moved]] = {FIGURES.get(each.name, SUM): [] for each in moves}
+    kinds: dict[Figures, list[Moved]] = {}
     for each in moves:
-        kinds[FIGURES.get(each.name, SUM)].append(each)
+        kinds.setdefault(FIGURES.get(each.name, SUM), []).append(each)
     found = [_recover(same, knowledge) for same in kinds.values()]
     progress(1, 2)
     controls = _make_controls(view, knowledge)
     progress(2, 2)
     worked = [each for each in found if each.succeeds]
     withstood = all(each.withstood for each in found)
-    told = worked or found
-    sentence = ". ".join(each.describe() for each in told if each.scores.is_judged)
+    sentence = ". ".join(each.describe() for each in worked or found if each.scores.is_judged)
     sentence = f"{sentence}." if sentence else "Of no update does the audit know who is behind it."
     ordered = (*worked, *(each for each in found if not each.succeeds))
     measures = tuple(measure for each in ordered for measure in each.measures())
     outside = knowledge.candidates.take(~knowledge.is_member)
     pool = outside if knowledge.public is None else join_records(outside, knowledge.public)
-    line = recovered_of(rounds_in(view)[0], pool, view.plan.grid)
-    sentence = f"{sentence} {describe_line(program, line)}".strip()
+    line = recovered_of(updates.rounds_in(view)[0], pool, view.plan.grid)
+    curves: tuple[Curve, ...] = ()
+    if line:
+        sentence = f"{sentence} {_describe_line(program, line)}"
+        shares = {float(count): share for count, share in line.items()}
+        series = series_of("public records, exact, at the public start", shares)
+        title = "Records recovered from a sum of gradients"
+        curves = (Curve(title, "records in the sum", "share recovered", (series,)),)
     verdict = decide(bool(worked), withstood, controls)
-    return Finding(name, "", verdict, sentence, measures, _draw(line), controls=controls)
+    return Finding(name, "", verdict, sentence, measures, curves, controls=controls)
 
 
-def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[int, Interval]:
-    """The share of records that are read off sums of their gradients, exact and at a round's state, by how many."""
+def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[int, ConfidenceInterval]:
+    """Measure the proportion of records recovered from exact sums of 1, 2, 4, … gradients, by that number.
+
+    Gradients are those at the round's state.
+    """
     chosen = pool.take(np.random.default_rng(SEED).permutation(len(pool))[:MOST_DRAWN])
-    gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
+    gradients = np.concatenate(list(updates.gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
     found, count = {}, 1
     while count <= len(chosen):
         rows, hits = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)], 0
@@ -222,14 +207,11 @@ def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[
     return found
 
 
-def describe_line(program: Program, line: Mapping[int, Interval]) -> str:
-    """Say up to how many records in one sum most are recovered, and from how many on hardly any; "" of no records."""
-    if not line:
-        return ""
+def _describe_line(program: Program, line: Mapping[int, ConfidenceInterval]) -> str:
+    """Describe up to how many records in one sum most are recovered, and from how many on hardly any."""
     most = max((count for count, share in line.items() if share.low > 0.5), default=0)
-    fewest = min(
-        (count for count in line if all(line[each].high < HARDLY for each in line if each >= count)), default=0
-    )
+    hardly = (count for count in line if all(line[each].high < HARDLY for each in line if each >= count))
+    fewest = min(hardly, default=0)
     said = f"most of {most} or fewer are recovered" if most else "most are recovered of none"
     rest = f"hardly any (surely below {HARDLY:.0%}) of {fewest} or more"
     if not fewest:
@@ -237,20 +219,11 @@ def describe_line(program: Program, line: Mapping[int, Interval]) -> str:
     return f"In exact sums of other records' gradients of {program.name}, of one member or many, {said}, and {rest}."
 
 
-def _draw(line: Mapping[int, Interval]) -> tuple[Curve, ...]:
-    shares = list(line.values())
-    values, low, high = (tuple(getattr(each, name) for each in shares) for name in ("value", "low", "high"))
-    series = Series("public records, exact, at the public start", tuple(map(float, line)), values, low, high)
-    title = "Records recovered from a sum of gradients"
-    return (Curve(title, "records in the sum", "share recovered", (series,)),) if line else ()
-
-
 def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
-    """Try the gradients of single records: each must give its record, and others called theirs must not be met."""
+    """Run the attack on single records' gradients: it must recover these records, and not others called theirs."""
     outside = knowledge.candidates.take(~knowledge.is_member)
-    few = min(CONTROL_RECORDS, len(outside) // 3)
-    round_ = rounds_in(view)[0]
-    gradients = (each for rows in gradients_of(round_, outside.take(slice(few)), view.plan.grid) for each in rows)
+    few, round_ = min(CONTROL_RECORDS, len(outside) // 3), updates.rounds_in(view)[0]
+    gradients = chain.from_iterable(updates.gradients_of(round_, outside.take(slice(few)), view.plan.grid))
     read = [found for each in gradients if (found := read_records(round_.program, each)) is not None]
     return (
         Control(f"gradients of {few} single records", True, _meets(read, outside, 0, few)),
@@ -259,14 +232,12 @@ def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
 
 
 def _meets(read: Sequence[Floats], records: AuditRecords, first: int, few: int) -> bool:
-    """Whether the records from `first` on are met by what was read of `few` gradients; the rest are strangers."""
+    """Return whether vectors read off `few` gradients recover the `few` records from `first` on, unlike strangers'."""
     if not read:
         return False
-    called = np.arange(first, first + few)
-    rest = np.arange(2 * few, len(records))
-    rows = np.concatenate([called, rest])
+    rows = np.concatenate([np.arange(first, first + few), np.arange(2 * few, len(records))])
     one_each = [nearest([read[place % few]], records.take([row])) for place, row in enumerate(rows)]
-    return Recovery("a control", np.concatenate(one_each), np.arange(len(rows)) < few).succeeds
+    return _Recovery("a control", Scores(np.concatenate(one_each), np.arange(len(rows)) < few)).succeeds
 
 
 GRADIENT_INVERSION = Attack(
@@ -280,6 +251,5 @@ GRADIENT_INVERSION = Attack(
     limits=12,
     meaning="Whole records can be read off the sums of updates.",
     remedy="Train on many more records at a time, or plan with a finite epsilon.",
-    lacks=trains_nothing,
+    lacks=updates.trains_nothing,
 )
-"""Needs rounds that move a public state, and a first layer that is linear: found out when it runs."""

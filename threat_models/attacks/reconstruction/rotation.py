@@ -1,4 +1,4 @@
-"""Recover single records from one sum's counts, class sums and second moment, by the rotation that makes them positive.
+"""Recover single records from a sum's counts, class sums and second moment by a rotation that makes them non-negative.
 
 B = FᵀF leaves F = Q·S open up to an orthogonal Q, where SᵀS = B. Class sums fix what Q does to the indicators of the
 classes: u_c with Sᵀu_c = A_c. Of what is left, non-negative features with exact zeros single out one Q, up to the order
@@ -22,9 +22,9 @@ from secagg.errors import BadInput
 from threat_models.session import AuditRecords, Blocks, Floats
 
 STEP = 0.7
-"""β of the relaxed reflections; 1 would be Douglas–Rachford."""
+"""Relaxation β of the reflections; 1 would be the Douglas–Rachford method."""
 RANK = 1e-11
-"""Eigenvalues below this part of the largest are rounding."""
+"""Eigenvalues below this share of the largest are taken for rounding errors."""
 TIES = 0.05
 """Share of a normalised record's entries that are taken to lie on its floor, where its zeros went."""
 EVERY = 20
@@ -32,8 +32,8 @@ POLISH = 200
 
 
 @dataclass(frozen=True, eq=False)
-class RecoveredRecords:
-    """The records of one sum, by class: in units of R_q (n, d), as features (n, d), and their labels (n,).
+class _RecoveredRecords:
+    """The recovered records of a sum, ordered by class: in units of R_q (n, d), as features (n, d), with labels (n,).
 
     Features are in their own units where records keep their length, else each up to its scale. `violation` is the
     part of their squared length that still lies below the floor: near 0 when a solution was found, if not the only one.
@@ -47,7 +47,7 @@ class RecoveredRecords:
 
 @dataclass(frozen=True, eq=False)
 class _Rotations:
-    """All F = base + left·R·right, R orthogonal: those that have the sum's second moment and class sums."""
+    """All matrices of records F = base + left·R·right, R orthogonal, with the sum's second moment and class sums."""
 
     base: Floats
     left: Floats
@@ -62,8 +62,8 @@ class _Rotations:
 
 def recover(
     blocks: Blocks, plan: Plan, *, public: AuditRecords | None = None, seed: int = 0, iterations: int = 2000
-) -> RecoveredRecords:
-    """Recover the records of a sum with `counts`, `class_sums` and `second_moment`, of fewer records than dimensions.
+) -> _RecoveredRecords:
+    """Recover the records of a sum of fewer records than dimensions from its counts, class sums and second moment.
 
     `public` records of the same kind tell where normalised ones have their floor; `iterations` 0 gives the random
     start, a mixture that fits the blocks. Raises BadInput for n = 0 or n ≥ d.
@@ -75,36 +75,39 @@ def recover(
     root = root_of(blocks, plan, total)
     sums = np.asarray(blocks["class_sums"], dtype=np.float64) / plan.levels
     rotations = _rotations(root, counts, sums)
-    size = len(rotations.right)
-    found = rotations.of(np.random.default_rng(seed).standard_normal((size, size)))
+    found = rotations.of(np.random.default_rng(seed).standard_normal((len(rotations.right),) * 2))
     stages = _floors(plan, public)
     for floor in stages if iterations else ():
         found = _search(rotations, floor, found, iterations // len(stages))
     violation = float(np.sum((stages[-1](found) - found) ** 2) / max(float(np.sum(root**2)), 1e-300))
     labels = np.repeat(np.arange(len(counts)), counts)
-    return RecoveredRecords(found, as_features(found, plan), labels, violation)
+    return _RecoveredRecords(found, as_features(found, plan), labels, violation)
 
 
 def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
-    """S (rank, d) with SᵀS = B/R_q²: the `rank` largest eigenvalues, in falling order; rounding error is 0."""
+    """Compute S (rank, d) with SᵀS = B/R_q² from B's `rank` largest eigenvalues, in falling order.
+
+    Eigenvalues that are rounding error count as 0.
+    """
     moment = full_matrix(np.asarray(blocks["second_moment"]), plan.dimension) / float(plan.levels) ** 2
     values, vectors = np.linalg.eigh(moment)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
     values = np.where(values > RANK * max(values[0], 0.0), values, 0.0)
-    root: Floats = np.sqrt(values)[:, None] * vectors.T
-    return root
+    return np.asarray(np.sqrt(values)[:, None] * vectors.T)
 
 
 def as_features(rows: Floats, plan: Plan) -> Floats:
-    """Records in units of R_q (n, d) as features ≥ 0; normalised ones as far above their lowest entry, to a scale."""
+    """Return features ≥ 0 from records (n, d) in units of R_q.
+
+    Those of normalised records are above the record's least entry, up to a scale.
+    """
     if plan.grid.is_normalised:
-        lifted: Floats = rows - rows.min(axis=1, keepdims=True)
-        return lifted
+        return np.asarray(rows - rows.min(axis=1, keepdims=True))
     return np.maximum(rows * plan.radius + plan.centre, 0.0)
 
 
 def _floors(plan: Plan, public: AuditRecords | None) -> tuple[Callable[[Floats], Floats], ...]:
-    """Projections on what records of this plan can be, one for each stage of the search.
+    """Return the projections on possible records of this plan, one for each stage of the search.
 
     f ≥ 0 is q ≥ −c·R_q/R. A normalised record's floor is its own; public records tell about where it is.
     """
@@ -123,7 +126,7 @@ def _floors(plan: Plan, public: AuditRecords | None) -> tuple[Callable[[Floats],
 
 
 def _rotations(root: Floats, counts: NDArray[np.int64], sums: Floats) -> _Rotations:
-    """Rotations that class sums leave open: Q takes u_c to the indicator of class c, and the rest to the rest.
+    """Return the rotations that class sums leave open: Q takes u_c to class c's indicator, complement to complement.
 
     Where B has less rank than records, the part of u_c outside its range is made up so that they are orthonormal.
     """
@@ -137,15 +140,12 @@ def _rotations(root: Floats, counts: NDArray[np.int64], sums: Floats) -> _Rotati
         keep = min(len(missing), len(present))
         known[missing[:keep]] = (np.sqrt(np.maximum(values, 0))[:, None] * vectors.T)[::-1][:keep]
     axes = _polar(known)
-    count = len(present)
-    left = np.linalg.qr(indicators, mode="complete")[0][:, count:]
-    right = np.linalg.qr(axes, mode="complete")[0][:, count:]
-    base: Floats = indicators @ (axes.T @ root)
-    return _Rotations(base, left, right.T @ root)
+    left, right = (np.linalg.qr(each, mode="complete")[0][:, len(present) :] for each in (indicators, axes))
+    return _Rotations(indicators @ (axes.T @ root), left, right.T @ root)
 
 
 def _search(rotations: _Rotations, floor: Callable[[Floats], Floats], start: Floats, iterations: int) -> Floats:
-    """Relaxed reflections from `start`, then alternating projections from the best point that they passed."""
+    """Search by relaxed reflections from `start`, then by alternating projections from the best point on their way."""
     point, best, least = start, start, np.inf
     for step in range(iterations if len(rotations.right) else 0):
         near = rotations.nearest(point)
@@ -160,7 +160,6 @@ def _search(rotations: _Rotations, floor: Callable[[Floats], Floats], start: Flo
 
 
 def _polar(matrix: Floats) -> Floats:
-    """The nearest matrix with orthonormal columns."""
+    """Return the nearest matrix with orthonormal columns."""
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    nearest: Floats = left @ right
-    return nearest
+    return np.asarray(left @ right)

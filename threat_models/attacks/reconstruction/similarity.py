@@ -1,4 +1,4 @@
-"""Measures of likeness of two features or two images."""
+"""Measures of the similarity of two features or two images."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from threat_models.session import Floats
 
 
 def cosines(features: Floats, others: Floats) -> Floats:
-    """Cosine of every row of (n, d) with every row of (m, d): (n, m). A row without a direction has 0."""
+    """Compute the cosines (n, m) of every row of (n, d) with every row of (m, d); 0 for rows of zeros."""
     rows, columns = (
         each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-300) for each in (features, others)
     )
-    table: Floats = rows @ columns.T
-    return table
+    return np.asarray(rows @ columns.T)
 
 
 def match_cosines(found: Floats, true: Floats) -> Floats:
-    """Cosine (m,) of each true feature (m, d) with the one that the best matching gives it; 0 for those left over."""
+    """Compute the cosine (m,) of each true feature (m, d) with its partner in the best matching; 0 without one."""
     table = cosines(true, found)
     result = np.zeros(len(true))
     rows, columns = linear_sum_assignment(-table)
@@ -30,19 +29,18 @@ def match_cosines(found: Floats, true: Floats) -> Floats:
 
 
 def match_rows(true: Floats, found: Floats) -> NDArray[np.intp]:
-    """Give each true feature (m, d) its own row of those found (n, d), n ≥ m, so that the sum of cosines is largest."""
-    columns: NDArray[np.intp] = linear_sum_assignment(-cosines(true, found))[1]
-    return columns
+    """Match each true feature (m, d) to a found one (n, d), n ≥ m, by largest sum of cosines; return its row (m,)."""
+    return np.asarray(linear_sum_assignment(-cosines(true, found))[1])
 
 
 def psnr(image: Floats, other: Floats) -> float:
-    """Peak signal-to-noise ratio in dB of two images of the same shape in [0, 1]; equal ones have infinity."""
+    """Compute the peak signal-to-noise ratio, in dB, of two images of one shape in [0, 1]; infinity for equal ones."""
     error = float(np.mean(_difference(image, other) ** 2))
     return float(-10 * np.log10(error)) if error else float("inf")
 
 
 def ssim(image: Floats, other: Floats) -> float:
-    """Structural similarity of two images (h, w, c) in [0, 1], averaged over places and channels.
+    """Compute the structural similarity of two images (h, w, c) in [0, 1], averaged over places and channels.
 
     Wang, Bovik, Sheikh & Simoncelli 2004, Eq. 13 with their Gaussian window (11×11, σ = 1.5), K₁ = 0.01, K₂ = 0.03;
     only where the window lies inside. Raises BadInput for images smaller than the window.
@@ -52,8 +50,7 @@ def ssim(image: Floats, other: Floats) -> float:
     _difference(image, other)
 
     def local(values: Floats) -> Floats:
-        blurred: Floats = gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
-        return blurred
+        return np.asarray(gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5])
 
     mean, mean_other = local(image), local(other)
     spread, spread_other = local(image**2) - mean**2, local(other**2) - mean_other**2

@@ -1,4 +1,4 @@
-"""Unmixing a sum of fewer records than dimensions: which records are in it, and what they are.
+"""Unmix a sum of fewer records than dimensions: find which records are in it, and recover them.
 
 The column space of B = Σ q qᵀ is the span of the records: who lies outside is not among them, who lies inside is, but
 for a coincidence of probability 0. The records themselves follow by `threat_models.attacks.reconstruction.rotation`.
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from secagg.agreement.plan import Plan
 from secagg.encoding import accumulate
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
-from threat_models.attacks.membership.metrics import NOTABLE_AREA, match_classes
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Trial
+from threat_models.attacks.membership.metrics import NOTABLE_AREA
 from threat_models.attacks.reconstruction.rotation import as_features, recover, root_of
 from threat_models.attacks.reconstruction.similarity import match_cosines
 from threat_models.attacks.targets import Target, targets_in
-from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
+from threat_models.estimation.intervals import ConfidenceInterval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import SOMEBODY, AuditRecords, Blocks, Floats, Knowledge
 from threat_models.views import View
@@ -33,29 +33,38 @@ FOUND = Metric("members_found", "members found by the range of B", SHARE, _AS_ST
 MISTAKEN = Metric("strangers_found", "strangers taken for members", SHARE, "as many as members found")
 NEEDED = ("class_sums", "second_moment")
 INSIDE = 1e-6
-"""A record lies in the span when no more than this part of its squared length is outside."""
+"""A record counts as inside the span with at most this share of its squared length outside."""
 FALSE_ALARMS = 0.01
-"""Under noise nothing lies in the span: the threshold is that which so many public records pass."""
+"""Share of public records that pass the test of a noisy sum, in whose span no record lies exactly."""
 MOST = 64
-"""Largest sum whose records the default attack recovers, and the largest number of sums that it tries."""
+"""Most records in a sum whose records the attack recovers. `SUMS` is the most sums that it tries."""
 SUMS = 3
 CONTROL = 8
+Recovered = Sequence[tuple[Target, tuple[ConfidenceInterval, float, float]]]
+"""Sums whose records were recovered: the mean and the least cosine of features, and the mean cosine by class means."""
 
 
 def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64]) -> Floats:
-    """The part of each q's squared length (m,) that lies outside the span of a sum of `records` records, 0 to 1."""
+    """Compute the fraction (m,) of each record's squared length outside the span of the records in a sum.
+
+    `integers` (m, d) are the records to test, `records` the number of those in the sum.
+    """
     root = root_of(blocks, plan, records)
     root = root[root.any(axis=1)]
     axes = root / np.linalg.norm(root, axis=1, keepdims=True)
     rows = integers / plan.levels
     lengths = np.maximum(np.einsum("ij,ij->i", rows, rows), 1e-300)
     left = rows - (rows @ axes.T) @ axes
-    part: Floats = np.einsum("ij,ij->i", left, left) / lengths
-    return part
+    return np.asarray(np.einsum("ij,ij->i", left, left) / lengths)
 
 
 def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecords | None) -> NDArray[np.bool_]:
-    """Try which records (m,) the range test takes for members. From n ≥ d on the span is everything: all pass."""
+    """Return which records (m,) the range test calls members: those inside the span of the records in the sum.
+
+    All are for a sum of n ≥ d records, none for n = 0.
+    """
+    if target.records < 1:  # noise made a small sum one of no records: it spans nothing
+        return np.zeros(len(records), dtype=np.bool_)
     if target.records >= plan.dimension:
         return np.ones(len(records), dtype=np.bool_)
     limit = INSIDE
@@ -66,12 +75,14 @@ def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecor
 
 
 def sum_of(records: AuditRecords, plan: Plan) -> Blocks:
-    """The exact blocks of these records."""
+    """Compute the exact blocks of a sum over these records."""
     return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
 
 
-def _test_membership(found: Sequence[Target], plan: Plan, knowledge: Knowledge) -> tuple[Interval, Interval] | None:
-    """The true- and false-positive rates of the range test over all sums; None where no member or no stranger is known.
+def _test_membership(
+    found: Sequence[Target], plan: Plan, knowledge: Knowledge
+) -> tuple[ConfidenceInterval, ConfidenceInterval] | None:
+    """Measure the range test's true and false positive rates over all sums; None where no member or stranger is known.
 
     Where none of the sums is known to hold a member, one of somebody's counts as found by any. If it is not, it may be
     in a sum that was not tried, and the rates say nothing.
@@ -88,29 +99,24 @@ def _test_membership(found: Sequence[Target], plan: Plan, knowledge: Knowledge) 
     return None if is_unplaced and hits.low <= alarms.high else (hits, alarms)
 
 
-def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[Interval, float, float] | None:
-    """Compare known members' features with what is recovered: mean cosine, the least, and the mean with class means."""
+def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[ConfidenceInterval, float, float] | None:
+    """Compare known members' features with the recovered ones: mean and least cosine, mean by class means; or None."""
     held = np.flatnonzero(target.holds(knowledge))
     if not len(held):
         return None
-    true = knowledge.candidates.features[held]
-    found = recover(target.blocks, plan, public=knowledge.public)
-    scores = match_cosines(found.features, true)
+    true, counts = knowledge.candidates.features[held], target.counts
+    scores = match_cosines(recover(target.blocks, plan, public=knowledge.public).features, true)
     # The guess (n, d) of each record from class sums alone.
-    counts = target.counts
     means = np.asarray(target.blocks["class_sums"]) / np.maximum(counts, 1)[:, None] / plan.levels
     baseline = float(match_cosines(as_features(np.repeat(means, counts, axis=0), plan), true).mean())
-    return (
-        bootstrap(lambda samples: samples.mean(axis=1), [scores], np.random.default_rng(0)),
-        float(scores.min()),
-        baseline,
-    )
+    mean = bootstrap(lambda samples: samples.mean(axis=1), [scores], np.random.default_rng(0))
+    return mean, float(scores.min()), baseline
 
 
 def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
-    """The range test on a sum of a few records that nobody protects, and on one of random directions.
+    """Run the range test on an unprotected sum of a few records, and on one of random directions, where it must fail.
 
-    None where no record is known that took no part.
+    No controls where no record is known that took no part.
     """
     free = knowledge.public if knowledge.public is not None else knowledge.candidates.take(~knowledge.is_member)
     if not len(free):
@@ -118,9 +124,8 @@ def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
     size = min(CONTROL, plan.dimension // 2, len(free) // 2)
     if size < 2:
         return (Control("a few records, unprotected", expected=True, succeeded=False),)
-    known, others = free.take(np.arange(size)), free.take(np.arange(size, len(free)))
-    generator = np.random.default_rng(0)
-    noise = generator.standard_normal((size, plan.dimension))
+    known, others = free.take(slice(size)), free.take(slice(size, None))
+    noise = np.random.default_rng(0).standard_normal((size, plan.dimension))
     noise *= 0.9 * plan.levels / np.linalg.norm(noise, axis=1, keepdims=True)
     random = AuditRecords(np.rint(noise).astype(np.int64), known.labels, noise)
     results = []
@@ -138,41 +143,29 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     plan = views[0].plan
     found = targets_in(views[0], *NEEDED)
     if not found:
-        sentence = "It sees no second moment of others' records."
-        return Finding(UNMIXING.name, "", Verdict.NOT_APPLICABLE, sentence)
+        return Finding(UNMIXING.name, "", Verdict.NOT_APPLICABLE, "It sees no second moment of others' records.")
     small = [each for each in found if 1 <= each.records < plan.dimension]
     steps = 2 + min(SUMS, len(small))
     progress(0, steps)
     controls = _make_controls(plan, knowledge)
     rates = _test_membership(small or found[:1], plan, knowledge)
     progress(2, steps)
-    recovered: list[tuple[Target, tuple[Interval, float, float]]] = []
+    recovered: list[tuple[Target, tuple[ConfidenceInterval, float, float]]] = []
     for done, target in enumerate([each for each in small if each.records <= MOST][:SUMS]):
         if (scored := _score_recovery(target, plan, knowledge)) is not None:
             recovered.append((target, scored))
         progress(3 + done, steps)
     progress(steps, steps)
-    rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
-    blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
-    return _make_finding(plan, found[0], rates, recovered, blind, controls)
-
-
-def _make_finding(
-    plan: Plan,
-    least: Target,
-    rates: tuple[Interval, Interval] | None,
-    recovered: Sequence[tuple[Target, tuple[Interval, float, float]]],
-    blind: Blind,
-    controls: tuple[Control, ...],
-) -> Finding:
+    blind, least = Trial.of(UNMIXING.name, views[0], knowledge, progress).blind, found[0]
     measures: list[Measure] = []
     for target, (mean, low, baseline) in recovered:
         name = f"{target.name} ({target.records} records)"
-        measures.append(mean.measure(COSINE, of=name, baseline=baseline))
-        measures.append(LEAST_COSINE.exact(low, of=name, baseline=baseline))
+        measures += [
+            mean.measure(COSINE, of=name, baseline=baseline),
+            LEAST_COSINE.exact(low, of=name, baseline=baseline),
+        ]
     if rates is not None:
-        measures.append(rates[0].measure(FOUND, baseline=rates[1].value))
-        measures.append(rates[1].measure(MISTAKEN))
+        measures += [rates[0].measure(FOUND, baseline=rates[1].value), rates[1].measure(MISTAKEN)]
     is_member_known = rates is not None and _beats(blind, rates)
     best = max((mean.value for _, (mean, _, baseline) in recovered if mean.low > baseline), default=None)
     succeeded = is_member_known or best is not None
@@ -184,8 +177,8 @@ def _make_finding(
     return Finding(UNMIXING.name, "", outcome, sentence, tuple(measures), controls=controls)
 
 
-def _beats(blind: Blind, rates: tuple[Interval, Interval]) -> bool:
-    """Whether more members than strangers are found, by more than a guess without the sum tells them apart.
+def _beats(blind: Blind, rates: tuple[ConfidenceInterval, ConfidenceInterval]) -> bool:
+    """Return whether surely more members than strangers are found, by more than the blind guess separates them.
 
     A test with one threshold has the area (1 + TPR − FPR)/2.
     """
@@ -193,17 +186,19 @@ def _beats(blind: Blind, rates: tuple[Interval, Interval]) -> bool:
     return rates[0].low > rates[1].high and (blind.area is None or not blind.tells or least > blind.area.high)
 
 
-def _is_withstood(
-    rates: tuple[Interval, Interval] | None, recovered: Sequence[tuple[Target, tuple[Interval, float, float]]]
-) -> bool:
-    """Whether surely no more is found of sums of few: of members than this area, of features than of class means."""
+def _is_withstood(rates: tuple[ConfidenceInterval, ConfidenceInterval] | None, recovered: Recovered) -> bool:
+    """Return whether sums of few records surely withstand the attack: neither members nor features are found well."""
     if rates is None or not recovered or (1 + rates[0].high - rates[1].low) / 2 > NOTABLE_AREA:
         return False
     return all(mean.high <= baseline for _, (mean, _, baseline) in recovered)
 
 
 def _describe(
-    plan: Plan, least: Target, rates: tuple[Interval, Interval] | None, best: float | None, withstood: bool
+    plan: Plan,
+    least: Target,
+    rates: tuple[ConfidenceInterval, ConfidenceInterval] | None,
+    best: float | None,
+    withstood: bool,
 ) -> str:
     size = f"The smallest sum that it sees, {least.name}, holds {least.records} records in {plan.dimension} dimensions"
     parts = []
@@ -231,4 +226,3 @@ UNMIXING = Attack(
     meaning="Single records' features, which are nearly the records, come out of the sum.",
     remedy="Sum many more records than a record has dimensions, or plan with a finite epsilon.",
 )
-"""Needs contributions or a release: which of them a view has is found out when it runs."""

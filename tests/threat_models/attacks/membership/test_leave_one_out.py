@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secagg.encoding import Grid, accumulate
-from secagg.heads import discriminant
+from secagg.heads.discriminant import discriminant
 from threat_models.attacks.of_methods.lira import FARTHEST, Discriminant, losses, margins
 from threat_models.session import AuditRecords
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.round import Opened
+from methods.round import OpenedTotal
 from secagg.networks import TrainingSettings, program_named, record_gradients, train
 from secagg.randomness import OperatingSystem
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
@@ -85,7 +85,7 @@ def test_who_comes_back_is_the_difference_of_two_rounds():
     view = view_of(session, adversary_named("curious_server"))
     (found,) = [each for each in moves_in(view) if each.name == DIFFERENCE]
     assert found.owners == {"client-0002"}
-    true = found.round.work.mean(Opened(session.contributions["client-0002"], session.plan.grid))
+    true = found.round.work.mean(OpenedTotal(session.contributions["client-0002"], session.plan.grid))
     assert cosines(found.move[None], true[None]) > 0.9
     finding = attacked(GRADIENT_INVERSION, "curious_server", rehearsal, session)
     assert finding.verdict is Verdict.SUCCEEDS

@@ -12,7 +12,6 @@ from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.reconstruction.test_unmixing import federation
 from tests.threat_models.attacks.sums import plan_of, records_of, seen_by, session_of
 from tests.threat_models.backbones import ResNet18, SqueezeNet
-from threat_models.attacks.reconstruction.image_prior import deep_image_prior, descend, learn_decoder
 from threat_models.attacks.reconstruction.inversion import (
     CLASS,
     INVERSION,
@@ -21,7 +20,10 @@ from threat_models.attacks.reconstruction.inversion import (
     RANDOM,
     RAW,
     choose_inverter,
-    levels_with_references,
+    deep_image_prior,
+    descend,
+    known_levels,
+    learn_decoder,
     score,
 )
 from threat_models.findings import Verdict, covers
@@ -114,9 +116,9 @@ def test_random_features_say_nothing_of_the_record():
     session, knowledge = federation([20, 400])
     view, rows = seen_by("curious_server", session), np.arange(8)
     for known in (knowledge, replace(knowledge, public=None)):
-        levels = {level.name: level.known for level in levels_with_references(view, known, rows)}
+        levels = known_levels(view, known, rows)
         assert levels[RANDOM].shape == levels[RAW].shape
-        again = {level.name: level.known for level in levels_with_references(view, known, rows + 8)}
+        again = known_levels(view, known, rows + 8)
         assert (CLASS in levels) == (known.public is not None)
         if known.public is not None:
             assert np.array_equal(levels[RANDOM], again[RANDOM])

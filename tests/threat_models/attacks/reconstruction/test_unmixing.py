@@ -9,9 +9,9 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.sums import knowledge_of, noisy_sum_of, plan_of, records_of, seen_by, session_of
-from threat_models.attacks.reconstruction.unmixing import UNMIXING, _is_withstood, outside, sum_of
+from threat_models.attacks.reconstruction.unmixing import UNMIXING, _is_withstood, outside, passes, sum_of
 from threat_models.attacks.targets import Target, targets_in
-from threat_models.estimation.intervals import Interval, clopper_pearson
+from threat_models.estimation.intervals import ConfidenceInterval, clopper_pearson
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Knowledge, join_records
 
@@ -125,7 +125,9 @@ def test_small_sums_withstand_by_upper_limits(hits, cosine, withstood):
     """Neither members found, of 200, nor cosines may come near to what would be a success; nothing tried is none."""
     rates = clopper_pearson(hits, 60), clopper_pearson(2, 200)
     target = Target("sum", {}, frozenset(), is_noisy=True)
-    recovered = [] if cosine is None else [(target, (Interval(cosine, cosine - 0.1, cosine + 0.1, "m"), 0.0, 0.7))]
+    recovered = (
+        [] if cosine is None else [(target, (ConfidenceInterval(cosine, cosine - 0.1, cosine + 0.1, "m"), 0.0, 0.7))]
+    )
     assert _is_withstood(rates, recovered) == withstood
     assert not _is_withstood(None, recovered)
 
@@ -176,3 +178,11 @@ def test_range_test_has_no_false_alarm_on_random_records(size):
     part = outside(sum_of(records.take(slice(0, size)), plan), plan, size, records.integers)
     assert part[:size].max() < 1e-9
     assert part[size:].mean() == pytest.approx(1 - size / 64, abs=0.03)
+
+
+def test_nobody_is_found_in_a_sum_that_noise_made_empty():
+    """Where noise takes every count below one, the range test finds nobody and goes on."""
+    plan = plan_of(64, 3)
+    records = records_of(plan, np.eye(64)[:4], [0, 1, 2, 0])
+    blocks = {**sum_of(records, plan), "counts": np.array([0.4, -2.0, 0.0])}
+    assert not passes(Target("noisy", blocks, frozenset(), is_noisy=True), plan, records, records).any()

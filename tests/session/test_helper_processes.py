@@ -86,7 +86,7 @@ def test_clients_are_gone_before_the_last_one_starts(tmp_path: Path, protection:
 @pytest.mark.long
 @pytest.mark.parametrize(("protection", "victim", "kind", "step"), POINTS)
 def test_killed_party_goes_on(tmp_path: Path, protection: str, victim: str, kind: str, step: str) -> None:
-    """A second party or the server, killed at a record of its transcript and started again, goes on to the sum."""
+    """A helper or the server, killed at a record of its transcript and started again, goes on to the sum."""
     seconds = TOGETHER[protection]
     with processes(tmp_path, protection=protection) as federation:
         begin(federation, seconds)

@@ -76,7 +76,7 @@ def signed_again(world: SimulatedSession, frame: bytes, change: Callable[[FrameB
 
 
 class Telling(SessionRun):
-    """A federation whose server tells one second party something else at one step."""
+    """A federation whose server tells one helper something else at one step."""
 
     def __init__(
         self, world: SimulatedSession, victim: int, step: str, change: Callable[[FrameBody], FrameBody]
@@ -118,13 +118,13 @@ async def test_two_bundles_for_two_aggregators_open_nothing(tmp_path: Path, step
     assert ending.total is None
     assert isinstance(ending.server, SessionAborted)
     assert "aggregator" in ending.server.reason
-    for end in (*ending.clients.values(), *ending.seconds.values()):
+    for end in (*ending.clients.values(), *ending.helpers.values()):
         assert isinstance(end, SessionAborted | ServerAway)
 
 
 @pytest.mark.parametrize(("step", "protection"), [("SetPledges", "shared"), ("SumRequest", "encrypted")])
 async def test_frame_that_the_server_did_not_sign_says_nothing(tmp_path: Path, step: str, protection: str) -> None:
-    """A second party that hears only frames of another signer stops for now, all kept, and nothing is opened."""
+    """A helper that hears only frames of another signer stops for now, all kept, and nothing is opened."""
     world = staged(tmp_path, protection)
 
     class Forging(Telling):
@@ -141,8 +141,8 @@ async def test_frame_that_the_server_did_not_sign_says_nothing(tmp_path: Path, s
             return server
 
     ending = await Forging(world, FIRST, "", lambda body: body).run()
-    assert isinstance(ending.seconds[FIRST], ServerAway)
-    assert "not signed by its identity" in ending.seconds[FIRST].said
+    assert isinstance(ending.helpers[FIRST], ServerAway)
+    assert "not signed by its identity" in ending.helpers[FIRST].said
     assert all(record.kind != "aborted" for record in read_transcript(world.transcript(FIRST)))
     assert ending.total is None
     assert isinstance(ending.server, SessionAborted)
@@ -204,8 +204,8 @@ async def test_key_holder_asked_for_another_sum_names_the_server(tmp_path: Path)
 
     federation = Telling(world, HOLDER, "SumRequest", change)
     ending = await federation.run()
-    assert "server" in ending.seconds[HOLDER].reason
-    assert "another sum than the declared one" in ending.seconds[HOLDER].reason
+    assert "server" in ending.helpers[HOLDER].reason
+    assert "another sum than the declared one" in ending.helpers[HOLDER].reason
     assert ending.total is None
     assert not federation.sent[HOLDER, "OpenedSum"]
     assert isinstance(ending.server, SessionAborted)
@@ -213,7 +213,7 @@ async def test_key_holder_asked_for_another_sum_names_the_server(tmp_path: Path)
 
 @pytest.mark.parametrize("protection", ["shared", "encrypted"])
 async def test_lost_memory_of_a_second_party_ends_its_part(tmp_path: Path, protection: str) -> None:
-    """A second party whose remembered state is gone never begins anew with other keys: it has dropped out."""
+    """A helper whose remembered state is gone never begins anew with other keys: it has dropped out."""
     world = staged(tmp_path, protection)
 
     class Losing(Fuse):
@@ -226,6 +226,6 @@ async def test_lost_memory_of_a_second_party_ends_its_part(tmp_path: Path, prote
 
     federation = SessionRun(world, {FIRST: Losing()})
     ending = await federation.run()
-    assert "is lost" in ending.seconds[FIRST].reason
+    assert "is lost" in ending.helpers[FIRST].reason
     assert ending.total is None
     assert all(len(frames) == 1 for frames in federation.sent.values())

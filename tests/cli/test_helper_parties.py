@@ -13,21 +13,21 @@ from secagg.transport import read_credentials
 from tests.cli.command import MEMBERS, SERVER, Command, Said, nothing_sent
 from tests.cli.test_simulate import simulated
 
-SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
+HELPERS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 TOGETHER = {"shared": "aggregator", "encrypted": "key-holder"}
 
 
 @pytest.fixture(scope="module")
 def _enrolled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the consortium that the tests copy is made, by whoever needs it first."""
-    return tmp_path_factory.mktemp("seconds") / "consortium"
+    return tmp_path_factory.mktemp("helpers") / "consortium"
 
 
 @pytest.fixture
 def consortium(_enrolled: Path, secagg: Command, tmp_path: Path) -> Path:
     """A server, three clients, two aggregators and a key holder, enrolled by the commands that people use."""
     roles = {SERVER: "server", **dict.fromkeys(MEMBERS, "client")}
-    roles |= {name: role for role, names in SECONDS.items() for name in names}
+    roles |= {name: role for role, names in HELPERS.items() for name in names}
     if not _enrolled.exists():
         assert secagg("pki", "init", "--ca", _enrolled / "ca", "--consortium", "cli").code == 0
         for name, role in roles.items():
@@ -51,7 +51,7 @@ def planned(consortium: Path, protection: str, **choices: object) -> Path:
     return consortium / "plan.json"
 
 
-def run_second(secagg: Command, consortium: Path, role: str, name: str) -> Said:
+def run_helper(secagg: Command, consortium: Path, role: str, name: str) -> Said:
     """What an aggregator or a key holder says that is started with the plan."""
     arguments = ["--plan", consortium / "plan.json", "--state", consortium / "state", "--tls", consortium / name]
     listen = ["--listen", "127.0.0.1:0"] if role == "aggregator" else []
@@ -73,7 +73,7 @@ def test_second_party_without_a_part_is_refused(
 ) -> None:
     """Who has no part in the plan's protection exits with 2 and one line that says so, and leaves nothing behind."""
     planned(consortium, protection)
-    said = run_second(secagg, consortium, role, name)
+    said = run_helper(secagg, consortium, role, name)
     assert said.code == 2
     assert f"the plan's protection is {protection}, which has no {role}" in said.complaint
     assert not (consortium / "state").exists()
@@ -83,7 +83,7 @@ def test_second_party_without_a_part_is_refused(
 def test_another_role_is_refused(secagg: Command, consortium: Path, role: str, name: str) -> None:
     """A member cannot play another role than the roster's."""
     planned(consortium, "shared")
-    said = run_second(secagg, consortium, role, name)
+    said = run_helper(secagg, consortium, role, name)
     assert said.code == 2
     assert f"{name} is no {role} in the roster" in said.complaint
 
@@ -92,9 +92,9 @@ def test_another_role_is_refused(secagg: Command, consortium: Path, role: str, n
 def test_second_party_that_finds_no_server_says_so(
     secagg: Command, consortium: Path, protection: str, role: str
 ) -> None:
-    """Without a server a second party exits with 75 and one line."""
+    """Without a server a helper exits with 75 and one line."""
     planned(consortium, protection)
-    said = run_second(secagg, consortium, role, SECONDS[role][0])
+    said = run_helper(secagg, consortium, role, HELPERS[role][0])
     assert said.code == 75
     assert "cannot reach the server" in said.complaint
 

@@ -26,18 +26,18 @@ KEPT = ("after record", "after memory", "after staging")
 
 
 @pytest.mark.parametrize("only", [KEPT, pytest.param(("",), marks=pytest.mark.long)], ids=["kept", "any"])
-@pytest.mark.parametrize(("protection", "seconds", "party", "stays"), PARTIES)
+@pytest.mark.parametrize(("protection", "helpers", "party", "stays"), PARTIES)
 async def test_killed_at_every_point_goes_on(
     tmp_path: Path,
     subtests: pytest.Subtests,
     protection: str,
-    seconds: int,
+    helpers: int,
     party: int,
     stays: bool,
     only: tuple[str, ...],
 ) -> None:
     """Wherever a party is killed it resumes with the same bytes, all have the exact sum, and transcripts verify."""
-    choices: dict[str, Any] = {"protection": protection, "seconds": seconds}
+    choices: dict[str, Any] = {"protection": protection, "helpers": helpers}
     for number, name in enumerate(await fuse_points(tmp_path, party, **choices)):
         if name.startswith(only):
             with subtests.test(point=f"{number}: {name}"):

@@ -165,7 +165,7 @@ def test_server_that_declared_another_sum_is_found(over: Callable[[str], Simulat
 def test_frame_that_a_second_party_did_not_sign_is_found(
     over: Callable[[str], SimulatedSession], protection: str, step: str, signer: int
 ) -> None:
-    """What the server claims to have heard of a second party must be signed by it."""
+    """What the server claims to have heard of a helper must be signed by it."""
     world = over(protection)
     at = position(world, step)
     rewrite(world, changed(world, step, lambda frame: peek(frame).payload, CLIENT))
@@ -208,7 +208,7 @@ def test_another_outcome_is_found(over: Callable[[str], SimulatedSession], prote
 def test_second_party_that_hides_what_it_sent_is_found(
     over: Callable[[str], SimulatedSession], protection: str, step: str
 ) -> None:
-    """A frame dropped from a second party's transcript is missed by the server's next frame to it, or by the end."""
+    """A frame dropped from a helper's transcript is missed by the server's next frame to it, or by the end."""
     world = over(protection)
     at = position(world, step, FIRST)
     rewrite(world, lambda entries: entries[:at] + entries[at + 1 :], member=FIRST, key=FIRST)
