@@ -33,7 +33,7 @@ def said(*words: object, code: int = 0) -> str:
 def built(folder: Path) -> Path:
     """The wheel of a copy of the checkout, made in this folder by the locked setuptools for a fixed day."""
     source = shutil.copytree(ROOT, folder / "source", copy_function=shutil.copy, ignore=HIDDEN)
-    (source / "secagg-demo").mkdir(exist_ok=True)  # a party's files beside the packages, as the demonstration leaves them
+    (source / "secagg-demo").mkdir(exist_ok=True)  # the demonstration leaves a party's files there
     (source / "secagg-demo" / "policy.toml").write_text("")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     day = os.environ | {"SOURCE_DATE_EPOCH": "1767225600"}
