@@ -1,4 +1,4 @@
-"""Print a data set's privacy budget, as text and JSON: the ε spent, of this plan, of both, the limit, and what is left.
+"""A data set's privacy budget as text and JSON: ε spent before, ε of this plan, both together, the limit, and ε left.
 
 In text, each spent ε is rounded up, and what is left is rounded down.
 """

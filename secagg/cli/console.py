@@ -84,7 +84,7 @@ PAUSE = 10.0
 
 
 class StepProgress(Protocol):
-    """A progress callback, which takes the current step's name, items done, items in all (0 if unknown), and a status."""
+    """A progress callback, which takes the current step's name, items done, items in all (0 if unknown), and state."""
 
     def __call__(self, text: str, done: int, total: int, state: str = "", /) -> None:
         """Report the progress."""

@@ -53,7 +53,7 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """A plan's cost for one privacy unit and adjacency; of training, only record and add-remove. Raises BadInput."""
+    """A plan's cost for a privacy unit and adjacency. Raises BadInput for training unless by record and add-remove."""
 
     unit: Unit
     adjacency: Neighbours
@@ -113,7 +113,7 @@ def settles(row: Release, whole: Release) -> bool:
 
 
 def counted_rows(releases: Sequence[Release]) -> list[Release]:
-    """Return the charges in force: for a plan that ended early the lowered one, for any other plan its first."""
+    """Return the charges in force: the lowered one for each plan that ended early, the original one for any other."""
     counted: list[Release] = []
     for release in releases:
         whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
@@ -201,7 +201,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """The state of one data set's budget: the ε spent, planned and left, all at one `delta`, unit and adjacency.
+    """The state of one data set's budget: ε spent, planned, allowed and left, all at one `delta`, unit and adjacency.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly

@@ -204,7 +204,7 @@ def _doubts_of_gate(facts: PlanFacts) -> list[str]:
 
 
 def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
-    """Return a warning for each block of model updates whose noise has a larger L2 norm than any sum of updates."""
+    """Return a warning for each block of model updates whose noise has a larger L2 norm than any possible sum."""
     return [
         f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "

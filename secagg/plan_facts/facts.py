@@ -44,7 +44,7 @@ class SumFacts:
 
     @classmethod
     def of(cls, plan: Plan, context: SessionContext, spec: SumSpec, calibration: NoiseCalibration | None) -> SumFacts:
-        """Choose the ring (modulus) for a sum over `context`'s clients. Raises CapacityExceeded if none is large enough.
+        """Choose the ring (modulus) for a sum over `context`'s clients. Raises CapacityExceeded if no ring holds it.
 
         Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
         """
@@ -128,17 +128,17 @@ class PlanFacts:
 
     @property
     def record_sums(self) -> int:
-        """The largest number of sums that can include one client; those that count who holds a class are left out."""
+        """The largest number of sums that can include one client, without those that only count who holds a class."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of the sum of round `number`; 0 (the cohort draw) gives round 1, the end the last."""
+        """Return the index in `kinds` of the sum of round `number`; 0 (cohort draw) counts as 1, the end as last."""
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
     @property
     def first_round(self) -> Round:
-        """The method's state before any sum, as the `Round` object that describes the first round."""
+        """The method's first round, as a `Round` object, before any sum is opened."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
     @property
@@ -162,7 +162,7 @@ class PlanFacts:
 
     @property
     def groups(self) -> int:
-        """The largest number of client groups for which a kind of sum opens separate subtotals."""
+        """The largest number of groups into which a sum of the plan divides clients, each with a sum of its own."""
         return max(kind.groups for kind in self.sums)
 
     @property
@@ -241,7 +241,7 @@ def patience(plan: Plan) -> float:
 
 
 def longest_round(plan: Plan) -> float:
-    """Return an upper bound of a round's seconds: twice the time of joining and six steps, and `patience`."""
+    """Return an upper bound of a round's seconds: joining and six steps, each doubled once, and then `patience`."""
     return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
 
 
@@ -296,7 +296,7 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput if a plan that hides vectors opens exact sums finer than a class, without a class gate.
+    """Raise BadInput if a plan that hides vectors opens exact sums of parts of classes (domains) without a class gate.
 
     Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
     entries, so that it rests on every client and on the protection's `sum_trust`.

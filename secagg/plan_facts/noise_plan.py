@@ -59,7 +59,7 @@ class NoiseParties:
 
     @classmethod
     def of(cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int) -> NoiseParties:
-        """Count the parties that add noise; any sum has `survivors` clients or more, `plan.colluders` of them dishonest.
+        """Count the parties that add noise; sums have `survivors` clients or more, `plan.colluders` of them dishonest.
 
         A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
         who is alone in a sum has its own. Where the protection hides no single vector, each client's share must protect

@@ -331,7 +331,7 @@ def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tupl
 
 
 def coarsest_levels(dimension: int) -> int:
-    """Return the grid levels (R_q) for normalised records with noise: the least power of two ≥ 2¹⁰, 16·√dimension.
+    """Return the grid levels (R_q) for normalised records with noise: the least power of two ≥ max(2¹⁰, 16·√dimension).
 
     A typical entry then is 16 grid units or more, so that rounding moves a record by at most 2 % of its length, at
     random; the sum's noise is tens of whole records at any ε of use.
@@ -428,7 +428,7 @@ DROWNED = 0.2
 
 
 def refuse_drowned_scores(facts: PlanFacts) -> None:
-    """Raise BadInput, naming the members needed, if noise drowns the mean scores that members report."""
+    """Raise BadInput, with the number of members needed, if noise drowns the mean scores that members report."""
     clients, spec = len(facts.roster.clients), facts.kinds[0].spec
     noise = facts.kinds[0].opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]

@@ -149,6 +149,6 @@ def admit_program(file: Path) -> None:
 
 
 def write_model_card(folder: Path, setup: Any, head_sha256: str, members: Sequence[int]) -> None:
-    """Write a head's model card into `folder`, from the last round's `setup` and the roster indices in its sum."""
+    """Write a head's model card into `folder`, from the last round's `setup` and its `members`, by roster index."""
     scoring = import_module("secagg.scoring.card")
     scoring.write_card(folder, scoring.card_of(setup, head_sha256, members))

@@ -54,4 +54,4 @@ class Engine(Protocol):
     """Processes that run tasks, on this machine or on others."""
 
     def open(self) -> AbstractContextManager[Shelf]:
-        """Start or connect the processes, and return their shared arrays. Raises BadInput where that fails."""
+        """Start or connect the processes, and return a `Shelf` of shared arrays. Raises BadInput where that fails."""
