@@ -217,7 +217,7 @@ def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
 def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
     """Return, for each block of model updates, the L2 norm of its noise divided by that of the longest possible sum.
 
-    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
+    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. Empty
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
     clients, spec, noise = facts.cohort_size, kind.spec, kind.opened_noise(facts.cohort_size)
