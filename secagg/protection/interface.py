@@ -1,4 +1,4 @@
-"""The interface that every protection implements: parties as state machines without I/O, over the same integers.
+"""The interface that every protection implements: state machines without I/O that sum the same integer vectors.
 
 A client holds one state at a time: a `WaitingState` says which message it waits for and turns it into a
 `Transition` (the next state, the message to send and, once, the protected vector); the `ReadyState` protects the
@@ -57,7 +57,7 @@ class SessionContext:
 
     @classmethod
     def of(cls, session: SessionContext) -> Self:
-        """Return a context of this class with the same values; one of this class as it is. Raises BadInput."""
+        """Convert a context to this class, or return it as it is if it has this class already. Raises BadInput."""
         if isinstance(session, cls):
             return session
         return cls(**{each.name: getattr(session, each.name) for each in fields(session)})
@@ -125,7 +125,7 @@ class ReadyState(Protocol):
 
 @runtime_checkable
 class ReceiptState(Protocol):
-    """The interface of a client's state that checks helpers' receipts, and later `evidence` on what they did."""
+    """The interface of a client's state that checks helpers' receipts, and `evidence` of how they used its upload."""
 
     receipt: ClassVar[type]
     evidence: ClassVar[type]
@@ -139,7 +139,7 @@ class ReceiptState(Protocol):
 
 @runtime_checkable
 class WorkingState(Protocol):
-    """The interface of a helper's state that ends with the helper's own work, which the message `opened_by` begins."""
+    """The interface of a helper's state that ends with the helper's own work, once the server has sent `opened_by`."""
 
     opened_by: ClassVar[type | None]
 
@@ -151,10 +151,10 @@ class WorkingState(Protocol):
 
 @runtime_checkable
 class CollectingState(WorkingState, Protocol):
-    """The interface of a helper's state in which it accepts uploads, until its own computation ends it."""
+    """The interface of a helper's state in which it accepts uploads, until the helper's own work ends it."""
 
     def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
-        """Accept one client's part of an upload, once or again. Raises ProtocolViolation, blaming the client."""
+        """Accept part of a client's upload; a repeat changes nothing. Raises ProtocolViolation, blaming the client."""
 
     def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
         """Return the receipt for the upload accepted from a client; the same each time."""
@@ -194,7 +194,7 @@ class ServerState(Protocol):
 
 @runtime_checkable
 class VectorState(ServerState, Protocol):
-    """The interface of a server's step that collects vectors, each after a message with its length and digest."""
+    """The interface of a server's step that collects vectors, each announced by a message with length and digest."""
 
     @property
     def vector_bytes(self) -> int:
@@ -218,7 +218,7 @@ class SumToDeclare(Protocol):
         """The parties whose vectors are to be added."""
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add one party's vector to the running sum, which is the only vector held in memory."""
+        """Add one party's vector to the running sum, so that memory holds one sum and not all vectors."""
 
     def request(self, identity: SigningKey) -> Any:
         """Return the request to open the complete sum, signed by the server."""
@@ -248,7 +248,7 @@ class SumToOpen(Protocol):
 
 @dataclass(frozen=True)
 class VectorSum:
-    """A sum without masks to remove: the parties `vectors` hold vectors that add up to the clients' (`members`) sum."""
+    """A sum without masks to remove: the vectors of the parties `vectors` add up to the sum over the `members`."""
 
     members: tuple[int, ...]
     vectors: tuple[int, ...]

@@ -49,7 +49,7 @@ class Entries:
 @message("UploadHeader")
 @dataclass(frozen=True)
 class UploadHeader(Announcement):
-    """The announcement of a client's vector; `directory` and `dealers` are zero bytes where a protection has none."""
+    """A client's announcement of its vector; the digests `directory` and `dealers` are zero unless it is masked."""
 
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
@@ -110,7 +110,7 @@ class Outcome:
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """The message that begins round `number` of a plan, with digests of the sum before it and the server's broadcast.
+    """The message that begins round `number` of a plan, with digests of the previous sum and the server's broadcast.
 
     `previous` is the round digest of the round before (the plan's digest before the second round), and so binds all
     that led to it.

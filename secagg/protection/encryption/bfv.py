@@ -61,7 +61,7 @@ def generate(parameters: HeParameters) -> _BfvKey:
 
 
 def check_public_key(parameters: HeParameters, public: bytes) -> Polynomials:
-    """Unpack a public key's two polynomials. Raises MalformedMessage for others or for unreduced coefficients."""
+    """Unpack a public key's polynomials. Raises MalformedMessage unless they are two with reduced coefficients."""
     return unpack(public, 1, _all_primes(parameters), parameters.degree, parameters.entry_bytes)
 
 
@@ -84,7 +84,7 @@ def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polyno
 
 
 def decrypt(parameters: HeParameters, secret: bytes, ciphertexts: Polynomials) -> Polynomials:
-    """Decrypt checked ciphertexts; return their uint64 plaintext coefficients, below t, one ciphertext after the other.
+    """Decrypt checked ciphertexts into one array of uint64 coefficients, in order, below the plaintext modulus t.
 
     Raises NoisyCiphertext, before anything is decrypted, when one has less noise budget left than every sum of honest
     ciphertexts has.

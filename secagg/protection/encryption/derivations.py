@@ -84,7 +84,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def upload_bytes(self) -> int:
-        """Size in bytes of an upload: ciphertexts as long as the sum's, and random bytes that blind its digest."""
+        """Size in bytes of an upload: ciphertexts as long as the sum's, and random bytes that blind the digest."""
         return self.sum_bytes + BLIND_BYTES
 
     def summed(self, packed: bytes) -> Polynomials:
@@ -214,6 +214,6 @@ def seed_associated(context: EncryptedContext, member: int, key: bytes) -> bytes
 
 
 def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:
-    """Derive the keys of a client's mask keystreams in this session from its seed, one for each ciphertext prime."""
+    """Derive this session's mask keystream keys from a client's seed, one for each prime of the ciphertext modulus."""
     places = range(len(context.parameters.primes))
     return tuple(derive(seed, context.binding, "upload mask", number(member), number(place)) for place in places)

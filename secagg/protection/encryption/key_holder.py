@@ -131,7 +131,7 @@ def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Po
 
 
 def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
-    """Unseal an upload's mask seed and derive its keys. Raises ProtocolViolation, blaming the client, if that fails."""
+    """Unseal a mask's seed and derive the mask's keys. Raises ProtocolViolation, blaming the client, if that fails."""
     try:
         key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
         seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))

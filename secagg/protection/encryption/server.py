@@ -104,7 +104,7 @@ class CiphertextsToAdd:
         return tuple(self._uploads)
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add a client's ciphertexts; repeating it changes nothing. Raises BadInput for others than it announced."""
+        """Add a client's ciphertexts; a repeat changes nothing. Raises BadInput for bytes that it did not announce."""
         if hashlib.sha256(vector).digest() != self._uploads[member].digest:
             raise BadInput(f"the ciphertexts of {self._context.names[member]} are missing or not those that it signed")
         if member in self._lacking:

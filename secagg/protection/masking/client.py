@@ -44,7 +44,7 @@ from secagg.wire import message
 
 
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
-    """Generate the session keys and the self-mask seed, and publish their public parts (Bonawitz et al.'s round 0)."""
+    """Generate the session keys and the self-mask seed, and publish their public parts (protocol round 0)."""
     channel = AgreementKey.generate(me.randomness)
     mask = AgreementKey.generate(me.randomness)
     seed = me.randomness.bytes(32)
@@ -68,7 +68,7 @@ class Advertised:
     advertisement: KeyAdvertisement
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
-        """Check the directory of keys, then deal shares of self-mask seed and mask key to neighbours (round 1)."""
+        """Check the key directory, deal shares of self-mask seed and mask key to the neighbours (protocol round 1)."""
         self._check(context, incoming)
         directory = incoming.digest
         thresholds = bind.thresholds_of(context)
@@ -142,7 +142,7 @@ class Dealt:
     own_key_share: Share = field(repr=False)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
-        """Decrypt the shares dealt to this client and note each dealer whose share is bad (round 2, receiving)."""
+        """Decrypt the shares dealt to this client; note each dealer of a bad share (protocol round 2, receiving)."""
         directory = self.directory.digest
         thresholds = bind.thresholds_of(context)
         if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
@@ -214,7 +214,7 @@ class Ready:
     complaints: Complaints
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Add the self mask and the pairwise masks with neighbours to the vector, for upload (round 2, sending).
+        """Add the self mask and pairwise masks with neighbours to the vector for upload (protocol round 2, sending).
 
         y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v that dealt shares (U2).
         `residues` is overwritten. The next state holds neither seed nor mask key.
@@ -257,7 +257,7 @@ class Uploaded:
     held: Held
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Survivors) -> Transition:
-        """Sign the survivor set if it is a possible one (round 3). The next state can sign no other set."""
+        """Sign the survivor set if it is a possible one (protocol round 3). The next state can sign no other set."""
         survivors = incoming.members
         if me.member not in survivors or not set(survivors) <= set(self.dealers):
             raise ProtocolViolation(
@@ -285,7 +285,7 @@ class Endorsed:
     survivors: Members
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Quorum) -> Transition:
-        """After enough valid signatures on this very survivor set, open one share of each dealer (round 4)."""
+        """Check for enough signatures on this survivor set, then open one share of each dealer (protocol round 4)."""
         self._check(context, incoming)
         survivors = set(self.survivors)
         opening = Opening(

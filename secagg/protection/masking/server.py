@@ -314,7 +314,7 @@ class _AwaitingOpenings(CollectingStep[Opening]):
 
 
 def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:
-    """Return `members`. Raises SessionAborted, saying what they have `done`, when they are fewer than `enough`."""
+    """Return `members`. Raises SessionAborted, with `done` in its text, when they are fewer than `enough`."""
     if len(members) < enough:
         raise SessionAborted(
             f"only {len(members)} of {len(context.clients)} clients {done}; at least {enough} are needed"

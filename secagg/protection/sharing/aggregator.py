@@ -1,4 +1,4 @@
-"""The aggregator of the shared protection: it takes shares, agrees with the others on one set of uploads, and adds.
+"""The aggregator of the shared protection: it takes shares, agrees with the others on the uploads, and adds them up.
 
     Collecting → SetCommitted → SetRevealed → SetAgreed → SumCommitted → SumRevealed
 
@@ -138,7 +138,7 @@ class SetCommitted:
         return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
-        """Reveal the list of accepted uploads once everyone has committed. Raises what `check_pledges` raises."""
+        """Reveal the list of accepted uploads once all have committed. Raises ProtocolViolation (`check_pledges`)."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
@@ -156,7 +156,7 @@ class SetRevealed:
     pledges: Pledges
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
-        """Agree on the uploads that are in all aggregators' lists. Raises what `check_lists` and `intersect` raise."""
+        """Agree on the uploads that are in all aggregators' lists. Raises ProtocolViolation or SessionAborted."""
         context = SharedContext.of(context)
         check_lists(context, self.pledges, incoming.lists, SERVER_INDEX, of=context.numbers)
         return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
@@ -203,7 +203,7 @@ def check_list(
 def intersect(
     context: SharedContext, lists: tuple[AcceptedUploads, ...]
 ) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
-    """Return the uploads that all checked lists hold alike, and the two of each client that signed different ones.
+    """Return the uploads that are the same in all lists, and a conflicting pair for each client that signed two.
 
     Raises SessionAborted when fewer uploads are left than may be summed.
     """
@@ -334,7 +334,7 @@ class SumCommitted:
         return bind.sign_pledge(context, me.identity, number, SUM, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SumPledges) -> Transition:
-        """Reveal the share of the sum once everyone has committed. Raises what `check_pledges` raises."""
+        """Reveal the share of the sum once everyone has committed. Raises ProtocolViolation (`check_pledges`)."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))

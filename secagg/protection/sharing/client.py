@@ -40,7 +40,7 @@ def begin_client(context: SessionContext, me: LocalParty) -> Transition:
 
 
 def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
-    """Return the parts of an upload and the aggregators that get them, each along with the signed list of all."""
+    """Return the parts of an upload by aggregator; each goes along with the signed list of all parts' digests."""
     sizes = [sealed_bytes(context, number) for number in context.numbers]
     starts = accumulate(sizes, initial=0)
     return tuple(Delivery(*part) for part in zip(context.helpers, starts, sizes, strict=False))
@@ -110,7 +110,7 @@ class SharesSent:
     def broken_by(
         self, context: SharedContext, receipts: Iterable[ShareReceipt], evidence: SetLists
     ) -> tuple[str, ...]:
-        """Return the names of aggregators that signed a receipt, then a list without the upload (`missing`)."""
+        """Return the names of aggregators that signed a receipt but left the upload out of their list (`missing`)."""
         return tuple(context.name_of(receipt.aggregator) for receipt in missing(context, receipts, evidence.lists))
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:

@@ -80,7 +80,7 @@ def sign_manifest(context: SharedContext, identity: SigningKey, client: int, dig
 
 
 def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
-    """Return whether the manifest's client signed it in this session, with one share digest for each aggregator."""
+    """Return whether its client signed the manifest in this session, with one share digest for each aggregator."""
     identity = context.identities.get(manifest.client, b"")
     complete = len(manifest.digests) == len(context.aggregators)
     return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
@@ -142,7 +142,7 @@ KEY, ACCEPTED, SUM = "key", "accepted", "sum"
 
 
 class Equivocated(ProtocolViolation):
-    """Raised, ending the session, if an aggregator signed two different pledges for one step; `evidence` proves it."""
+    """Raised, ending the session, if an aggregator signed two different statements for a step; `evidence` proves it."""
 
     def __init__(self, culprit: int, evidence: PledgeConflict) -> None:
         self.evidence = evidence
@@ -158,7 +158,7 @@ def check_pledges(
     of: tuple[int, ...],
     known: tuple[AggregatorPledge, ...] = (),
 ) -> None:
-    """Check for one signed pledge of each aggregator in `of`, none of which differs from one already `known`.
+    """Check that `shown` is one signed statement of each aggregator in `of`, none different from a `known` one.
 
     Raises ProtocolViolation (`culprit`: who shows them), Equivocated for an aggregator that signed another one.
     """
