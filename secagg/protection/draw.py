@@ -159,7 +159,7 @@ class Draw:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members that contributed nonces to the draw, in ascending order."""
+        """The members that contributed nonces to client sampling, in ascending order."""
         return self.commitments.members
 
 
@@ -186,7 +186,7 @@ VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
 def quorum_of(context: SessionContext) -> int:
-    """Return the fewest members that a draw needs: the least t with 2t > n + c, for n clients and c colluders."""
+    """Return the fewest members that client sampling needs: the least t with 2t > n + c, for n clients, c colluders."""
     return (len(context.identities) + context.colluders) // 2 + 1
 
 
@@ -218,7 +218,7 @@ class NonceCommitted:
 @message("NonceRevealed")
 @dataclass(frozen=True)
 class NonceRevealed:
-    """A member's state after revealing its nonce, while it waits for the draw: all commitments and nonces."""
+    """A member's state after revealing its nonce, while it waits for all members' commitments and nonces (the draw)."""
 
     awaits: ClassVar[type] = Draw
     commitments: Digest
@@ -233,12 +233,12 @@ class NonceRevealed:
 @message("DrawAwaited")
 @dataclass(frozen=True)
 class DrawAwaited:
-    """The state of a helper (aggregator or key holder) that waits for the draw: all commitments and nonces."""
+    """The state of a helper (aggregator or key holder) waiting for all members' commitments and nonces (the draw)."""
 
     awaits: ClassVar[type] = Draw
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Draw) -> Transition:
-        """Check the draw's signatures, commitments and nonces with `check_draw`."""
+        """Check all members' signatures, commitments and nonces with `check_draw`."""
         return Transition(DrawChecked(check_draw(context, incoming)))
 
 
@@ -316,7 +316,7 @@ class Drawn:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members that contributed nonces to the draw."""
+        """The members that contributed nonces to client sampling."""
         return self.draw.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:

@@ -74,7 +74,7 @@ class EncryptedContext(SessionContext):
 
     @property
     def ciphertexts(self) -> int:
-        """The number of ciphertexts that one vector takes, and so does the sum."""
+        """The number of ciphertexts that one vector takes, which is the same for the sum."""
         return self.parameters.ciphertexts(self.length)
 
     @property

@@ -149,7 +149,7 @@ class SetCommitted:
 @message("SetRevealed")
 @dataclass(frozen=True)
 class SetRevealed:
-    """The aggregator's state after revealing the list that it committed to, while it waits for the others' lists."""
+    """The aggregator's state after revealing its committed list of uploads, while it waits for the others' lists."""
 
     awaits: ClassVar[type] = SetLists
     secret: Secret = field(repr=False)
