@@ -72,7 +72,7 @@ def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
 
 
 def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
-    """Delete the round broadcast before the newest two, if each one holds the training method's whole state.
+    """Delete the third newest of the rounds' broadcasts, if each one holds the training method's whole state.
 
     `done` are the finished rounds in order; the broadcast with which a client returned stays.
     """

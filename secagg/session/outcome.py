@@ -434,7 +434,7 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, 
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
-    """Compute head and next round from a packed sum. Raises ProtocolViolation if the outcome names another sum."""
+    """Compute head and next round from an opened sum's bytes. Raises ProtocolViolation if the outcome names others."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")

@@ -129,7 +129,7 @@ class ServerProtocol:
         return True
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
-        """Process a message that `is_wanted` approved; MalformedMessage and ProtocolViolation leave all as it was."""
+        """Process a message that `is_wanted` approved. On MalformedMessage or ProtocolViolation nothing has changed."""
         step = self._step
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
