@@ -35,7 +35,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Settings of local adaptation: `loss`, `weight` ≥ 0 of its second term, and `shots`, records per class (0: all).
+    """Settings of local adaptation: `loss`, `weight` ≥ 0 of its second term, `shots` of each class to use (0 for all).
 
     "align": cross-entropy + λ·mean over a batch's records and the d dimensions of (f(x) − μ_y)², with f(x) and the
     global class mean μ_y on the unit sphere. This is FedPAC's MSE: λ here is λ/d before Eq. 12's ‖f(x) − μ_y‖²; and
@@ -124,7 +124,7 @@ def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:
-    """Return a mask (n,) of records to train on: of `present` classes, at most `shots` each (0: all), by position only.
+    """Return a mask (n,) of records to train on, at most `shots` (0: all) of each `present` class, by position alone.
 
     Raises BadInput when there is none.
     """

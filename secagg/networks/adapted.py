@@ -49,7 +49,7 @@ class EncoderAdapter:
 
     @property
     def name(self) -> str:
-        """Name of the adapter within program names, for example bottleneck:48:12x768."""
+        """Name of the adapter within network names, for example bottleneck:48:12x768."""
         return f"{self.kind}:{self.rank}:{self.places}"
 
     @cached_property
@@ -90,7 +90,7 @@ class EncoderAdapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """Return for each module a function that adds the adapters' outputs, each times its weight in `weights`."""
+        """Return for each module a function that adds the weighted adapters (`weights`, by prefix) to its output."""
         return {
             place.name: partial(self._changed, parameters, number, weights)
             for number, place in enumerate(encoder.places(self.kind))

@@ -69,7 +69,7 @@ class DistillingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class Distilling(OverEncoder):
-    """A network whose loss is the sum of student's and teacher's, for per-record gradients; `pull` = α·T² weights KL.
+    """A network whose loss adds a student's and a teacher's, for gradients of records; `pull` = α·T² weights their KL.
 
     What is detached is so in both, and the frozen copy `reference` is what the round began at: so the gradient of A_s
     is L_s's, that of A_c is L_DAT's, the head's is of both, and clipping sees them as one vector.
@@ -103,7 +103,7 @@ class Distilling(OverEncoder):
 
 
 def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:
-    """Convert a `Dual` network to one with both distillation losses; its teacher holds the frozen `shared` (size,)."""
+    """Return a `Dual` network with both distillation losses; its teacher holds the frozen adapter `shared` (size,)."""
     import torch
 
     if not isinstance(dual.adapted, Dual):

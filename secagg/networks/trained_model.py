@@ -108,7 +108,7 @@ class TrainedModel(Artifact):
 
     @classmethod
     def of(cls, program: Program, flat: NDArray[np.float64]) -> TrainedModel:
-        """Return the model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the model with the flat parameters (size,), rounded to float32. Raises BadInput."""
         if flat.shape != (program.size,):
             raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
         return cls(program, tensors_of(program, flat))
@@ -213,7 +213,7 @@ class TunedModel(TrainedModel):
 
     @classmethod
     def tuned(cls, program: Program, flat: NDArray[np.float64], settings: str, score: float) -> TunedModel:
-        """Return the tuned model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the tuned model with the flat parameters (size,), rounded to float32. Raises BadInput."""
         return cls(program, TrainedModel.of(program, flat).parameters, settings, score)
 
     @property
