@@ -29,7 +29,7 @@ Steps = Callable[[str, int, int], None]
 
 
 def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
-    """Count the confidence limits that a gate may judge, without tolerated attacks'; `one_run`: with canaries."""
+    """Count the limits that pass/fail rules may judge, without tolerated attacks'; `one_run`: canaries are used."""
     limits = 0
     for adversary in adversaries:
         for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
@@ -42,7 +42,7 @@ def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: b
 
 
 def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, progress: Steps) -> Examination:
-    """Run an adversary's attacks on the sessions that it saw, in order. Probes of live parties are not run here."""
+    """Run an adversary's attacks on the sessions that it saw, in order, except for probes of live parties."""
     seen = sessions[: adversary.sessions]
     views = tuple(view_of(session, adversary) for session in seen)
     sees = views[0].sees
