@@ -1,4 +1,4 @@
-"""Audit transcripts or a simulated plan: gather the evidence, run the attacks, and judge the report by rules.
+"""Audit transcripts or a simulated plan: gather evidence, run attacks, and judge the report by pass/fail rules.
 
 `audit` is `secagg.audit`, the audit of the command line for Python.
 """
@@ -65,13 +65,13 @@ PACKAGES = ("numpy", "scipy", "torch", "secagg")
 
 
 class Progress(Protocol):
-    """The interface that shows an audit's notes and progress, such as the command line's `Speaker`."""
+    """The interface of an object that displays an audit's notes and progress, such as the command line's `Speaker`."""
 
     def say(self, text: str, /) -> None:
-        """Show a note of one line."""
+        """Display a note of one line."""
 
     def steps(self) -> AbstractContextManager[Steps]:
-        """Yield a function that reports progress, called with a step's name, steps done, and all steps (0: unknown)."""
+        """Yield a function that reports progress, to call with a step's name, steps done, all steps (0: unknown)."""
 
 
 class _Silent:

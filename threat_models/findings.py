@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A quantity that an attack measures. Gates and reports find it by its `id`; people read its `label`.
+    """A quantity that an attack measures. Rules and reports find it by its `id`; people read its `label`.
 
     `unit` is "" for a plain number, SHARE for a share of 1, REFUSED for 1 or 0 in words. `good` says what the number
     would be if nothing leaked; {baseline} and {ceiling} in it stand for the measure's own. `leads`: it may sum up a

@@ -76,7 +76,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """The ways to encrypt a vector: the client's code, or the library's rounding code with masks known or unknown."""
+    """The ways to encrypt a vector: by the client's code, or by SEAL's, which rounds, with masks known or unknown."""
 
     CLIENT = "client"
     LIBRARY = "library"

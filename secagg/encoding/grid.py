@@ -36,11 +36,11 @@ class Origin:
 
     @classmethod
     def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
-        """Make the origin of records that all come from the file `source`, at the given row numbers."""
+        """Build the origins (file and row) of records that all come from the file `source`, at these row numbers."""
         return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
 
     def take(self, indices: NDArray[np.int64]) -> Origin:
-        """Return the origin of the records at `indices`, in that order."""
+        """Return the files and rows of the records at `indices`, in that order."""
         return Origin(self.files, self.file[indices], self.row[indices])
 
     def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:

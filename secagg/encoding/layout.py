@@ -77,7 +77,7 @@ class Layout:
         return max(block.bound * block.multiplier for block in self.blocks)
 
     def flatten(self, tensors: Mapping[str, Integers]) -> Integers:
-        """Concatenate named tensors to the flat int64 vector, in layout order, each times its block's multiplier.
+        """Concatenate named tensors to the flat int64 vector, in layout order, each scaled by its integer multiplier.
 
         Raises BadInput when a block is missing, unknown, of another shape or not int64.
         """
@@ -97,7 +97,7 @@ class Layout:
         return flat
 
     def split(self, flat: Integers) -> dict[str, Integers]:
-        """Split the flat vector into its named tensors, without dividing by their multipliers."""
+        """Split the flat vector into its named tensors, which stay scaled by their integer multipliers."""
         if flat.dtype != np.int64 or flat.shape != (self.length,):
             raise BadInput(f"the layout needs {self.length} int64 entries, got {flat.dtype} of shape {flat.shape}")
         tensors: dict[str, Integers] = {}

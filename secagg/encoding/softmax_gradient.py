@@ -99,7 +99,7 @@ class Mapped:
 
     @classmethod
     def of(cls, records: Integers, levels: int) -> Mapped:
-        """Check the lengths of whitened records once, for all gradients. Raises BadInput for one above `levels`."""
+        """Return whitened records, their lengths checked once. Raises BadInput for one that is longer than `levels`."""
         values = np.empty(records.shape)
         for start in range(0, len(records), ROWS):
             values[start : start + ROWS] = records[start : start + ROWS]
@@ -108,14 +108,14 @@ class Mapped:
 
 
 def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip: float) -> Integers:
-    """Return the int64 sum Σ r xᵀ (C, D) of clipped softmax gradients over whitened records x (n, D), labels (n,).
+    """Return the int64 sum (C, D) of C classes' clipped softmax gradients r·xᵀ over whitened records x (n, D).
 
-    ‖x‖₂ ≤ R_x. `weights` (C, D) are public, in units of 2⁻¹⁶ per unit of x/R_x. r is the residual p − e_label of the
-    softmax p, scaled down to ‖p − e‖₂ ≤ `clip` (0 < clip ≤ √2) and in units of clip/2¹²; so one record adds at most
-    2¹²·R_x in L2 norm, and the sum is 2¹²·R_x/clip times the gradient of the cross-entropy. Add/remove: that is the
-    sensitivity. Replace-one: twice that (residuals can be opposite), not √2 times. Raises BadInput for records, labels
-    or weights that do not fit together, CapacityExceeded for weights or numbers of records whose products or sums are
-    not exact.
+    ‖x‖₂ ≤ R_x, labels are (n,). `weights` (C, D) are public, in units of 2⁻¹⁶ per unit of x/R_x. r is the residual p −
+    e_label of the softmax p, scaled down to ‖p − e‖₂ ≤ `clip` (0 < clip ≤ √2), and in units of clip/2¹²; so one record
+    adds at most 2¹²·R_x in L2 norm, and the sum is 2¹²·R_x/clip times the gradient of the cross-entropy. Add/remove:
+    that is the sensitivity. Replace-one: twice that (residuals can be opposite), not √2 times. Raises BadInput for
+    records, labels or weights that do not fit together, CapacityExceeded for weights or numbers of records whose
+    products or sums are not exact.
     """
     _check_arguments(records, labels, weights, clip)
     values, levels = records.values, records.levels

@@ -47,7 +47,7 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True)
 class BlockNoise:
-    """The noise that one party adds to one block; σ is that of the block after scaling by an integer `multiplier` ≥ 1.
+    """The noise that one party adds to one block; σ is in units of the block scaled by an integer `multiplier` ≥ 1.
 
     `sigma` holds for every entry, but for the off-diagonal entries of a triangle, which have `off_diagonal`.
     """
@@ -80,7 +80,7 @@ class BlockNoise:
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """Pairs (σ, number of entries), in the order of the flat block."""
+        """Pairs (σ, number of consecutive entries that have it), in the order of the flattened block."""
         if self.off_diagonal is None:
             return ((self.sigma, self.block.size),)
         rows = range(self.block.dimension - 1, 0, -1)
@@ -139,11 +139,11 @@ class NoiseCalibration:
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """Pairs (σ of one party's noise, number of entries) over the flat vector, in layout order, for the sampler."""
+        """Pairs (σ of one party's noise, number of consecutive entries) in the flat vector's order, for the sampler."""
         return tuple(segment for noise in self.blocks for segment in noise.segments)
 
     def opened_noise(self, noisers: int) -> dict[str, OpenedNoise]:
-        """Return each block's total noise, for heads, once `noisers` parties, honest or not, have added theirs."""
+        """Return each block's total noise, by name, after `noisers` parties, honest or not, have added theirs."""
         return {
             noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
             for noise in self.blocks
@@ -282,7 +282,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Releases:
-    """All releases of one plan: calibration and number of sums by kind; the same parties add noise to all sums.
+    """All releases of one plan: each kind of sum's calibration and number; the same parties add noise to all sums.
 
     `training` is what members' own training on the same records costs by itself: the sums are then further releases.
     """
@@ -324,7 +324,7 @@ class Releases:
         return Releases(tuple(parts), self.training and self.training.after(sums, of))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return the privacy cost of all sums together, without training; `honest` as in `NoiseCalibration.cost`."""
+        """Return the privacy cost of all sums, without clients' training; `honest` as in `NoiseCalibration.cost`."""
         costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
         return sum(costs[1:], start=costs[0])
 
@@ -387,7 +387,7 @@ def calibrate_releases(
     fewest: int,
     share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums together keep (ε, δ), or use only the part `share` of its μ².
+    """Return the least noise with which all sums together keep (ε, δ), or use only a fraction `share` of its μ².
 
     Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
     as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`

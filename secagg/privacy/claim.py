@@ -140,7 +140,7 @@ class TrainingClaim:
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
 
     def sentence(self) -> str:
-        """Return the claim in plain words: how little leaves a client about a record, and by which noise."""
+        """Return the claim in plain words: the (ε, δ) of what leaves a client, and the noise that it rests on."""
         return (
             f"What leaves a member {_promised(self, '')}. For each member it rests on the noise of its own training "
             f"({_sampled(self.cost)}), whoever else takes part."

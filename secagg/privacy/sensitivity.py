@@ -39,7 +39,7 @@ class Unit(Choice):
 
 @dataclass(frozen=True)
 class BlockSensitivity:
-    """The sensitivity of one block: one unit moves its `size` ≥ 1 integers by an L2 distance of at most `l2` > 0.
+    """The sensitivity of one block: one record or client moves its `size` ≥ 1 integers by an L2 distance ≤ `l2` > 0.
 
     `triangle`: the block is the upper triangle of a symmetric matrix, row by row; `l2` is then the Frobenius norm of
     the full matrix, off-diagonal entries counting twice. `scalable`: the block is not on the grid of the features
@@ -80,7 +80,7 @@ class Sensitivity(Protocol):
         """The blocks in layout order, each with the largest L2 norm of one unit's contribution."""
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours: block b changes by Δ_b and has a weight w_b > 0."""
+        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours, over blocks b with change Δ_b and weight w_b > 0."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class CensusSensitivity:
         return (BlockSensitivity("census", length, self.classes, scalable=True),)
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return w, the weight, for a record added or removed, 2w for one replaced, w·`classes` for a client."""
+        """Return the weighted squared change: w if a record comes or goes, 2w if replaced, `classes`·w for a client."""
         entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
         return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
 
@@ -138,7 +138,7 @@ class MomentSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """The blocks N, A and B: one record q adds 1, q and q·qᵀ to them, of L2 norms 1, R_q and R_q²."""
+        """Counts, class sums, second moment, to which a record q adds 1, q, q·qᵀ: of L2 norm 1, `levels`, `levels`²."""
         classes, dimension, levels = self.classes, self.dimension, self.levels
         return (
             BlockSensitivity("counts", 1.0, classes, scalable=True),
@@ -147,7 +147,7 @@ class MomentSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours, where block b (N, A or B) changes by Δ_b.
+        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours, over changes Δ_b of the three blocks, weighted by w_b.
 
         With n = w_N, a = w_A·R_q² and b = w_B·R_q⁴ it is
 

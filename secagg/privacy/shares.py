@@ -54,7 +54,7 @@ _ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
 
 
 def variance_of(sigma: float, shares: int) -> float:
-    """Return v = shares·σ² − r², the variance of Gaussian noise as which so many shares count, rounded down.
+    """Return v = shares·σ² − r² (r² for rounding), the Gaussian variance that so many shares count as, rounded down.
 
     Raises BadInput where none is left.
     """
@@ -109,7 +109,7 @@ class GaussianCost:
         return GaussianCost((self.squared_mu + other.squared_mu) * UP, (self.gap + other.gap) * UP)
 
     def times(self, sessions: int) -> GaussianCost:
-        """Return the cost of `sessions` ≥ 1 such releases about the same data, rounded up. Raises BadInput."""
+        """Return the cost of `sessions` ≥ 1 releases like this on the same data, rounded up. Raises BadInput."""
         if sessions < 1:
             raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
         return GaussianCost(self.squared_mu * sessions * UP, self.gap * sessions * UP) if sessions > 1 else self

@@ -94,7 +94,7 @@ class SubsampledSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """A privacy loss distribution: probabilities of the losses (`first` + i)·`step`, i = 0, 1, …, and of infinity."""
+    """A privacy loss distribution: probabilities of the losses (`first` + i)·`step`, i ≥ 0, and of an infinite loss."""
 
     first: int
     step: float
@@ -230,7 +230,7 @@ _FARTHEST = 37.0
 
 
 def delta_of_steps(parts: Sequence[SubsampledSteps], epsilon: float) -> float:
-    """Return δ at ε ≥ 0 of all steps on the same data, rounded up; the larger of adding and removing a record."""
+    """Return δ at ε ≥ 0 of all DP-SGD steps on the same data, rounded up; the worse of adding and removing a record."""
     found = []
     for removed in (True, False):
         cumulants = _cumulants(parts, removed, _FARTHEST)
@@ -240,7 +240,7 @@ def delta_of_steps(parts: Sequence[SubsampledSteps], epsilon: float) -> float:
 
 
 def epsilon_of_steps(parts: Sequence[SubsampledSteps], delta: float) -> float:
-    """Return ε at δ of all steps on the same data, rounded up; the larger of adding and removing a record.
+    """Return ε at δ of all DP-SGD steps on the same data, rounded up; the worse of adding and removing a record.
 
     Infinite where the grid is too coarse: for millions of steps that each tell next to nothing.
     """
@@ -449,7 +449,7 @@ class TrainingCost:
         return TrainingCost(steps, gap=self.gap * sums / of * UP)
 
     def curve(self) -> RdpCurve:
-        """Return the Rényi curve of training and releases, rounded up, for ledgers (gap: `GaussianCost.curve`)."""
+        """Return the Rényi curve of training, releases and gap, rounded up, for ledgers (as `GaussianCost.curve`)."""
         widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total

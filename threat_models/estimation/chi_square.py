@@ -42,7 +42,7 @@ class SessionNoise:
 
     @property
     def is_short(self) -> bool:
-        """True if the measured variance has an upper limit below the planned variance."""
+        """True if the upper limit of the measured variance is below the planned variance."""
         return self.high < 1
 
     @property

@@ -68,7 +68,7 @@ def clopper_pearson(successes: int, trials: int, level: float | None = None) -> 
 
 
 def auc_interval(positive: Floats, negative: Floats, level: float | None = None) -> ConfidenceInterval:
-    """Compute the area under the ROC curve, with DeLong's interval, of scores (m,) and (n,); ties count half.
+    """Compute the area under the ROC curve of scores (m,) and (n,), with DeLong's interval; ties count half.
 
     DeLong, DeLong & Clarke-Pearson 1988, by midranks (Sun & Xu 2014). Approximate for small samples. Where the scores
     show no variance (separated, or all tied) it is the exact interval of min(m, n) independent pairs instead.

@@ -32,7 +32,7 @@ LEAST_COMPARED = 4
 
 @dataclass(frozen=True)
 class Variance:
-    """Mean square of `entries` noise values, standardised to be 1 if as planned; `name` says where they lie."""
+    """Mean square of `entries` standardised noise values, 1 if the noise is as planned; `name` says where they lie."""
 
     name: str
     mean_square: float

@@ -90,7 +90,7 @@ class OneRunBound:
 
     @property
     def power(self) -> str:
-        """A text on the bound, and the missing noise, that this number of canaries could have shown."""
+        """A text on the largest bound that these canaries could have shown, and their chance to find missing noise."""
         most = f"{self.largest:.3g}"
         words = f"{self.guesses} guesses about {self.canaries} canaries could have shown no more than {most}."
         if self.expected is not None:

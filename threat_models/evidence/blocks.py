@@ -1,4 +1,4 @@
-"""A sum's flat vector as named blocks in units of one record, by class or slot, and the planned noise on them."""
+"""Flat sums split into named blocks in units of one record, and the noise that is planned on these blocks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
 
 
 def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
-    """Split a vector into named blocks: multipliers divided out (then float64), classes and their slots on one axis."""
+    """Split a vector into named blocks: multipliers divided out (then float64), classes and their parts on one axis."""
     tensors, names, dimension = setup.sum.layout.split(vector), _names(setup), setup.plan.dimension
     found = {}
     for block in setup.sum.layout.blocks:
@@ -64,13 +64,13 @@ def _names(setup: RoundSetup) -> dict[str, str]:
 
 
 def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | None:
-    """Return the planned noise on each block, in units of one record, if `members` clients took part; None without."""
+    """Return the planned noise by block, in units of one record, for a sum of `members` clients; None without noise."""
     noise, names = setup.sum.opened_noise(members), _names(setup)
     return None if noise is None else {names[name]: each.of_record for name, each in noise.items()}
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """Report blocks whose entries all are multiples of the multiplier, which noise gives with chance < `MULTIPLES`."""
+    """Report blocks that lack noise, as all entries are multiples of the multiplier (by chance: < `MULTIPLES`)."""
     noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
@@ -84,7 +84,7 @@ def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ..
 
 
 def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
-    """Compute sums of entries that are 0 but for noise, over the noise planned for `members`; none without noise."""
+    """Compute sums of entries that only noise moves from 0, over the planned σ of `members`; none without noise."""
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
@@ -117,7 +117,7 @@ def cell_names(setup: RoundSetup) -> tuple[str, ...]:
 
 
 def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
-    """Make the session of a sum over these members, with `known` further fields; `opened` is None if not at hand."""
+    """Make the session of a sum over `members` (clients), with `known` further fields; `opened` None: not at hand."""
     names = setup.context.names
     return Session(
         plan=setup.plan,

@@ -45,7 +45,7 @@ class _Planted:
 def plant(
     dataset: Dataset, settings: SimulationSettings, count: int, progress: Callable[[int, int], None] | None = None
 ) -> _Planted:
-    """Simulate the plan with `count` canaries, each added to a client's records by a coin; the auditor knows the rest.
+    """Simulate the plan with `count` canaries, each given to a client if a coin says so; the auditor knows the rest.
 
     The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """

@@ -47,7 +47,7 @@ MARGIN = 2.0
 
 
 def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> SessionNoise | None:
-    """Measure each session's noise; return the least, None without any. `knowledge` is about the first session."""
+    """Return the least noise measured in any session, None without any; `knowledge` is about the first session."""
     found = [
         _noise_of(session, knowledge if place == 0 else None, knowledge, len(sessions))
         for place, session in enumerate(sessions)

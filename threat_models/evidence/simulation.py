@@ -66,7 +66,7 @@ class Rehearsal:
 def rehearse(
     dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
-    """Simulate the plan once, with all its sums if they have noise. Raises SessionAborted below a threshold."""
+    """Simulate the plan once, with all its sums if they have noise. Raises SessionAborted if too few parties remain."""
     features = Features.of(dataset, settings, progress)
     federation = SimulatedFederation.of(features, settings)
     plan = federation.setup.plan
@@ -274,7 +274,7 @@ SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
 
 
 def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None:
-    """Return a function from means to generated features (m, d) and classes (m,); None without a diffusion model."""
+    """Make a function from means to generated pictures' features (m, d), classes (m,); None without diffusion model."""
     latents = features.backbone
     if not isinstance(latents, Latents) or features.expansion is not None:
         return None

@@ -1,4 +1,4 @@
-"""Encrypted two-client sessions, replayed as the key holder sees them, with the client's and the library's code.
+"""Encrypted two-client sessions, replayed as the key holder sees them, with the client's and the library SEAL's code.
 
 Two members are the hardest case for them: all others side with the key holder, and nothing else hides a part. It knows
 two ways of splitting the sum, and plays both through the code that made the ciphertexts, under a key that leaves no
@@ -92,7 +92,10 @@ class Scene:
         return cls(context, identity, AgreementKey.generate(source))
 
     def without_noise(self, secret: int) -> _HolderKey:
-        """Make a noiseless malicious key (−a·s, a), s = 0 or 1; dropping the special prime removes the noise left."""
+        """Make a malicious public key (−a·s, a) without noise, whose secret s is 0 or 1.
+
+        Dropping the special prime removes the noise that is left.
+        """
         parameters = self.context.parameters
         primes = (*parameters.primes, parameters.special)
         generator = np.random.default_rng(int.from_bytes(OperatingSystem().bytes(16), "big"))
@@ -132,7 +135,10 @@ def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector
 
 
 def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """Encrypt vector + mask modulo t by the library's code; the mask can be known, but no part of the ciphertext."""
+    """Encrypt vector + mask, modulo the plaintext modulus t, as the library SEAL does.
+
+    The mask can be known, no part of the ciphertext can.
+    """
     parameters = scene.context.parameters
     words = np.frombuffer(tape.bytes(8 * parameters.degree), dtype="<u8")
     residues = (vector.view(np.uint64) + words) & np.uint64((1 << parameters.plain_bits) - 1)
@@ -152,7 +158,7 @@ class SplitSessions:
     security: int
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions of the same two clients, all split alike, under one honest and two malicious keys."""
+        """Make `rounds` sessions of two clients with one split of the sum, under one honest and two malicious keys."""
         scene = Scene.of(self.parameters, self.security)
         keys = {
             "honest key": scene.honest(),
@@ -204,6 +210,6 @@ def _session(
 
 
 def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
-    """Return an object that makes encrypted sessions with these parameters; None if nothing is encrypted."""
+    """Return an object that makes encrypted sessions with this session's parameters; None if nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """Return an `entry` limit that clips nothing of an update with probability ≥ 1 − 2⁻³⁰ over the seed.
+        """Return a limit on entries (`entry`) that clips no entry with probability ≥ 1 − 2⁻³⁰ over the random seed.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
@@ -149,7 +149,7 @@ def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers
 
 
 def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """Add up the rows of `integers_of_records` exactly to int64 (size,), in chunks that need little further memory.
+    """Add up the records' gradients, made integers by `integers_of_records`, exactly to int64 (size,), in small chunks.
 
     One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels < 2⁶³ for any n that
     fits into memory.
@@ -208,7 +208,7 @@ _ROOT_SCALE = 1 << 32
 
 
 def longest(length: float, size: int) -> int:
-    """Return a bound Δ² on Σz² of a rounded vector of L2 norm `length` ≥ 0, in grid units, and `size` ≥ 1 entries.
+    """Return a bound Δ² on Σz² for the rounding z of a vector of L2 norm `length` ≥ 0 grid units, `size` ≥ 1 entries.
 
     c = `length` and d = `size`, which counts the padding. Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding
     keeps the first; the second, c² + d/4 + √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2).

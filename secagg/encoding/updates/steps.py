@@ -124,7 +124,7 @@ class ServerStep(Protocol):
         """Names of the optimiser moments, such as a velocity, that this rule keeps in the state."""
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """Return the next state, from the float64 mean (size,) over clients of (client's groups − state's groups).
+        """Return the next state, from the float64 mean (size,) over clients of (client's tensors − state's tensors).
 
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
