@@ -67,7 +67,7 @@ class Whitening:
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
     def map(self, records: Integers) -> Mapped:
-        """Whiten records (n, d) and check them for use by `softmax_gradient`. Raises BadInput."""
+        """Whiten records (n, d) to the checked form that `softmax_gradient` takes. Raises BadInput."""
         return Mapped.of(self.apply(records), self.levels)
 
     def apply(self, records: Integers) -> Integers:

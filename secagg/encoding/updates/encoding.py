@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """Return a limit on entries (`entry`) that clips no entry with probability ≥ 1 − 2⁻³⁰ over the random seed.
+        """Return a limit `entry` that clips no entry of an update with probability ≥ 1 − 2⁻³⁰ over the random seed.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
