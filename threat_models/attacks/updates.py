@@ -53,7 +53,7 @@ class Moved:
 
 
 def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[TrainingRound, ...]:
-    """Return, in order, the training rounds that an adversary sees; empty where its plan trains no model by rounds.
+    """Return, in order, the training rounds that an adversary sees; empty where the plan trains no model by rounds.
 
     Those of a model of features, or, in their place, those of an adapter in an encoder.
     """
@@ -149,7 +149,7 @@ def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
-    """Compute records' `measure` (n,) minus its mean over public records of its class, or of all if it has none."""
+    """Compute records' `measure` (n,) minus its mean over public records of their class, or over all if it has none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
     return np.asarray(measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels]))

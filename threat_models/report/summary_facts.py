@@ -1,4 +1,4 @@
-"""The facts of a report beside its attacks: the subject, the claimed and measured ε, and the limits of the audit."""
+"""Facts of a report other than attack results: the subject, the claimed and measured ε, and the audit's limits."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
 def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequence[Session]) -> Promise:
     """Add the session's own noise to the plan's privacy promise, and which recorded sums lack the planned noise.
 
-    A sum lacks noise if all its entries are multiples of its multiplier. Where the session's noise is not known, the
-    power of the measurement is dropped.
+    A block of a sum lacks noise if its entries are all multiples of its multiplier. Where the session's noise is not
+    known, the power of the measurement is dropped.
     """
     if flaws := tuple(flaw for session in recorded for flaw in session.flaws):
         drawn = DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws)

@@ -22,7 +22,7 @@ MARKED = 12
 
 
 def curve_svg(curve: Curve) -> Markup:
-    """Draw a curve, limits as bands, legend below; ceilings dashed black, chance dotted grey. Log axes omit 0."""
+    """Draw a curve with bands for limits, legend below; ceilings dashed black, chance dotted grey. Log axes omit 0."""
     height = HEIGHT + LEGEND * len(curve.series)
     svg = _element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img")
     SubElement(svg, "title").text = to_line(curve.title)

@@ -1,4 +1,4 @@
-"""Make text that came from data safe to show, and write measures for people."""
+"""Make text that came from data safe to show, and format measures for people to read."""
 
 from __future__ import annotations
 

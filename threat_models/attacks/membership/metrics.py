@@ -82,7 +82,7 @@ class Scores:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are at least two members and two non-members."""
+        """Whether the test can be judged: it scored at least two members and two non-members."""
         return min(len(self.positive), len(self.negative)) > 1
 
     def take(self, rows: Flags) -> Scores:
@@ -127,7 +127,7 @@ class Scores:
         return Measure(metric, value, low, high, method, fpr)
 
     def false_rate(self, fpr: float) -> Measure:
-        """Measure the actual false positive rate at the threshold for the nominal one, `fpr`."""
+        """Measure the actual false positive rate at the threshold that `rate` uses for the nominal rate `fpr`."""
         wrong = int((self.negative > self.threshold(fpr)).sum())
         return intervals.clopper_pearson(wrong, len(self.negative)).measure(FPR[fpr])
 

@@ -59,7 +59,7 @@ class Seen:
 
     @classmethod
     def of(cls, rounds: Sequence[TrainingRound], knowledge: Knowledge, public: AuditRecords) -> Seen:
-        """Collect adapter states and train the adversary's head on public records. Raises TypeError without an adapter."""
+        """Collect adapter states, and fit the adversary's head to public records. Raises TypeError without adapters."""
         work = rounds[-1].work
         if not isinstance(work, AdapterUpdate) or knowledge.within is None:
             raise TypeError("these rounds move no adapter")
@@ -90,7 +90,7 @@ class Seen:
         return losses(scores, records.labels)[0]
 
     def falls(self, records: AuditRecords) -> Floats:
-        """Compute how far losses (n,) fall from the adapter's first to its last state; with one state, minus the losses."""
+        """Compute the fall of losses (n,) from the first adapter state to the last; of one state, minus the losses."""
         last = self.losses(self.states[-1], records)
         return self.losses(self.states[0], records) - last if len(self.states) > 1 else -last
 

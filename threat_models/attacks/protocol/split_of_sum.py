@@ -41,7 +41,7 @@ DEPENDENT = Metric("dependent_coefficients", "coefficients that depend on the sp
 
 @dataclass(frozen=True)
 class Score:
-    """Numbers of right guesses how a sum is split: from single sessions (of `rounds`) and series of them (of `tried`).
+    """Numbers of right guesses of a sum's split: from single sessions (of `rounds`), and from series (of `tried`).
 
     An undecided guess counts half. `differing` of `coefficients` depend on the split.
     """
@@ -55,7 +55,7 @@ class Score:
 
 
 def guess_splits(series: Sequence[Sequence[SplitSession]]) -> dict[str, Score]:
-    """Guess how a sum is split, from each session and each series of sessions; return the scores by decryption key."""
+    """Guess how a sum is split, from each session and each series of sessions; return the scores by key name."""
     scores: dict[str, list[list[float]]] = {}
     differing = coefficients = 0
     for sessions in series:
