@@ -256,7 +256,7 @@ class OwnRound(Method, Round, Protocol):
 
 
 class UsualMethod(Method):
-    """The base of most methods: it takes records of any length, and gives a linear head without class means.
+    """The base of most methods: it takes records of any L2 norm, and gives a linear head without class means.
 
     A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
     `libraries` are the modules that its contributions and steps import on first use, which may take many seconds.

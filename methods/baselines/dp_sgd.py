@@ -108,7 +108,7 @@ class DpSgd:
         delta: float,
         seed: int | None = None,
     ) -> tuple[LinearHead, float]:
-        """Train a head on records (n, d) of length ≤ 1 with labels (n,); return it and the ε spent, at most `epsilon`.
+        """Train a head on records (n, d) of norm ≤ 1 with labels (n,); return it and the ε spent, at most `epsilon`.
 
         The ε spent is the accountant's upper bound. ε = ∞ trains to convergence without sampling, clipping or noise
         (L-BFGS). A `seed` makes the run repeatable and the noise known; without one the operating system gives it.

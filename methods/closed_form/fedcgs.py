@@ -48,7 +48,7 @@ class FedCGS(SimpleMethod):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with an AUTO `refine` set to a number: 0 with `personalise`, else the rounds that help."""
+        """Return the method with AUTO refinement rounds resolved: 0 with `personalise`, else as many as help."""
         if self.refine != AUTO:
             return self
         return replace(self, refine=0 if self.personalise else rounds_for(fixed))

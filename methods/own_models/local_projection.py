@@ -251,7 +251,7 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have length 1 (rates assume it); clients make own models from the last opened sum."""
+        """Properties: records have norm 1 (rates assume it); clients make own models from the last opened sum."""
         return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

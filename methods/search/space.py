@@ -60,7 +60,7 @@ class TrainingSpace:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The records' dimension, number of classes and largest length (`levels`), in the order of `Method.sums`."""
+        """The records' dimension, number of classes and largest L2 norm (`levels`), in the order of `Method.sums`."""
         return self.dimension, self.classes, self.levels
 
     def method(self, settings: Parameters) -> Method:

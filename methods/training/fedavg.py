@@ -50,7 +50,7 @@ class FedAvg(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have length 1, as rates and clips assume; settings that may be tuned change no clip."""
+        """Properties: records have norm 1, as rates and clips assume; settings that may be tuned change no clip."""
         digest = digest_in(self.model)
         tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
         programs = (digest,) if digest is not None else ()

@@ -209,7 +209,7 @@ class FRAug(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have length 1 (rates and clips assume it) and two classes (normalisation needs them)."""
+        """Properties: records have norm 1 (rates and clips assume it) and two classes (normalisation needs them)."""
         return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
