@@ -1,4 +1,4 @@
-"""FedPop: settings of another method are tuned while it trains (Chen et al., "FedPop"), by secure sums of scores.
+"""FedPop: tune another method's hyperparameters by evolution while it trains, by secure sums of scores (Chen).
 
 As published, members send their own validation losses. Here they are in fixed cohorts, each of at least colluders +
 dropouts + 2 members, of which only sums are opened; records are chosen for validation by a hash of each; and every draw

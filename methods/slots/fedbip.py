@@ -1,4 +1,4 @@
-"""FedBiP as secure sums: means of pictures' latents in slots, and concept vectors, for a diffusion model (Chen 2024).
+"""FedBiP: a diffusion model draws training pictures from secure sums of latents and concept vectors (Chen 2024).
 
 The paper's members send every picture's latent, half of it another's, with noise of the schedule's last step. Here
 latents are *summed*, over members, in J slots of each class in each domain, and the server interpolates between opened

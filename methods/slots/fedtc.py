@@ -1,4 +1,4 @@
-"""FedTC: an adapter and a head trained on prototypes (anonymous, under review), made summable as slot sums."""
+"""FedTC: an adapter and a head trained on prototypes from secure sums (anonymous, under review)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDAT: one adapter shared by secure sums, taught by each member's own (Chen et al. 2024), for any frozen encoder.
+"""FedDAT: clients share one adapter of a frozen encoder, distilled from each client's own (Chen et al. 2024).
 
 A chain of secure sums like federated averaging's, whose state is the shared adapter A_s and nothing else. The member's
 adapter A_c, its head and its answers stay with it.

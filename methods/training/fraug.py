@@ -1,4 +1,4 @@
-"""FRAug: members whose records look different train one classifier with synthetic embeddings (Chen et al. 2023).
+"""FRAug: clients with different feature distributions train one classifier with synthetic embeddings (Chen 2023).
 
 One sum a round moves the classifier θ and the generator ω; each member keeps its RTNet, its class prototypes and its
 normalisation. What the paper prints otherwise: sums over classes are means here, what the generator maximises is
