@@ -119,15 +119,16 @@ def _refuse_others(found: plugins.Plugin) -> None:
         raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:
         made = found.value()
-        is_method = all(
-            hasattr(made, each) and getattr(type(made), each, None) is not getattr(Method, each)  # its own, no stub
+        lacking = [
+            each
             for each in ("name", "parameters", "sums", "begin", "read_artifact")
-        )
+            if not hasattr(made, each) or getattr(type(made), each, None) is getattr(Method, each)  # a stub
+        ]
     except Exception as error:
         problem = f"{found.name} of {found.source} cannot be made without arguments ({type(error).__name__}: {error})"
         raise BadInput(problem, remedy="give each of its fields a default") from error
-    if not is_method:
-        raise BadInput(f"{found.name} of {found.source} is no method", remedy=HOW)
+    if lacking:
+        raise BadInput(f"{found.name} of {found.source} is no method: it lacks {', '.join(lacking)}", remedy=HOW)
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:

@@ -64,7 +64,7 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
     domains = domain_count(method.parameters)
     local = Local(_extremes(dimension, classes, domains, grid.levels), classes, grid)
-    kinds = method.sums(dimension, classes, grid.levels)
+    kinds = _sums(method, dimension, classes, grid)
     round_: Round | None = method.begin(dimension, classes, grid.levels)
     for place, kind in enumerate(kinds):
         if round_ is None:
@@ -86,7 +86,7 @@ def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> Non
     gives an artifact. Shares of μ² are positive, of the sum's blocks, and add up to 1, as the budgets of all kinds do.
     A method that reads raw inputs is not tried, as in `check_declaration`.
     """
-    kinds = method.sums(dimension, classes, grid.levels)
+    kinds = _sums(method, dimension, classes, grid)
     _check_shares(method.name, kinds)
     if method.traits.reads_inputs:
         return
@@ -136,9 +136,19 @@ def _walk(method: Method, kinds: Sequence[SumSpec], local: Local, *, is_noisy: b
         raise _broken(method.name, f"its last round gives no artifact, {'with' if is_noisy else 'without'} noise")
 
 
+def _sums(method: Method, dimension: int, classes: int, grid: Grid) -> tuple[SumSpec, ...]:
+    """Return the specification of each kind of sum. Raises BadInput where the method's own code fails."""
+    try:
+        return method.sums(dimension, classes, grid.levels)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise _broken(method.name, f"sums fails: {type(error).__name__}: {error}") from error
+
+
 def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> None:
     """Try the first sum with all dimensions and classes, on as many records as `MOST_ENTRIES` has room for."""
-    kind = method.sums(dimension, classes, grid.levels)[0]
+    kind = _sums(method, dimension, classes, grid)[0]
     size = sum(block.size for block in kind.blocks)
     most = FEWEST if method.traits.shares_one_model else MOST  # each is a training
     count = min(max(classes, dimension), most, max(FEWEST, MOST_ENTRIES // size))

@@ -286,6 +286,18 @@ def test_a_broken_finalize_is_found(monkeypatch: pytest.MonkeyPatch, is_noisy: b
         check_steps(Faulty(), 8, 10, GRIDS[0])
 
 
+@pytest.mark.parametrize("check", [check_declaration, check_steps])
+def test_sums_that_fail_are_named(monkeypatch: pytest.MonkeyPatch, check: Callable[..., None]) -> None:
+    """A method whose `sums` raises an error of its own is refused with that error, before any record is used."""
+
+    def sums(self: object, dimension: int, classes: int, levels: int) -> Any:
+        raise KeyError("width")
+
+    monkeypatch.setattr(Prototypes, "sums", sums)
+    with pytest.raises(BadInput, match="sums fails: KeyError: 'width'"):
+        check(Prototypes(), 2, 2, GRIDS[0])
+
+
 def test_a_finalize_that_returns_its_head_alone_is_named() -> None:
     """What is no Step, such as the head that should be in one, is refused as a fault of the method."""
 

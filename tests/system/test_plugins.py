@@ -64,9 +64,9 @@ def test_what_runs_is_what_was_digested(tmp_path: Path) -> None:
     [
         (PLAIN, "Other", "has no Other"),
         (PLAIN, "Path", "is no method"),
-        (f"{INHERITED}    begin = lambda *_: None\n    sums = begin\n", "Mine", "is no method"),
-        (f"{INHERITED}    name = 'mine'\n    begin = lambda *_: None\n", "Mine", "is no method"),
-        (f"{INHERITED}    name = 'mine'\n    sums = lambda *_: None\n", "Mine", "is no method"),
+        (f"{INHERITED}    begin = lambda *_: None\n    sums = begin\n", "Mine", "is no method: it lacks name"),
+        (f"{INHERITED}    name = 'mine'\n    begin = lambda *_: None\n", "Mine", "is no method: it lacks sums"),
+        (f"{INHERITED}    name = 'mine'\n    sums = lambda *_: None\n", "Mine", "is no method: it lacks begin"),
         ("Mine = 3", "Mine", "is no class, and so no method"),
         ("from sys import exit as leave", "leave", "is no class, and so no method"),
         ("class Mine:\n    def __init__(self, x): pass", "Mine", "give each of its fields a default"),
