@@ -124,7 +124,7 @@ class Scene:
 
 
 def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """Return the upload that the real client code makes of a vector, less the mask that the key holder can remove."""
+    """Encrypt a vector by the real client code; return the upload minus the mask, which the key holder can remove."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
@@ -171,7 +171,10 @@ class SplitSessions:
 
 
 def phase(ciphertext: Polynomials, secret: Integers, prime: int) -> Polynomials:
-    """Compute exactly, by 20-bit limbs, the phase c₀ + c₁·s mod (X^N + 1, prime), (N,), for c (2, N) and ternary s."""
+    """Compute the decryption phase c₀ + c₁·s mod (X^N + 1, prime), (N,), of a ciphertext c (2, N) for ternary s.
+
+    It is exact, computed by 20-bit limbs.
+    """
     degree = len(secret)
     twist = np.exp(1j * np.pi * np.arange(degree) / degree)
     spectrum = np.fft.fft(secret * twist)
