@@ -98,7 +98,7 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """Makes new encrypted sessions of two clients, which split a sum between them in one of two known ways."""
+    """A factory of encrypted sessions of two clients, which split a sum between them in one of two known ways."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
         """Make `rounds` sessions that all split the sum between the two clients in the same way."""

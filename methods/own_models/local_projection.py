@@ -246,7 +246,7 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of DP-SGD for the projection by which a client sends if `sampling` > 0; the plan sets the noise."""
+        """Settings of DP-SGD for the projection that a client sends with, if `sampling` > 0; the plan sets noise."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property

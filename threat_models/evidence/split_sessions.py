@@ -152,13 +152,13 @@ def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vecto
 
 @dataclass(frozen=True)
 class SplitSessions:
-    """Makes encrypted two-client sessions with one plan's parameters, for attacks by the key holder."""
+    """A factory of encrypted two-client sessions with one plan's parameters, for attacks by the key holder."""
 
     parameters: HeParameters
     security: int
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions of two clients with one split of the sum, under one honest and two malicious keys."""
+        """Make `rounds` two-client sessions with the same split of the sum, under one honest and two malicious keys."""
         scene = Scene.of(self.parameters, self.security)
         keys = {
             "honest key": scene.honest(),
