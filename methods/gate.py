@@ -1,4 +1,4 @@
-"""The class gate: a first secure sum counts the clients that hold each class; later sums leave out classes of too few.
+"""The class gate: a first secure sum counts each class's clients; later sums leave out classes that too few hold.
 
 Where a method tells parts of a class apart (`Traits.cells_per_class`: domains, mostly), what is counted and left out is
 a *cell*: a class in one of the parts.
@@ -36,7 +36,7 @@ MOST_CELLS = 10_000
 @message("KeptClasses")
 @dataclass(frozen=True)
 class KeptClasses:
-    """The broadcast of a class gate: indices of classes that pass, or class·D + part if each has D parts (domains)."""
+    """Broadcast of a class gate: indices of classes that pass, or class·D + part for classes of D parts (domains)."""
 
     classes: Annotated[
         tuple[int, ...], Items(FEWEST_CLASSES, MOST_CELLS, each=Range(0, MOST_CELLS - 1), ascending=True)
@@ -136,7 +136,7 @@ class Gated(SimpleMethod):
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the method's first round, over cells that enough clients hold. Raises BadInput below two classes."""
+        """Return the first round over classes (or parts) with enough clients. Raises BadInput below two classes."""
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
@@ -199,7 +199,7 @@ class GatedRound(SimpleRound):
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
-        """Return the method's contribution from records in kept cells, with zeros in the rows of left-out classes."""
+        """Return the method's contribution from kept classes (or parts), with zeros in the rows of left-out ones."""
         rows = self._rows(local.classes)
         examples, is_kept = self._keep(local.examples, rows)
         inputs = None if local.inputs is None else local.inputs[is_kept]
@@ -219,7 +219,7 @@ class GatedRound(SimpleRound):
         return cells
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Return the method's messages about impossible sums, and messages about left-out cells whose sum is not 0."""
+        """Return messages about impossible sums, the method's and one per left-out class (or part) with a sum not 0."""
         others = self._others(self._classes(blocks)).tolist()
         by_cell = [self._by_cell(blocks[name]) for name in (self.per_class - self.by_class) & set(blocks)]
         part = " in part {}" if self.parts > 1 else ""
@@ -245,21 +245,21 @@ class GatedRound(SimpleRound):
         return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
 
     def broadcast(self) -> bytes:
-        """Return the broadcast bytes: kept cells' indices for the method's first round, later the method's own."""
+        """Return the broadcast: indices of kept classes (or parts) for the first round, later the method's bytes."""
         return self.round.broadcast() or encode(KeptClasses(self.kept))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         return replace(self, round=self.round.decode_broadcast(broadcast, grid))
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless `told`, the server's round, is a gated one that keeps the same cells."""
+        """Raise ProtocolViolation unless `told`, the server's round, is gated and keeps the same classes (or parts)."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
             raise ProtocolViolation(SERVER_INDEX, "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
             self.round.require_equal(told.round)
 
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
-        """Return the cells, as (class, part) pairs, that did not pass the class gate."""
+        """Return the (class, part) pairs that did not pass the class gate; parts of a class are mostly domains."""
         return tuple(divmod(int(cell), self.parts) for cell in self._others(classes))
 
     def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:

@@ -101,7 +101,7 @@ class SumSpec:
 
     @property
     def unit_lengths(self) -> Mapping[str, float]:
-        """For each array, the largest L2 norm of one record's or client's part, in grid units; empty if undeclared."""
+        """For each array, the largest L2 norm of what one record or client adds, in grid units; empty if undeclared."""
         stated = next((each for each in self.sensitivities if each.unit is self.per), None)
         return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
@@ -188,7 +188,7 @@ def of_records(blocks: tuple[Block, ...]) -> tuple[Sensitivity, ...]:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a method with given parameters that plans, policies and audits read.
+    """Properties of a method that plans, policies and audits read, such as its requirements on clients' records.
 
     `reads_inputs`: members train on raw inputs through the feature map, and its loss reads these; else on examples.
     `needs_unit_length`: it takes records of one length only, so that a plan must normalise them.
@@ -233,7 +233,7 @@ class Method(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """Properties of the method besides its sums, which plans, policies and audits read."""
+        """Properties besides the sums, such as requirements on records, that plans, policies and audits read."""
 
     def cell_of(self, examples: Examples) -> Integers:
         """Return the index (n,) of each example's part of its class, such as its domain, from that example alone."""
@@ -252,7 +252,7 @@ class Method(Protocol):
 
 
 class OwnRound(Method, Round, Protocol):
-    """The base of methods whose objects are also their first round."""
+    """The base of methods that are their own first round: one object serves as both."""
 
 
 class UsualMethod(Method):
@@ -271,7 +271,7 @@ class UsualMethod(Method):
 
     @property
     def traits(self) -> Traits:
-        """The usual properties; a class is divided into the domains for which the method keeps separate sums."""
+        """The usual method properties; a class gate counts domains separately where the method sums them separately."""
         domains = domain_count(self.parameters)
         return Traits(needs_gate=domains > 1, cells_per_class=domains)
 

@@ -53,7 +53,7 @@ class Examples:
         return self._made[1]  # type: ignore[no-any-return]  # it came from this rule
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Examples:
-        """Return the examples at `rows`, which are indices or a mask."""
+        """Return the examples that `rows` selects, by their indices or by boolean flags."""
         return Examples(self.records[rows], self.labels[rows], self.domains[rows])
 
 
@@ -127,7 +127,7 @@ class Round(Protocol):
         raise NotImplementedError(f"{type(self).__name__} has no contribute")
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return the part of its class (n,), counted from 0, in which each example is summed; −1 for none.
+        """Return in which part of its class, such as a domain, each example is summed: (n,), from 0; −1 for none.
 
         0 where a class is not divided. What `contribute` sums by, told to audits.
         """
@@ -170,7 +170,7 @@ class Round(Protocol):
 
 
 class SimpleRound(Round):
-    """The base of most rounds: without parts of classes, checks of impossible sums, own models, or a broadcast."""
+    """The base of most rounds, which have no parts of classes, checks of impossible sums, own models or broadcast."""
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         return np.zeros(len(examples), dtype=np.int64)

@@ -93,7 +93,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a curve: its points, with lower and upper limits; both of these are empty if there are none."""
+    """One line of a curve: its points and, if there are any, their lower and upper limits."""
 
     name: str
     x: tuple[float, ...]
@@ -124,7 +124,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Control:
-    """The attack on a case of known answer: whether it is `expected` to succeed, and whether it `succeeded`."""
+    """The attack run on a case of known answer: whether it was `expected` to succeed, and whether it `succeeded`."""
 
     name: str
     expected: bool
@@ -138,7 +138,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one attack by one adversary; `unseen` are fields that it sees and needs, but the session lacks."""
+    """The result of one attack by one adversary; `unseen` are needed fields that it may see, but the session lacks."""
 
     attack: str
     adversary: str

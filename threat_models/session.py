@@ -36,7 +36,7 @@ them into, class by class, such as slots.
 
 
 def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
-    """Add up the rows of each class, in blocks that divide classes into slots and hold one row for each."""
+    """Add up each class's rows, in blocks that hold one row for each slot (part) of a class."""
     summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
     return {
         name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
@@ -76,7 +76,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """The ways to encrypt a vector: by the client's code, or by SEAL's, which rounds, with masks known or unknown."""
+    """The ways to encrypt a vector: by client code, or by SEAL's code, which rounds, with masks known or unknown."""
 
     CLIENT = "client"
     LIBRARY = "library"
@@ -98,7 +98,7 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """Makes new encrypted sessions of two clients, which split a sum between them in one of two known ways."""
+    """A factory of encrypted sessions of two clients, which split a sum between them in one of two known ways."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
         """Make `rounds` sessions that all split the sum between the two clients in the same way."""
@@ -121,7 +121,7 @@ class ZeroSample:
 
     @classmethod
     def of(cls, number: int, rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> ZeroSample:
-        """Compute those sums of a block's entries that are 0 without noise, for the plan's sum `number`."""
+        """Compute a block's sums of entries that are 0 but for noise, for the plan's sum `number`."""
         values, least = _zero_sums(rule, sigma, off_diagonal, block)
         return cls(number, rule, sigma, off_diagonal, values, rule.remainder / least)
 
@@ -151,7 +151,7 @@ def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """The noise in the plan's sum `number`, as `samples` that are 0 without it; `unseen` names blocks without any."""
+    """The noise in the plan's sum `number`: `samples` are 0 without it; `unseen` names blocks without samples."""
 
     number: int
     round: Round | None = field(repr=False)
@@ -243,7 +243,7 @@ class AuditRecords:
 
 
 def join_records(*parts: AuditRecords) -> AuditRecords:
-    """Concatenate records of several sources; images, domains and cells only where all sources have them."""
+    """Concatenate records of several sources; images, domains and slots are kept only if all sources have them."""
     joined: dict[str, Any] = {}
     for name in vars(parts[0]):
         found = [getattr(part, name) for part in parts]

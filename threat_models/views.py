@@ -56,7 +56,7 @@ class View:
 
     @property
     def in_clear(self) -> Mapping[str, Blocks]:
-        """The blocks, by client, that the adversary sees in clear; empty if there are none."""
+        """The blocks (arrays), by client, that the adversary sees unprotected; empty if there are none."""
         return self.contributions if "contributions" in self.sees else {}
 
     def has(self, need: str) -> bool:

@@ -21,7 +21,7 @@ BASELINES: Mapping[str, type[Baseline]] = {
 
 
 def baseline_named(name: str) -> type[Baseline] | None:
-    """Return the baseline class with this name, or the one at FILE.py:NAME, which runs that file; None if none exists.
+    """Return the baseline class of this name, or load it from FILE.py:NAME by running the file; None if none exists.
 
     Raises BadInput for a file that is not here, or does not hold the name.
     """

@@ -36,7 +36,7 @@ class ClientData:
         return len(self.labels)
 
     def take(self, rows: NDArray[Any]) -> ClientData:
-        """Return the records at `rows`, which are indices or a mask."""
+        """Return the records that `rows` selects, by their indices or by boolean flags."""
         return ClientData(self.features[rows], self.labels[rows], self.domains[rows])
 
 

@@ -48,7 +48,7 @@ class FedCGS(SimpleMethod):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with AUTO refinement rounds resolved: 0 with `personalise`, else as many as help."""
+        """Return the method with AUTO refinement rounds made a number: 0 with `personalise`, else as many as help."""
         if self.refine != AUTO:
             return self
         return replace(self, refine=0 if self.personalise else rounds_for(fixed))
@@ -83,7 +83,7 @@ class FedCGS(SimpleMethod):
 
     @property
     def traits(self) -> Traits:
-        """Properties that plans, policies and audits read, such as whether clients follow the refinement rounds."""
+        """Requirements: with refinement, records must have norm 1 and clients get the last opened sum."""
         return replace(super().traits, needs_unit_length=self.refine > 0, shows_last_sum=self.refine > 0)
 
     def contribute(self, local: Local) -> Contribution:
@@ -110,7 +110,7 @@ class FedCGS(SimpleMethod):
         return RefinementRound.read_first(broadcast, grid, self.refine)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Read a head and its metadata; it must have class means exactly if `personalise`. Raises BadInput."""
+        """Read a head and its metadata; class means are required if `personalise`, else refused. Raises BadInput."""
         head, texts = parse_safetensors(content)
         if (head.means is not None) != bool(self.personalise):
             raise BadInput("the plan says otherwise about class means beside the head")

@@ -80,7 +80,7 @@ def _fits(dimension: int, classes: int) -> bool:
 
 
 def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
-    """Return a refinement sum's specification: C·(d + 1) gradient entries, which a record moves by ≤ 2¹²·2¹⁶ in L2.
+    """Specify the sum of a refinement round: C·(d + 1) gradient entries, which a record moves by ≤ 2¹²·2¹⁶ in L2 norm.
 
     Replace-one moves twice that: two records' residuals can be opposite.
     """

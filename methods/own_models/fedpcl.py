@@ -57,7 +57,7 @@ class FedPCL(LocalProjection):
         return self.groups or 1
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with as many `groups` as keep two honest members each, or one a client. Raises BadInput."""
+        """Return the method with the most `groups` with two honest members each, or one per client. Raises BadInput."""
         if self.exchange == "none" or self.groups:
             return self
         if self.exchange == "published":

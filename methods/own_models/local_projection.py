@@ -84,7 +84,7 @@ def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> 
 
 
 def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
-    """Cap counts (C,) at the largest t with ‖counts‖₂ ≤ cap and scale class sums (C, w) alike; return both.
+    """Cap counts (C,) at the largest t with ‖counts‖₂ ≤ cap; scale each class sum (C, w) as its count; return both.
 
     Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
     negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
@@ -149,7 +149,7 @@ class Kept:
         return tensors_of(self.program, self.flat)
 
     def to_bytes(self) -> bytes:
-        """Return a safetensors file of float32. Raises TypeError if `sends` is not `Untainted` (fit to leave)."""
+        """Return a safetensors file of float32. Raises TypeError if `sends` is not `Untainted` (safe to send)."""
         sends = [] if self.sends is None else [require_untainted(self.sends)]
         kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
         return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
@@ -164,7 +164,7 @@ class Kept:
 
 
 def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
-    """Return the layout of a client's kept tensors: network, prototypes and, with `sends_others`, those it sends by."""
+    """Return the layout of kept tensors: network, prototypes and, if `sends_others`, another network for sending."""
     sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
     shapes = {**program.shapes, OWN: (classes, program.width), **sends}
     return KeptTensors(shapes, frozenset(shapes))
@@ -226,17 +226,17 @@ class LocalProjection(SimpleMethod, ABC):
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """Return the network that a client trains against prototypes (S, C, width), with the same tensors for any."""
+        """Return the network that clients train against prototypes (S, C, width); its tensors' shapes stay the same."""
 
     @abstractmethod
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """Return a client's models by name, from its trained tensors, shared prototypes and its own ones (C, width)."""
+        """Return a client's models by name, made from trained tensors, shared prototypes and own ones (C, width)."""
 
     @property
     def cohorts(self) -> int:
-        """The number of groups of clients, each with prototypes of its own. Raises BadInput while undecided."""
+        """The number of client groups, each with its own prototypes. Raises BadInput if it is not chosen yet."""
         return 1
 
     @property
@@ -246,12 +246,12 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of the DP-SGD that trains what a client sends where `sampling` > 0; the plan sets the noise."""
+        """Settings of DP-SGD for the projection that a client sends with, if `sampling` > 0; the plan sets noise."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have norm 1 (rates assume it); clients make own models from the last opened sum."""
+        """Requirements: records have norm 1 (rates assume it); clients make own models from the last opened sum."""
         return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
@@ -315,7 +315,7 @@ class LocalProjection(SimpleMethod, ABC):
         return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return 0, the only part of a class, for each example; −1 with groups, where it depends on the client."""
+        """Return 0, the only part of a class, for each example; −1 with client groups, where the client decides it."""
         return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:

@@ -69,7 +69,7 @@ def class_sums(weight: Floats, examples: Examples, classes: int, levels: int) ->
 def released_sums(
     weight: Untainted[Floats], examples: Examples, classes: int, levels: int
 ) -> tuple[Integers, Integers]:
-    """Return `class_sums` that may be sent: `weight` is public or DP-SGD's (`Untainted`). Raises TypeError if not."""
+    """Return `class_sums` that may be sent. Raises TypeError unless `weight` is public or DP-SGD's (`Untainted`)."""
     return class_sums(require_untainted(weight), examples, classes, levels)
 
 

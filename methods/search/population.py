@@ -100,7 +100,7 @@ def evolve(
 
 
 def extremes(scores: Sequence[float]) -> tuple[list[int], list[int]]:
-    """Return the indices of the best (lowest) and of the worst scores: about one in `RHO` of all scores each.
+    """Return the indices of the best (lowest) scores, and of the worst: on each side about one in `RHO` of all.
 
     Of K scores ⌊(K − 1)/`RHO`⌋ + 1 on either side, none of a single one; equal ones in their order.
     """

@@ -203,7 +203,7 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """Combinations of settings to check: all at their first value, then each alone at each other of its `bounds`.
+        """Combinations of settings to check: all at their first value, then one at a time at its other `bounds`.
 
         A list's values are in any order: the largest may be in the middle.
         """

@@ -59,7 +59,10 @@ class ConceptSums:
     training: ConceptTraining
 
     def spec(self, classes: int, budget: float) -> SumSpec:
-        """Specify the sum: C class and D domain rows of width + 1 entries, the last marking that records exist."""
+        """Specify the sum of concept vectors by class and by domain; each row's last entry marks that records exist.
+
+        There are C class and D domain rows of `width` + 1 entries.
+        """
         rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
         blocks = tuple(
             Block(name, (count, self.width + 1), bound=self.levels, kind=Kind.UPDATE) for name, count in rows.items()
@@ -76,7 +79,7 @@ class ConceptSums:
         )
 
     def contribute(self, local: Local) -> Contribution:
-        """Return trained concept vectors, clipped and truncated; zeros for NaN. Raises BadInput for other backbones."""
+        """Return trained concept vectors, clipped, truncated, 0 for NaN. Raises BadInput without a diffusion model."""
         examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
         if local.feature_map is None:
             trained = zeros
@@ -159,7 +162,7 @@ class FedBiP(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records keep their mean (a picture's brightness); `concepts` train by the backbone's network."""
+        """Requirements: records keep their mean (a picture's brightness); `concepts` train through the backbone."""
         usual, concepts = super().traits, self.concepts == 1
         return replace(usual, needs_gate=concepts or usual.needs_gate, keeps_mean=True, reads_inputs=concepts)
 
@@ -174,11 +177,11 @@ class FedBiP(Slotted):
         return Contribution(self.slot_blocks(local))
 
     def slot_blocks(self, local: Local) -> Blocks:
-        """Return the integer counts and sums of a client's latents by class, domain and slot."""
+        """Return the integer counts and sums of a client's latents by class, domain and hash slot."""
         return sum_cells(local.examples, self.cell_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return each example's part of its class, domain·J + slot for J slots; −1 in the sum of concept vectors."""
+        """Return each example's part of its class: domain·J + hash slot (of J); −1 while concept vectors are summed."""
         return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.cell_of(examples)
 
     def finalize(self, opened: OpenedTotal) -> Step:
@@ -187,7 +190,7 @@ class FedBiP(Slotted):
         return Step(self.means(opened))
 
     def means(self, opened: OpenedTotal, concepts: Integers | None = None) -> SlotMeans:
-        """Return the mean latents of slots with records, and concept vectors. Raises BadInput if all slots are empty.
+        """Return the mean latent of each hash slot with records, and concept vectors. Raises BadInput if all are empty.
 
         Under noise of slots whose count is at least 1 + 3σ, σ being its noise; a class and domain without such a slot
         is represented by the mean of all its slots, as slot 0, their count taken as at least 1. None is longer than a
@@ -233,7 +236,7 @@ class FedBiP(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class LatentRound(SimpleRound):
-    """The round that sums latents by slot, after one that summed `concepts` (C + D, width), integers as broadcast."""
+    """The round that sums latents by hash slot, after the round for `concepts`, broadcast integers (C + D, width)."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)

@@ -51,8 +51,9 @@ CERTAIN = 3.0
 
 @dataclass(frozen=True, eq=False)
 class SlotRound(SimpleRound):
-    """The round that sums records of cosine ≥ `threshold` to their class centre by slot: counts (C, J), sums (C, J, d).
+    """The round that sums by hash slot the records whose cosine to their class centre is at least `threshold`.
 
+    The arrays are counts (C, J) and sums (C, J, d).
     `centres` are all entries of C rows of d integers, row by row; None: every record counts.
     """
 
@@ -67,7 +68,7 @@ class SlotRound(SimpleRound):
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return each record's slot, −1 if its cosine to its class centre is below `threshold`, by exact arithmetic."""
+        """Return each record's hash slot; −1 for a cosine to its class centre below `threshold`, computed exactly."""
         slots = slot_of(examples.records, self.slots)
         if self.centres is None:
             return slots
@@ -81,7 +82,7 @@ class SlotRound(SimpleRound):
         return np.where((records * centres).sum(axis=1) >= self.threshold * lengths, slots, -1)
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the adapter and head trained on the slots' means, each weighted by its number of records.
+        """Return the adapter and head trained on the mean record of each hash slot, weighted by its number of records.
 
         The paper's Eq. 5 and Algorithm 1 print the adapter behind the head; its Figure 2 and Table 5 are followed.
         Raises BadInput without records.
@@ -117,7 +118,7 @@ def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float
 def prototypes(
     aggregate: Blocks, grid: Grid, noise: Noise | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the slots' mean features (n, d), their classes (n,) and numbers of records (n,), to train a head on.
+    """Return the hash slots' mean features (n, d), their classes (n,) and numbers of records (n,), to train a head on.
 
     Exact sums: of the slots that have records. Under noise: of the slots whose count is at least 1 + 3σ, σ being its
     noise, and σ'√d/R, σ' being that on a sum: so neither divisor nor mean is mostly noise. A class without such a
@@ -208,7 +209,7 @@ class FedTC(Slotted):
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return each record's slot, −1 if it is filtered out; 0 for all in the first round if a `threshold` is set."""
+        """Return each record's hash slot, −1 if filtered out; 0 for all in the first round if a `threshold` is set."""
         if self._has_threshold:
             return FIRST.cells(examples, classes)
         cells = self._slot_round().cells(examples, classes)

@@ -36,7 +36,7 @@ CENTRE_BYTES = 4
 
 @dataclass(frozen=True)
 class MPFT(Slotted):
-    """The method MPFT: an adapter trained on slot means, of counts (C, D, J) and sums (C, D, J, d) by class, domain.
+    """The method MPFT: an adapter trained on means by class, domain, slot, from counts (C, D, J), sums (C, D, J, d).
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
     the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
@@ -78,16 +78,16 @@ class MPFT(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """Properties: with clustering, a class gate counts clients by domain alone, as clusters are formed after it."""
+        """Method properties: with clustering a class gate counts clients by domain alone, as clusters come later."""
         usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
     def cell_of(self, examples: Examples) -> Integers:
-        """Return each example's part of its class, domain·J + slot for J slots; with clustering its domain alone."""
+        """Return each example's part of its class: domain·J + hash slot (of J); with clustering the domain alone."""
         return examples.domains if self.rounds else super().cell_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the specification of each kind of sum: counts and sums by slot, repeated in the rounds of clustering.
+        """Return each kind of sum's specification: counts and sums by hash slot, then by cluster in clustering rounds.
 
         In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
         all sums have equal parts of μ². Raises BadInput for more centres than can be told.
@@ -107,7 +107,7 @@ class MPFT(Slotted):
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def sum_in(self, cells: Integers, local: Local) -> Contribution:
-        """Return a client's counts and sums of examples, given the part of its class (n,) to which each belongs."""
+        """Return a client's counts and sums of examples by part of a class; `cells` (n,) are the examples' parts."""
         return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
 
     def finalize(self, opened: OpenedTotal) -> Step:
@@ -143,7 +143,7 @@ class Clustering(SimpleRound):
         return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return domain·J + nearest of J centres for each example; of equally near ones the first. Raises BadInput.
+        """Return domain·J + nearest of J centres for each example, the first of equally near ones. Raises BadInput.
 
         Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
         """

@@ -59,7 +59,7 @@ def slot_of(records: Integers, slots: int) -> Integers:
 
 
 def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Blocks:
-    """Return counts (C, …) and sums (C, …, d) of examples by class and part, given each one's part of its class (n,).
+    """Return counts (C, …) and sums (C, …, d) of examples by class and part of the class, given as an index in `cells`.
 
     A cell is counted within its class; an example in cell −1 is in none.
     """
@@ -104,12 +104,12 @@ class Slotted(SimpleMethod):
 
     @property
     def parts(self) -> tuple[int, int]:
-        """The number D of domains and the number J of slots in each."""
+        """The number D of domains, and the number J of hash slots in each domain."""
         return domain_count(self.parameters), self.slots
 
     @property
     def traits(self) -> Traits:
-        """Properties: a class gate counts the clients of each of a class's D·J slots separately."""
+        """Method properties: a class gate counts the clients of each of a class's D·J hash slots separately."""
         cells = math.prod(self.parts)
         return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
@@ -117,7 +117,7 @@ class Slotted(SimpleMethod):
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def place(self, examples: Examples, slots: Integers) -> Integers:
-        """Return each example's part of its class, domain·J + slot for J slots, given the slots (n,)."""
+        """Return each example's part of its class, domain·J + slot, given its hash slot out of J in `slots` (n,)."""
         return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
 
@@ -167,7 +167,7 @@ class Centres:
 
 
 def told_centres(number: int, centres: Integers) -> bytes:
-    """Encode a round's centres (…, d), integers below 2³¹, as its broadcast. Raises BadInput if they are too many."""
+    """Encode centres (…, d), integers below 2³¹, as the broadcast of a round. Raises BadInput if they are too many."""
     rows = centres.astype("<i4").tobytes()
     if len(rows) > MAX_CENTRE_BYTES:
         raise BadInput(f"centres of {len(rows)} bytes", remedy=f"{MAX_CENTRE_BYTES} can be told: use fewer")

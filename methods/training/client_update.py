@@ -76,7 +76,7 @@ class KeptTensors:
 
     @cached_property
     def entries(self) -> NDArray[np.bool_]:
-        """Mask (size,) of the entries to keep, in the vector of all tensors that the client trains."""
+        """Flags (size,) of the entries to keep, in the vector of all tensors that the client trains."""
         return np.concatenate([np.full(math.prod(shape), name in self.names) for name, shape in self.shapes.items()])
 
     def to_bytes(self, row: Floats) -> bytes:
@@ -114,7 +114,7 @@ class KeptTensors:
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdate(ClientWork, ABC):
-    """The base of a client's work: train, send the shared model's change, clipped by `encoding`, keep own tensors.
+    """The base of client work that trains, sends the shared model's change, clipped by `encoding`, keeps own tensors.
 
     The promise is about a client: all that it sends is inside the blocks' lengths, which are checked on the integers
     (McMahan et al. 2018; `secagg.encoding.updates`). Training that leaves the numbers sends zeros and keeps the state.
@@ -154,7 +154,7 @@ class ClientUpdate(ClientWork, ABC):
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """Mask (size,) of the entries of the shared model whose changes are sent."""
+        """Flags (size,) of the entries of the shared model whose changes are sent."""
         return np.ones(self.encoding.size, dtype=np.bool_)
 
     def spec(self, rounds: int) -> SumSpec:
@@ -248,7 +248,7 @@ class ProgramUpdate(ClientUpdate):
 
 @dataclass(frozen=True, eq=False)
 class RecordGradients(ClientWork):
-    """Client work that sends the sum of records' gradients, each clipped, truncated to integers and checked before.
+    """Client work that sends the sum of records' gradients, each clipped, truncated to integers and checked first.
 
     The promise is about a record: it adds one gradient no longer than `units`, computed from the record and the public
     state alone, and 1 to the count, whatever the other records are. Gradients are added exactly, so that nothing of the

@@ -50,7 +50,7 @@ class FedAvg(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have norm 1, as rates and clips assume; settings that may be tuned change no clip."""
+        """Requirements (records of norm 1, as rates and clips assume) and tunable settings, which change no clip."""
         digest = digest_in(self.model)
         tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
         programs = (digest,) if digest is not None else ()

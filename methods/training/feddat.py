@@ -31,7 +31,7 @@ MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
 
 
 def kept_of(program: Adapted) -> KeptTensors:
-    """Return the layout of the tensors that a client keeps: all but the shared adapter, which comes first."""
+    """Return the layout of the tensors that a client keeps: all but the shared adapter, whose tensors come first."""
     shapes = program.shapes
     return KeptTensors(shapes, frozenset(name for name in shapes if not name.startswith(f"{SHARED}.")), program.name)
 
@@ -73,7 +73,7 @@ class AdapterUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the tensors after DP-SGD; the teacher is fixed at the round's start, its weight α at mid-round."""
+        """Return the tensors after DP-SGD, with the teacher of the round's start and its weight α at mid-round."""
         program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
         return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
 
@@ -149,7 +149,7 @@ class FedDAT(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Properties: clients train on raw inputs (adapters sit in the encoder) of two classes or more (for heads)."""
+        """Requirements: raw inputs to train on (adapters sit in the encoder), and two classes or more (for heads)."""
         return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

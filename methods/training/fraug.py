@@ -90,7 +90,7 @@ class AugmentedUpdate(ClientUpdate):
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """Mask of the entries that clients send: all of the generator ω, and of the classifier θ what is not kept."""
+        """Flags of the entries that clients send: the generator ω, and those of the classifier θ that are not kept."""
         return ~self.kept.entries[: self._generator + self.whole.classifier.size]
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
@@ -209,7 +209,7 @@ class FRAug(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Properties: records have norm 1 (rates and clips assume it) and two classes (normalisation needs them)."""
+        """Requirements: records of norm 1 (rates and clips assume it), and two classes or more (for normalisation)."""
         return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

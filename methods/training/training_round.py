@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 class ClientWork(Protocol):
-    """The interface of a client's contribution at a public model state, and of that state's change by the sum.
+    """The interface of client work: a client's contribution at a public model state, and the sum's change of the state.
 
     Vectors are the state's groups in one row, (size,): `State.flat`.
     """
@@ -109,7 +109,7 @@ class TrainingRound(SimpleRound):
         return self.work.own_models(self.server.apply(self.state, self.work.mean(opened)).flat, state) if state else {}
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the next round, or the model after the last one. Raises BadInput where the update leaves float32."""
+        """Return the next round, or the model after the last one. Raises BadInput where the update exceeds float32."""
         state = self.server.apply(self.state, self.work.mean(opened))
         require_float32(state)
         following = replace(self, number=self.number + 1, state=state)
@@ -160,7 +160,7 @@ def require_float32(state: State) -> None:
 
 
 def for_unit_length(program: Program, parameters: Floats) -> Floats:
-    """Return parameters (size,) that score x as the given ones score x times the network's input scale."""
+    """Fold a network's input scale into its parameters (size,), so that inputs x need no scaling."""
     scaled = parameters.copy()
     scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
     return scaled

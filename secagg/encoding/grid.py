@@ -94,7 +94,7 @@ class Grid:
 
     @property
     def is_normalised(self) -> bool:
-        """True if every record is scaled to length 1; one without a direction becomes 0 and may not count."""
+        """True if every record is scaled to length 1; one that has no direction becomes 0 and must not be counted."""
         return self.normalisation is not Normalisation.NONE
 
     def unit(self, dimension: int) -> float:

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """The statistic that a block holds; gates, plausibility checks, audits and documents go by it, not by its name."""
+    """The kind of statistic that a block holds; gates, checks, audits and documents use this, not the block's name."""
 
     COUNTS = "counts"
     """Records in each cell: (C,), or (C, …) where classes are divided."""

@@ -97,7 +97,7 @@ SLACK = 1e-9
 
 
 def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], grid: Grid) -> list[str]:
-    """Return complaints about an opened sum without noise that honest clients cannot give; empty if it is plausible.
+    """Return messages about values in a noiseless opened sum that honest clients cannot cause; empty if plausible.
 
     Counts and a census: N_j ≥ 0. Class sums beside counts of the same cells: ‖A_j‖₂ ≤ N_j·R_q. A second moment B beside
     both of whole classes: B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²; B positive

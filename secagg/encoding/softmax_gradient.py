@@ -1,4 +1,4 @@
-"""Exact sums of clipped softmax gradients of whitened integer records, each record's by itself.
+"""Exact sums of softmax gradients of whitened integer records, with each record's gradient clipped by itself.
 
 What a record adds depends on that record and on public numbers alone, bit for bit: products are of integers and
 below 2⁵³, sums along a row are in integers, and all that is rounded is rounded entry by entry.
@@ -67,7 +67,7 @@ class Whitening:
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
     def map(self, records: Integers) -> Mapped:
-        """Whiten records (n, d) to the checked form that `softmax_gradient` takes. Raises BadInput."""
+        """Whiten records (n, d) into a `Mapped`, the checked input of `softmax_gradient`. Raises BadInput."""
         return Mapped.of(self.apply(records), self.levels)
 
     def apply(self, records: Integers) -> Integers:

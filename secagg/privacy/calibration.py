@@ -190,7 +190,7 @@ def calibrate_mu(
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
 ) -> NoiseCalibration:
-    """Return noise that makes one release μ-Gaussian DP, up to the gap of discrete shares (`gap_of`); σ is rounded up.
+    """Return noise that makes one release μ-Gaussian DP, but for the gap of discrete noise (`gap_of`); σ is rounded up.
 
     `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
     figures, when the σ that one party adds is below 3 grid units or beyond the sampler.
@@ -210,7 +210,7 @@ def calibrate_mu(
 
 
 def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> dict[str, float]:
-    """Return each block's share of the budget μ², in all 1. Raises BadInput for unknown rules or names, shares ≤ 0."""
+    """Return each block's share of μ², summing to 1. Raises BadInput for unknown rules or names, and shares ≤ 0."""
     names = [block.name for block in sensitivity.blocks]
     if shares == "equal":
         return {name: 1 / len(names) for name in names}
@@ -226,7 +226,7 @@ def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> di
 
 
 def read_shares(text: str) -> str | dict[str, float]:
-    """Parse shares of μ²: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
+    """Parse blocks' shares of μ²: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
     if "=" not in text:
         return text
     try:
@@ -265,7 +265,7 @@ def _up(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of sum to calibrate: its sensitivity, the split of its μ² among blocks, and its part of the budget.
+    """One kind of sum to calibrate: its sensitivity, the split of its μ² among blocks, and its share of the budget.
 
     All `times` sums of the kind together have the share `budget` of the plan's μ².
     """
@@ -282,8 +282,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Releases:
-    """All releases of one plan: each kind of sum's calibration and number; the same parties add noise to all sums.
+    """All releases of one plan: for each kind of sum, its noise calibration and how many such sums there are.
 
+    The same parties add noise to all sums.
     `training` is what members' own training on the same records costs by itself: the sums are then further releases.
     """
 
@@ -303,7 +304,7 @@ class Releases:
 
     @classmethod
     def of(cls, calibration: NoiseCalibration, times: int = 1) -> Releases:
-        """Return the releases of a plan that has one kind of sum, `times` times."""
+        """Return the releases of a plan that has `times` sums of one kind."""
         return cls(((calibration, times),))
 
     @property
@@ -341,7 +342,7 @@ class Releases:
         return self.whole(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
-        """Return the same noise accounted for another unit or adjacency, as a ledger needs it beside the plan's claim.
+        """Return the same releases accounted for another unit or adjacency, as a ledger needs beside the plan's claim.
 
         Raises BadInput beside training, which is accounted for one kind alone.
         """
@@ -356,7 +357,7 @@ class Releases:
 
 
 def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
-    """Return the sensitivity to one client's contribution of at most `records` records, from that to one record.
+    """Convert the sensitivity to one record into the sensitivity to one client with at most `records` records.
 
     Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
     """
@@ -367,7 +368,7 @@ def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
 
 
 def of_record(sensitivity: Sensitivity) -> Sensitivity:
-    """Return the sensitivity to one record, from bounds on the L2 norm of a client's whole contribution.
+    """Convert bounds on the L2 norm of a client's whole contribution into the sensitivity to one record.
 
     Any change of its records may turn a client's contribution round: each block moves by twice its length at most
     (triangle inequality), whether the record is added, removed or replaced.
@@ -387,7 +388,7 @@ def calibrate_releases(
     fewest: int,
     share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums together keep (ε, δ), or use only a fraction `share` of its μ².
+    """Return the least noise with which all sums together keep (ε, δ), or spend a fraction `share` of that budget's μ².
 
     Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
     as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`

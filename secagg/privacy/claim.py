@@ -198,7 +198,7 @@ def refuse_small_delta(delta: float) -> None:
 
 
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """Return a warning if δ is not below 1/`units`, the number of records or clients (`name`); else an empty text."""
+    """Return a warning if δ is not below 1/`units`, for so many records or clients (`name`); else an empty text."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"

@@ -138,7 +138,10 @@ class MomentSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """Counts, class sums, second moment, to which a record q adds 1, q, q·qᵀ: of L2 norm 1, `levels`, `levels`²."""
+        """The blocks counts, class sums and second moment, each with the largest L2 norm of a record's contribution.
+
+        A record q adds 1, q and q·qᵀ, of L2 norm at most 1, `levels` and `levels`².
+        """
         classes, dimension, levels = self.classes, self.dimension, self.levels
         return (
             BlockSensitivity("counts", 1.0, classes, scalable=True),

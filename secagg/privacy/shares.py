@@ -1,4 +1,4 @@
-"""Exact accounting for sums of discrete-Gaussian noise shares, as roundings of one Gaussian release.
+"""Exact accounting for sums of discrete-Gaussian noise shares, treated as roundings of one Gaussian release.
 
 **Theorem.** The sum s(D) ∈ Z^m of a data set D is opened with noise: entry j gets K independent shares N_Z(0, σ_j²),
 fewest ≤ K ≤ parties, σ_j ≥ ½ and fewest·σ_j² > r² (r² = `ROUNDING`). Put
@@ -54,7 +54,7 @@ _ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
 
 
 def variance_of(sigma: float, shares: int) -> float:
-    """Return v = shares·σ² − r² (r² for rounding), the Gaussian variance that so many shares count as, rounded down.
+    """Return v = shares·σ² − r² (r² for rounding), rounded down: the Gaussian variance that the noise shares amount to.
 
     Raises BadInput where none is left.
     """
@@ -73,7 +73,7 @@ def sigma_for(variance: float, shares: int) -> float:
 
 
 def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
-    """Return the gap T in nats, rounded up, between a sum with at most `shares` noise shares and a Gaussian release.
+    """Return a bound T (nats, rounded up) on how far a sum with up to `shares` noise shares is from a Gaussian release.
 
     Each segment is (σ of one share in grid units, number of entries). Raises BadInput for a σ below ½ and fewer than
     1 share.
@@ -92,8 +92,9 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """The privacy cost of releases within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
+    """Privacy cost of releases with probabilities within e^±`gap` of a post-processed Gaussian release's.
 
+    `squared_mu` is μ² of that Gaussian release.
     `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
     """
 

@@ -456,7 +456,7 @@ class TrainingCost:
 
     @property
     def mu(self) -> float:
-        """The μ of a Gaussian release that costs no less, up to the gap: as if every batch held every record."""
+        """Upper bound on the Gaussian-DP μ of training and releases, besides `gap`, as if batches held all records."""
         return self._unsampled().mu
 
     def _parts(self) -> tuple[SubsampledSteps, ...]:

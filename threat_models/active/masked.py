@@ -86,7 +86,7 @@ def others_shares(cheat: Cheat, member: int, honest: Inbox) -> Inbox:
 
 
 def drop_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
-    """Return the members without the last one that differs from `member`."""
+    """Drop the last member other than `member`, and return the rest."""
     dropped = next(each for each in reversed(members) if each != member)
     return tuple(each for each in members if each != dropped)
 
@@ -222,7 +222,7 @@ MASKED = (
 
 
 def old_frame(old: Frames, cheat: Cheat, member: int, honest: Survivors) -> bytes:
-    """Return the server's signed survivor list of an earlier session, in which the same clients survived as now."""
+    """Return the server's signed survivor list of an earlier session with the same survivors as now."""
     return old[member, tag_of(Survivors)]
 
 

@@ -253,7 +253,7 @@ async def tiny_cohort(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 def sybils(*, slipped: bool) -> Attempt:
-    """Return a function that offers clients a roster with four fake members; if `slipped`, their folders have it."""
+    """Return a function that offers clients a roster with four fake members, already in their folders if `slipped`."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked")

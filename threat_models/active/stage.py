@@ -61,7 +61,7 @@ class Cheat:
         return False
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """Return a message of the server as a signed frame; given `body`, as a replacement of that frame."""
+        """Return a message as a frame that the server signed; given `body`, as one that replaces this frame."""
         plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
@@ -79,7 +79,7 @@ class Cheat:
         return named
 
     def broadcast_of(self, honest: Outcome) -> bytes:
-        """Return the bytes that the honest server sends to open the round after this outcome; b"" after the last."""
+        """Return the bytes by which the honest server opens the round after this outcome; b"" after the last round."""
         opened = [stage.setup.opening for stage in self.server.stages]
         named = [each for each in opened if each is not None and each.broadcast == honest.opens]
         return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""
@@ -222,11 +222,11 @@ async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -
 
 
 async def at_once() -> None:
-    """Do nothing, in place of the call with which a client first greets its server."""
+    """Stand in for the call with which a client first greets its server, and do nothing."""
 
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
-    """Check a plan as `secagg` does before a client connects; return the client. Raises the error of its refusal."""
+    """Check a plan as `secagg` does before a client connects, and return the client. Raises the error of a refusal."""
     setup, policy = RoundSetup.of(consortium.plan, consortium.credentials(member).roster), consortium.policy
     setup.facts.check(policy)
     state, me, records = consortium.state(member), consortium.party(member), consortium.records(member)

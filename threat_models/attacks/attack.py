@@ -17,7 +17,7 @@ Run = Callable[[tuple[View, ...], Knowledge, Progress], Finding]
 
 @dataclass(frozen=True)
 class Attack:
-    """A privacy attack that an audit can run: its texts, the data that it must see, its metrics, and its function.
+    """A privacy attack that an audit can run: its descriptions, the data that it must see, metrics and function.
 
     `name` is that of gates and of the command line, `paper` who published it; `meaning` says what an adversary
     knows if it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack

@@ -1,4 +1,4 @@
-"""The sums that an adversary sees: single clients', the others' after colluders subtract theirs, and the cohort's."""
+"""The sums that an adversary sees: single clients' vectors, the sum of all, and the sum minus colluders' vectors."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class NoisePart:
 
 
 def measure_variance(parts: Sequence[NoisePart], source: str, caveat: str, sessions: int = 1) -> SessionNoise:
-    """Measure the variance of the noise on all parts together, and find parts with less noise than planned.
+    """Measure the noise variance in all `parts` of sums together, and find parts with less noise than planned.
 
     A part of its own shows noise that was left out of one block, or of one sum, alone. `sessions` share `SHORT_LEVEL`.
     """

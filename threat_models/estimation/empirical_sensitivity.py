@@ -44,7 +44,7 @@ def longest_parts(
 
 
 def longest_of(made: Iterable[Blocks], kind: SumSpec) -> dict[str, float]:
-    """Return, by block name, the largest L2 norm in the contributions `made`; for a triangle, of the whole matrix."""
+    """Return, by block name, the largest L2 norm in contributions `made`; an upper triangle counts as a full matrix."""
     found = dict.fromkeys((block.name for block in kind.blocks), 0.0)
     for blocks in made:
         for block in kind.blocks:

@@ -45,7 +45,7 @@ class Variance:
         return float(min(1.0, 2 * min(chdtr(self.entries, total), chdtrc(self.entries, total))))
 
     def detectable(self, level: float) -> float:
-        """Return the least shortfall of σ, as a fraction, that is found with probability 95 % at `level`; 1 if none."""
+        """Return the least shortfall of σ, as a fraction, found with probability 95 % at `level`; 1 if none is."""
         least = stats.chi2.ppf(level / 2, self.entries)
         return float(1 - math.sqrt(least / stats.chi2.ppf(POWER, self.entries)))
 
@@ -84,7 +84,7 @@ class SharesTested:
 
 
 def examine_shares(places: Sequence[Variance], shares: Sequence[Share]) -> SharesTested:
-    """Test the variances by part of the sum and by share, and correlations of shares; Bonferroni over all tests."""
+    """Test noise variances by part of the sum and by noise share, and shares' correlations, Bonferroni-corrected."""
     found = [(each.chance, _in_words(each)) for each in places]
     found += [(each.variance.chance, _in_words(each.variance)) for each in shares]
     found += list(_correlations(shares))

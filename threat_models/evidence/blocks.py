@@ -30,7 +30,7 @@ MULTIPLES = 1e-6
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """Map each block's name in the method to its name in the session: that of its kind, if attacks know this kind.
+    """Map each block's name in the method to its name in the session: the name of its kind, if attacks know that kind.
 
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
@@ -48,7 +48,7 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
 
 
 def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
-    """Split a vector into named blocks: multipliers divided out (then float64), classes and their parts on one axis."""
+    """Split a vector into named blocks, with multipliers divided out (then float64), and parts of classes as rows."""
     tensors, names, dimension = setup.sum.layout.split(vector), _names(setup), setup.plan.dimension
     found = {}
     for block in setup.sum.layout.blocks:
@@ -70,7 +70,7 @@ def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | Non
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """Report blocks that lack noise, as all entries are multiples of the multiplier (by chance: < `MULTIPLES`)."""
+    """Report blocks without noise, as all their entries are multiples of the multiplier (by chance: < `MULTIPLES`)."""
     noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
@@ -84,7 +84,7 @@ def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ..
 
 
 def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
-    """Compute sums of entries that only noise moves from 0, over the planned σ of `members`; none without noise."""
+    """Compute sums of entries that are 0 but for noise, in units of the σ planned for `members`; none without noise."""
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
@@ -117,7 +117,7 @@ def cell_names(setup: RoundSetup) -> tuple[str, ...]:
 
 
 def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
-    """Make the session of a sum over `members` (clients), with `known` further fields; `opened` None: not at hand."""
+    """Make the `Session` of a sum over clients `members`; `opened` is None if not at hand, `known` more fields."""
     names = setup.context.names
     return Session(
         plan=setup.plan,
@@ -149,6 +149,6 @@ def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
 
 
 def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
-    """Keep the records that the session's sum counts; `in_cells` becomes None if it counts whole classes."""
+    """Keep the records that the session's sum counts; their `in_cells` becomes None if the sum counts whole classes."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

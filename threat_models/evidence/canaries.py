@@ -45,7 +45,7 @@ class _Planted:
 def plant(
     dataset: Dataset, settings: SimulationSettings, count: int, progress: Callable[[int, int], None] | None = None
 ) -> _Planted:
-    """Simulate the plan with `count` canaries, each given to a client if a coin says so; the auditor knows the rest.
+    """Simulate the plan with `count` canaries, each given to a client by a coin; the auditor knows all other records.
 
     The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """
@@ -85,7 +85,7 @@ def canaries_of(plan: Plan, path: Path) -> Canaries:
 
 
 def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) -> None:
-    """Write a file of canaries with their coins, and one of the client's data with the canaries that the coins put in.
+    """Write two files: canaries with their coins, and the client's data with the canaries that the coins put in.
 
     Canaries are records of `spare`, which nobody has; without it, where a plan takes features as they are, they are
     made, in the directions in which the member's own records are shortest. Raises BadInput for data that the plan does

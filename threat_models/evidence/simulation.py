@@ -300,13 +300,13 @@ ROUNDED = 1 / 12
 
 @dataclass(frozen=True, eq=False)
 class Watched(SimpleRound):
-    """A round that behaves as its `inner` round does and records each contribution's blocks."""
+    """A wrapper of the round `inner` that also stores the blocks (named arrays) of each contribution."""
 
     inner: Round
     made: list[Blocks] = field(default_factory=list, repr=False)
 
     def contribute(self, local: Local) -> Contribution:
-        """Return the inner round's contribution, and record its blocks."""
+        """Return the inner round's contribution, and store its blocks (named arrays)."""
         found = self.inner.contribute(local)
         self.made.append(found.blocks)
         return found
@@ -439,7 +439,7 @@ def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.floa
 
 
 def places_of(sums: Sequence[SumSpec], plan: Plan, kind: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield a name and mask (n,) for each part of a sum: a block, or a triangle's diagonal and its other entries."""
+    """Yield a name and boolean flags (n,) of entries for each block of a sum; a triangle's diagonal is separate."""
     ends = np.cumsum([0, *(block.size for block in sums[kind].blocks)])
     several = f" of the sums of kind {kind + 1}" if len(sums) > 1 else ""
     for start, block, noise in zip(ends, sums[kind].blocks, _noises(plan, sums, kind), strict=False):

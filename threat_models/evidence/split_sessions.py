@@ -124,7 +124,7 @@ class Scene:
 
 
 def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """Return the upload that the real client code makes of a vector, less the mask that the key holder can remove."""
+    """Encrypt a vector by the real client code; return the upload minus the mask, which the key holder can remove."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
@@ -152,13 +152,13 @@ def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vecto
 
 @dataclass(frozen=True)
 class SplitSessions:
-    """Makes encrypted two-client sessions with one plan's parameters, for attacks by the key holder."""
+    """A factory of encrypted two-client sessions with one plan's parameters, for attacks by the key holder."""
 
     parameters: HeParameters
     security: int
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions of two clients with one split of the sum, under one honest and two malicious keys."""
+        """Make `rounds` two-client sessions with the same split of the sum, under one honest and two malicious keys."""
         scene = Scene.of(self.parameters, self.security)
         keys = {
             "honest key": scene.honest(),
@@ -171,7 +171,10 @@ class SplitSessions:
 
 
 def phase(ciphertext: Polynomials, secret: Integers, prime: int) -> Polynomials:
-    """Compute exactly, by 20-bit limbs, the phase c₀ + c₁·s mod (X^N + 1, prime), (N,), for c (2, N) and ternary s."""
+    """Compute the decryption phase c₀ + c₁·s mod (X^N + 1, prime), (N,), of a ciphertext c (2, N) for ternary s.
+
+    It is exact, computed by 20-bit limbs.
+    """
     degree = len(secret)
     twist = np.exp(1j * np.pi * np.arange(degree) / degree)
     spectrum = np.fft.fft(secret * twist)

@@ -114,7 +114,7 @@ def _provenance(proved: Verified) -> Provenance:
 
 
 def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Choose one session for each plan and party: of several rounds, the last with a sum of classes.
+    """Choose one session for each plan and party: of several rounds, the last with sums by class.
 
     Those before it are its `earlier` sums where they hold class sums, as `rehearse` has it; a census and what comes
     after are not attacked. Of plans without such a sum it is the last round, with all before it.

@@ -1,1 +1,1 @@
-"""Reports of an audit, for people and machines: JSON, SARIF, one HTML page, lines for a terminal, and the gate."""
+"""Reports of an audit, for people and machines: JSON, SARIF, one HTML page, text for a terminal; the pass/fail gate."""

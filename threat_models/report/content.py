@@ -53,7 +53,7 @@ IDLE = ("has nothing to work on", "have nothing to work on")
 
 
 class SessionState(StrEnum):
-    """The session's state under one attack by one adversary, in the four words of the first page; best first.
+    """The session's state under one attack by one adversary: one of the report's four words, in order, best first.
 
     Less evidence never looks better: what nobody could tell stands below what is known and allowed.
     """
@@ -221,14 +221,14 @@ class Examination:
 
 @dataclass(frozen=True)
 class ProtectionLevel:
-    """Findings of the same attacks under another protection, for comparison; the gate does not judge them."""
+    """Findings of the same attacks under another protection, for comparison; the pass/fail gate does not judge them."""
 
     name: str
     findings: tuple[Finding, ...]
 
 
 class GateOutcome(StrEnum):
-    """The gate's outcome for one thing that it judges (a line), or for the whole report."""
+    """The pass/fail gate's outcome for one thing that it judges (a line), or for the whole report."""
 
     PASS = "pass"  # noqa: S105 (no password)
     FAIL = "fail"
@@ -237,7 +237,7 @@ class GateOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class GateLine:
-    """One thing judged by the gate: an attack by an adversary ("" for the session itself), the outcome and the reason.
+    """One thing judged by the pass/fail gate: an attack by an adversary ("" for the session), the outcome and reason.
 
     `waiver` is the reason of the waiver that lets it pass, `is_untold` whether it is one for what nobody could tell.
     `breaks_promise`: it fails because there is less noise than claimed.
@@ -254,7 +254,7 @@ class GateLine:
 
 @dataclass(frozen=True)
 class WaiverInForce:
-    """A waiver that has not expired: how many of the gate's lines it lets pass, and for how many it is `void`.
+    """A waiver that has not expired: how many lines of the pass/fail gate it lets pass, and for how many it is `void`.
 
     A void line shows less noise than claimed. `expires` is its last day, as 2026-03-01; `inconclusive` as in `Waiver`.
     """
@@ -278,7 +278,7 @@ class WaiverInForce:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Result of a gate: a line for each thing judged, the gate file's SHA-256, and the waivers in force on a date."""
+    """A pass/fail gate's result: a line for each thing judged, the file's SHA-256, and waivers in force on a date."""
 
     lines: tuple[GateLine, ...]
     gate_sha256: str
@@ -287,7 +287,7 @@ class GateResult:
 
     @property
     def outcome(self) -> GateOutcome:
-        """The gate's outcome for the whole report: fail if any line fails, else inconclusive if any is."""
+        """The pass/fail gate's outcome for the whole report: fail if any line fails, else inconclusive if any is."""
         return worst(self.lines)
 
     @property
@@ -298,7 +298,7 @@ class GateResult:
 
 
 def worst(lines: tuple[GateLine, ...]) -> GateOutcome:
-    """Return the worst outcome of some of the gate's lines; pass without any."""
+    """Return the worst outcome of some of the pass/fail gate's lines; pass if there are none."""
     found = {line.outcome for line in lines}
     return next((bad for bad in (GateOutcome.FAIL, GateOutcome.INCONCLUSIVE) if bad in found), GateOutcome.PASS)
 
@@ -341,7 +341,7 @@ class Against:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A complete audit report. Raises BadInput for a finding whose attack has no note, or of another adversary.
+    """A complete audit report. Raises BadInput for findings whose attack has no note, or that another adversary made.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -390,7 +390,7 @@ class AuditReport:
         return remedy if math.isinf(self.promise.claimed) else remedy.replace("a finite epsilon", "a smaller epsilon")
 
     def lines_of(self, finding: Finding) -> tuple[GateLine, ...]:
-        """Return the lines in which the gate judges a finding."""
+        """Return the lines in which the pass/fail gate judges a finding."""
         key = finding.attack, finding.adversary
         return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
@@ -413,7 +413,7 @@ class AuditReport:
         return SessionState.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else SessionState.WITHSTOOD
 
     def state_of_line(self, line: GateLine) -> SessionState:
-        """Return the session's state by a gate line about the sum itself: "allowed" at best without a finite ε."""
+        """Return the session's state by a gate line on the sum itself; at best "allowed" if no finite ε is claimed."""
         if line.outcome is not GateOutcome.PASS:
             return SessionState.BROKEN if line.outcome is GateOutcome.FAIL else SessionState.UNTOLD
         if line.is_untold:
@@ -423,24 +423,24 @@ class AuditReport:
 
     @property
     def session_lines(self) -> tuple[GateLine, ...]:
-        """The gate's lines that are not about a finding, but about the sum itself or about what was not run."""
+        """The pass/fail gate's lines that are not about a finding, but about the sum itself or what was not run."""
         found = {(finding.attack, finding.adversary) for finding in self.findings}
         return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
 
     def counts(self, finding: Finding) -> bool:
-        """Return whether a finding counts for the report's state; an undecided one only if the gate requires it."""
+        """Return whether a finding counts for the report's state; an undecided one only if a gate file requires it."""
         state, lines = self.state_of(finding), self.lines_of(finding)
         is_open = not lines or any(line.waiver or line.outcome is not GateOutcome.PASS for line in lines)
         return state is not None and (state is not SessionState.UNTOLD or is_open)
 
     @property
     def short_lines(self) -> tuple[GateLine, ...]:
-        """The gate's lines that report less noise than the plan claims."""
+        """The pass/fail gate's lines that report less noise than the plan claims."""
         return tuple(line for line in self._lines if line.breaks_promise)
 
     @property
     def state(self) -> SessionState:
-        """The worst state of all findings and gate lines that count, no better than the gate's; UNTOLD without any."""
+        """The worst state of all findings and gate lines that count, at best the gate's; UNTOLD if there are none."""
         found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
         states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)
@@ -453,7 +453,7 @@ class AuditReport:
         return self.gate.lines if self.gate is not None else ()
 
     def headline(self) -> str:
-        """Summarise in a sentence how many attacks are in each state, the worst first; the control has its own one.
+        """Summarise in a sentence how many attacks are in each state, the worst first; the unprotected control apart.
 
         Where no finite ε is claimed this comes first: a gate that passes may let attacks on single records succeed.
         So does noise of the session that is too small, or not known.

@@ -46,7 +46,7 @@ class _PageRow:
 
 
 def verdict_in_words(report: AuditReport) -> str:
-    """Return the gate's verdict in words, and whether a waiver made it pass; without a gate, that none was applied."""
+    """Return the pass/fail gate's verdict in words, and whether a waiver made it pass; or that no gate was applied."""
     if report.gate is None:
         return "no gate was applied"
     is_waived = report.gate.outcome is GateOutcome.PASS and any(each.waived for each in report.gate.waivers)
@@ -54,7 +54,7 @@ def verdict_in_words(report: AuditReport) -> str:
 
 
 def name_uncounted(report: AuditReport) -> str:
-    """Return a sentence that names undecided attacks that the gate does not require; "" if there are none."""
+    """Return a sentence that names undecided attacks that the gate file does not require; "" if there are none."""
     untold = (each for each in report.findings if report.state_of(each) is SessionState.UNTOLD)
     titles = dict.fromkeys(report.note(each.attack).title for each in untold if not report.counts(each))
     return f"The gate does not require these, which could not tell: {'; '.join(titles)}." if titles else ""

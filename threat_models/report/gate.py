@@ -30,13 +30,13 @@ REFERENCES = ("baseline", "ceiling")
 
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
-    """Return each attack's metrics by its name, with the attacks that an auditor added."""
+    """Return the metrics of each attack, by the attack's name, including attacks that an auditor added."""
     return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A gate's rule for one attack by one adversary ("*" for any); of several that fit, only the most specific apply.
+    """Pass/fail rule for one attack by one adversary ("*" for any); of several that fit, only the most specific apply.
 
     Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
     its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
@@ -121,7 +121,7 @@ class Gate:
 
     @classmethod
     def read(cls, path: Path = DEFAULT, today: date | None = None) -> Gate:
-        """Read a gate file, as `parse` does. Raises BadInput with the file's name and the key at fault."""
+        """Read a pass/fail gate's file, as `parse` does. Raises BadInput with the file's name and the key at fault."""
         try:
             return cls.parse(read_document(path), today)
         except OSError as error:
@@ -133,7 +133,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, today: date | None = None) -> Gate:
-        """Read a gate from TOML text, for an audit made on the date `today` (by default the current one in UTC).
+        """Read a pass/fail gate from TOML text, for an audit made on the date `today` (by default the current, in UTC).
 
         Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models; and
         for waivers of what cannot be waived, or for longer than a year.
@@ -162,7 +162,7 @@ class Gate:
         )
 
     def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
-        """Return the most specific rules for an attack by an adversary; without any, one that it must not succeed."""
+        """Return the most specific rules for an attack by an adversary; if none, that the attack must not succeed."""
         for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
             if found := tuple(rule for rule in self.rules if (rule.attack, rule.adversary) == name):
                 return found

@@ -80,7 +80,7 @@ def provenance_content(report: AuditReport) -> list[Content]:
 
 
 def waivers_content(report: AuditReport) -> list[Content]:
-    """Return the gate's waivers that have not expired, and what each does in this audit."""
+    """Return the pass/fail gate's waivers that have not expired, and what each does in this audit."""
     return [plain_fields(each, "effect") for each in report.gate.waivers] if report.gate else []
 
 

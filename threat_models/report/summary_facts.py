@@ -162,7 +162,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
 
 
 def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
-    """Add tests of simulated parties' noise to the plan's privacy promise, and ε by the longest contributions found."""
+    """Add tests of simulated parties' noise to the plan's privacy promise, and ε by the longest contributions."""
     if drawn is None or opinion is None:
         return promise
     found = "not as planned" if drawn.flaws else "as planned"
@@ -191,7 +191,7 @@ def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequenc
 
 
 def limits_of(subject: Subject, refusals: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the audit's limits in words; `refusals` say why initial policies refuse a simulated plan, else None."""
+    """Return the audit's limits in words; `refusals`: why initial policies refuse a simulated plan, else None."""
     found = []
     if unread := ", ".join(subject.unread):
         found.append(f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks.")

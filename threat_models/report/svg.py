@@ -145,7 +145,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], logarithmic: bool, start: float, length: float) -> Axis:
-        """Make the axis that fits these values: from 0 to 1 for shares, whole decades on a logarithmic axis."""
+        """Make the axis that fits these values: from 0 to 1 for proportions, whole decades on a logarithmic axis."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
         low, high = min(found, default=0.1), max(found, default=1.0)
         if logarithmic:

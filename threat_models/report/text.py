@@ -31,7 +31,7 @@ def format_number(value: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Write a number in a unit: shares as "98.2 %", a refused or accepted cheat (1 or 0) in words."""
+    """Write a number in a unit: proportions as "98.2 %", a refused or accepted cheat (1 or 0) in words."""
     if math.isnan(value):
         return format_number(value)
     if unit == REFUSED:

@@ -48,7 +48,7 @@ LEAST_EXPONENT = -1000
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """One encoded update: the `integers` (padded,) to sum, and two facts about the data that stay with the client.
+    """A client's encoded update: the `integers` (padded,) to sum, and clipping facts that the client keeps to itself.
 
     `shortened`: the update was longer than the clip, or not finite (all zeros). `clipped_entries`: entries after
     rotation that were larger than the plan allows.
@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """Return a limit `entry` that clips no entry of an update with probability ≥ 1 − 2⁻³⁰ over the random seed.
+        """Return a limit on entries that, with probability ≥ 1 − 2⁻³⁰ over the seed, clips no entry of an update.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
@@ -208,7 +208,7 @@ _ROOT_SCALE = 1 << 32
 
 
 def longest(length: float, size: int) -> int:
-    """Return a bound Δ² on Σz² for the rounding z of a vector of L2 norm `length` ≥ 0 grid units, `size` ≥ 1 entries.
+    """Return a bound Δ² on Σz² for the rounding z of a vector with L2 norm `length` ≥ 0 grid units, `size` ≥ 1 entries.
 
     c = `length` and d = `size`, which counts the padding. Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding
     keeps the first; the second, c² + d/4 + √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2).
@@ -227,7 +227,7 @@ def longest(length: float, size: int) -> int:
 
 
 def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource) -> Integers:
-    """Round a vector x at random to neighbouring integers z, E z = x; redraw until Σz² ≤ `squared_bound` < 2⁵³.
+    """Round a vector x at random to neighbouring integers z with mean x; redraw until Σz² ≤ `squared_bound` < 2⁵³.
 
     After 20 failures toward zero. Never raises for what the vector holds: one that is too long even then, or not
     finite, becomes zeros. The draw is exactly unbiased; the condition, which is what bounds the length, leaves a bias

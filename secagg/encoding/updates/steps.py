@@ -124,7 +124,7 @@ class ServerStep(Protocol):
         """Names of the optimiser moments, such as a velocity, that this rule keeps in the state."""
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """Return the next state, from the float64 mean (size,) over clients of (client's tensors − state's tensors).
+        """Return the next state, given the float64 mean update (size,): the mean of clients' tensors minus the state's.
 
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
@@ -133,7 +133,7 @@ class ServerStep(Protocol):
 
 @dataclass(frozen=True)
 class Average(ServerStep):
-    """Federated averaging, for rate 1 (McMahan et al. 2017): x ← x + rate·Δ, with the mean update Δ."""
+    """Federated averaging, if rate is 1 (McMahan et al. 2017): x ← x + rate·Δ, with the mean update Δ."""
 
     moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0

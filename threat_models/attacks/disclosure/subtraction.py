@@ -49,14 +49,14 @@ def measure_signals(blocks: Blocks, noise: Noise) -> tuple[Measure, ...]:
 
 
 def is_visible(blocks: Blocks, noise: Noise | None) -> bool:
-    """Return whether any block (array) has, with confidence, more signal than noise; without noise, a nonzero entry."""
+    """Return whether any block (array) has, with confidence, more signal than noise; if noiseless, a nonzero entry."""
     if noise is None:
         return any(np.any(block) for block in blocks.values())
     return any(each.low > 1 for each in measure_signals(blocks, noise))
 
 
 def is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
-    """Return whether every block (array) has, with confidence, no more signal than noise; without noise, only zeros."""
+    """Return whether all blocks (arrays) hold, with confidence, no more signal than noise; if noiseless, only zeros."""
     if noise is None:
         return not is_visible(blocks, None)
     return all(each.high <= 1 for each in measure_signals(blocks, noise))

@@ -305,7 +305,7 @@ def _squared_mu_by(contribute: Contribute, records: AuditRecords, noise: Noise) 
 
 
 def choose_some(squares: Squares, records: AuditRecords, release: Blocks) -> AuditRecords:
-    """Choose records for which to compute μ² by `squares`: all where cheap (`squared_mu`), else evenly spread ones."""
+    """Choose records on which to compute μ² by `squares`: all if cheap (`squared_mu`), else an even spread of them."""
     if squares is squared_mu:
         return records
     entries = max(1, sum(np.size(block) for block in release.values()))

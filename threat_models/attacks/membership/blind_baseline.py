@@ -94,7 +94,7 @@ class Blind:
 
     @property
     def sentence(self) -> str:
-        """Warning for the report, after a space, if the blind baseline separates members from others; else empty."""
+        """Warning for the report, led by a space, if the blind baseline separates members from others; else empty."""
         if self.area is None or not self.tells:
             return ""
         return (
@@ -211,7 +211,7 @@ def try_candidates(
 
 
 def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> tuple[Control, Control]:
-    """Make a test's two controls from the scores (n,) of several draws; each draw's first `few` records are members.
+    """Make two controls of a test from its scores (n,) in several draws; each draw's first `few` records are members.
 
     These must be told from the others, and as many of the others, called members, must not.
     """

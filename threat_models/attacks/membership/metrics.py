@@ -188,13 +188,13 @@ def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequen
 
 
 def metric_pointed(name: str, what: str) -> Metric:
-    """Make the metric for `measure_pointed`; `name` ends its id, `what` is in its label, such as "slot sums point"."""
+    """Make a metric for `measure_pointed`; its id ends in `name`, its label contains `what`, as "slot sums point"."""
     good = "{baseline}, the members' share of the candidates"
     return Metric(f"reidentified.{name}", f"members' among the records that {what} at", SHARE, good)
 
 
 def measure_pointed(scores: Scores, metric: Metric) -> tuple[Measure, ...]:
-    """Measure the proportion of members in the tenth of candidates with the highest scores; empty for fewer than 10."""
+    """Measure the proportion of members in the top tenth of candidates by score; empty for fewer than 10 candidates."""
     count = len(scores.values) // POINTS_AT
     if not count:
         return ()
@@ -253,7 +253,7 @@ def crosses(found: Iterable[Measure]) -> bool:
 
 
 def withstands(scores: Scores) -> bool:
-    """Return whether a test fails with confidence: even its upper confidence limits are below those of a success.
+    """Return whether a test fails with confidence: even its upper confidence limits are below a success's thresholds.
 
     Where all of the area's interval lies below one half, the records are not those that they were given for; where it
     is wide, the sample says little of either. Of single classes this says nothing.

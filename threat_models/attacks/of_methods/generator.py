@@ -1,4 +1,4 @@
-"""Test membership by a shared generator of embeddings: records far from its embeddings are taken for members'.
+"""Test membership by a shared generator of embeddings: records far from these are taken to be members' records.
 
 FRAug's generator learns to make embeddings unlike those of the records that taught it (Chen et al.
 2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,

@@ -208,7 +208,7 @@ class HeadRecipe:
 
     @property
     def is_changed_by_record(self) -> bool:
-        """Whether adding a record to the exact sum, or removing it, suffices to compute the head that results."""
+        """Whether the head with one record more or less follows from the exact sum and that record alone."""
         return not self.noises and self.sums == 1 and self.plan.method in (FedCGS.name, Prototypes.name)
 
     @property
@@ -252,7 +252,7 @@ class HeadRecipe:
 
 
 def is_remade(view: View, records: int) -> bool:
-    """Return whether this attack can recompute the plan's head, by its method and the cost for so many records."""
+    """Return whether this attack can recompute the plan's head, or afford to recompute a model of so many records."""
     if isinstance(view.head, TrainedModel):
         return records * view.number * max(view.head.program.size, LEAST_SIZE) <= MOST_WORK
     return view.plan.method in REMADE

@@ -41,7 +41,7 @@ DEPENDENT = Metric("dependent_coefficients", "coefficients that depend on the sp
 
 @dataclass(frozen=True)
 class Score:
-    """Numbers of right guesses of a sum's split: from single sessions (of `rounds`), and from series (of `tried`).
+    """Right guesses of a sum's split: `sessions` of `rounds` single sessions, `series` of `tried` session series.
 
     An undecided guess counts half. `differing` of `coefficients` depend on the split.
     """
@@ -55,7 +55,7 @@ class Score:
 
 
 def guess_splits(series: Sequence[Sequence[SplitSession]]) -> dict[str, Score]:
-    """Guess how a sum is split, from each session and each series of sessions; return the scores by key name."""
+    """Guess how a sum is split, from each session and each series of sessions; return scores by the key's name."""
     scores: dict[str, list[list[float]]] = {}
     differing = coefficients = 0
     for sessions in series:
@@ -89,7 +89,7 @@ def _count_right(signed: NDArray[np.float64]) -> float:
 
 
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    """Attack ciphertexts by the installed client code and, as controls, by the homomorphic library's own encryption."""
+    """Attack ciphertexts of the installed client code and, as controls, of the homomorphic library's own encryption."""
     ciphertexts = views[0].ciphertexts
     if ciphertexts is None:
         return Finding("split_of_sum", "", Verdict.NOT_APPLICABLE, NOT_ENCRYPTED)

@@ -190,7 +190,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[int, ConfidenceInterval]:
-    """Measure the share of records recovered from exact sums of 1, 2, 4, … gradients, by the number of gradients.
+    """Measure the proportion of records recovered from exact sums of 1, 2, 4, … gradients, by number of gradients.
 
     Gradients are those at the round's state.
     """

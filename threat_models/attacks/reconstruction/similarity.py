@@ -20,7 +20,7 @@ def cosines(features: Floats, others: Floats) -> Floats:
 
 
 def match_cosines(found: Floats, true: Floats) -> Floats:
-    """Compute the cosine (m,) of each true feature (m, d) with its partner in the best one-to-one matching, or 0."""
+    """Compute the cosine (m,) of each true feature (m, d) with its best one-to-one match, 0 for one without a match."""
     table = cosines(true, found)
     result = np.zeros(len(true))
     rows, columns = linear_sum_assignment(-table)
