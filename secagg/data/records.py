@@ -108,7 +108,7 @@ def columns_of(columns: Iterable[str]) -> str:
 
 
 def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Renumber each file's records once those where `left` (n,) is true are removed; None for data without files."""
+    """Return each file's record indices after the records where `left` (n,) is true are removed; None without files."""
     if dataset.parts is None:
         return None
     place = np.cumsum(~left) - 1

@@ -36,7 +36,7 @@ class LabelledInputs:
     cells: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> LabelledInputs:
-        """Return the records that `rows`, a mask or indices, selects."""
+        """Return the records that `rows` selects, a boolean array (n,) or indices."""
         return LabelledInputs(self.inputs[rows], self.labels[rows], self.cells[rows])
 
 

@@ -164,7 +164,7 @@ class Group:
 
     @classmethod
     def of(cls, runs: Sequence[Run], value: Value = accuracy_of, places: int = 1) -> Group:
-        """Average one value of the runs' results over seeds; a seed with fewer than `places` values does not count."""
+        """Average a value of runs' results per seed, then over seeds; omit seeds with fewer than `places` values."""
         found: dict[int, list[tuple[float, Interval | None]]] = {}
         for run in runs:
             if run.result and (one := value(run.result)) is not None:
@@ -297,7 +297,7 @@ def results_of(runs: Sequence[Run]) -> list[RunResult]:
 
 
 def listed(runs: Sequence[Run], name: Literal["notes", "not_private"]) -> list[str]:
-    """Return the distinct texts in the list `name` (such as the notes) of all runs' results, in order."""
+    """Return the distinct entries in the list `name` (such as the notes) of all runs' results, in order."""
     return list(dict.fromkeys(text for result in results_of(runs) for text in result[name]))
 
 

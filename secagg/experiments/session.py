@@ -146,7 +146,7 @@ class InMemorySession:
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
-        """Close the server's step; if it must then sign the sum for the party that opens it, add up the uploads."""
+        """Close the server's step; add up the uploads if it must then sign the sum for the party that opens it."""
         with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):

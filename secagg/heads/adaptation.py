@@ -124,9 +124,9 @@ def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:
-    """Return a mask (n,) of records to train on, at most `shots` (0: all) of each `present` class, by position alone.
+    """Select records to train on by booleans (n,), at most `shots` (0: all) of each `present` class.
 
-    Raises BadInput when there is none.
+    They are chosen by position alone. Raises BadInput when there is none.
     """
     keys = np.random.PCG64(SEED).random_raw(len(labels))
     used = present[labels]

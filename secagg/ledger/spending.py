@@ -53,7 +53,10 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """A plan's cost for a privacy unit and adjacency. Raises BadInput for training unless by record and add-remove."""
+    """A plan's privacy cost for a unit and adjacency.
+
+    Raises BadInput for a cost of training (DP-SGD) unless they are record and add-remove.
+    """
 
     unit: Unit
     adjacency: Neighbours
@@ -132,7 +135,7 @@ def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
 def total_cost(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
-    """Return the composed cost of releases: Gaussian if `gaussian` and all are, else Rényi; None if infinite."""
+    """Return the composed cost of releases: Gaussian if `gaussian` and all costs are, else Rényi; None if infinite."""
     costs = [release.cost(unit, adjacency) for release in releases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):

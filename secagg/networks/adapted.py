@@ -70,7 +70,7 @@ class EncoderAdapter:
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
-        """Return bounds of the initial weights by name: a bottleneck's, and a LoRA's A (Kaiming); its B starts at 0."""
+        """Return bounds of initial weights by name: of bottlenecks, or of LoRA's A (Kaiming); LoRA's B starts at 0."""
         started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:

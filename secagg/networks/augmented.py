@@ -135,7 +135,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a round's losses: `alpha`, `beta` of generator's and RTNet's distance; `strength` scales residuals."""
+    """Weights of losses: `alpha` for the generator's distance, `beta` for RTNet's; `strength` scales the residuals."""
 
     alpha: float
     beta: float

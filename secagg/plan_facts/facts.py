@@ -132,7 +132,7 @@ class PlanFacts:
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of the sum of round `number`; 0 (cohort draw) counts as 1, the end as last."""
+        """Return the index in `kinds` of round `number`'s sum; 0 (cohort draw) counts as 1, the end as the last."""
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
@@ -143,7 +143,7 @@ class PlanFacts:
 
     @property
     def opens_alone(self) -> bool:
-        """Whether a client can take part in a round by its opening broadcast alone, without those of earlier rounds."""
+        """Whether the broadcast that begins a round is all that its clients need, without those of earlier rounds."""
         return self.first_round.is_self_contained
 
     @property
@@ -216,7 +216,7 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
 
 
 def witnesses_of(facts: PlanFacts) -> int:
-    """Return how many clients must sign for one to rejoin: the least t with 2t > cohort size + colluders."""
+    """Return how many clients must sign before a client rejoins: the least t with 2t > cohort size + colluders."""
     return (facts.cohort_size + facts.plan.colluders) // 2 + 1
 
 
@@ -241,7 +241,7 @@ def patience(plan: Plan) -> float:
 
 
 def longest_round(plan: Plan) -> float:
-    """Return an upper bound of a round's seconds: joining and six steps, each doubled once, and then `patience`."""
+    """Return an upper bound of a round's seconds: joining and six steps, each extended to double, plus `patience`."""
     return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
 
 
@@ -296,7 +296,7 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput if a plan that hides vectors opens exact sums of parts of classes (domains) without a class gate.
+    """Raise BadInput if a plan hides vectors but opens exact sums by domain or slot of a class, without a class gate.
 
     Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
     entries, so that it rests on every client and on the protection's `sum_trust`.

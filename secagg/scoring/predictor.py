@@ -161,7 +161,7 @@ class Predictions:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Mask (n,) of the records that have a label and were not skipped."""
+        """Boolean array (n,), true for records that have a label and were not skipped."""
         found: NDArray[np.bool_] = self.records.labels >= 0
         return found
 
