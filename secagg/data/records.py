@@ -142,7 +142,7 @@ SHORTEST_LIMIT = 16
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A rule that bad records are marked, not refused; `most` is the number of records a plan allows (None: no plan).
+    """A rule that bad records are marked, not refused; `most` is the plan's limit of records (None: without a plan).
 
     With `most` every limit is on one record, and what the whole source may take is decided by `most` and by a record's
     size, which are public: no record can cross a limit for the others.
@@ -151,7 +151,7 @@ class Tolerance:
     most: int | None = None
 
     def refuse_larger(self, what: object, count: int, each: int) -> None:
-        """Raise BadInput if `count` records (or the most that a plan allows) of `each` bytes exceed `data_limit`."""
+        """Raise BadInput if `count` records of `each` bytes, or the plan's limit of them, would exceed `data_limit`."""
         self.refuse_more(what, count)
         refuse_larger(what if self.most is None else f"{what}: {self.most} records", each * (self.most or count))
 

@@ -48,7 +48,10 @@ class Checkpoint:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
-        """Return the messages and broadcasts that begin rounds up to the next. Raises BadInput after the last round."""
+        """Return the (message, broadcast) pairs that begin rounds, up to the next round's.
+
+        Raises BadInput after the last round.
+        """
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")

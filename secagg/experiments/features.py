@@ -123,7 +123,10 @@ class Features:
         return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
-        """Return the accuracy by `measure` for each domain or value of the left-out column; () if it does not exist."""
+        """Return the accuracy by `measure` for each domain, or each value of the left-out column.
+
+        It is () without such a column.
+        """
         column = self.left_out.column if self.left_out is not None else DOMAIN
         groups = [(self.dataset.test, self.test, self.left_out is not None), (*(self.others or (None, None)), False)]
         found = []

@@ -67,7 +67,10 @@ class RoundLog:
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
     ) -> None:
-        """Report an ended round if due; `sent` are clients' bytes so far, `personal` measures members' own models."""
+        """Log the report of an ended round, if one is due; `sent` are each client's bytes so far.
+
+        `personal` measures members' own models.
+        """
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None

@@ -79,7 +79,7 @@ class Pictures:
 def generate(
     latents: Latents, means: SlotMeans, settings: GenerationSettings, progress: Progress | None = None
 ) -> Pictures:
-    """Generate pictures for every class and domain that has a mean latent; the same seed gives the same on one machine.
+    """Generate pictures for every class and domain that has a mean latent, reproducible by seed on one machine.
 
     Raises BadInput for means of another autoencoder's latents, or concept vectors that its network does not take.
     """

@@ -104,7 +104,7 @@ class Release:
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Return whether `row` records a valid lower charge in the place of the charge `whole` of the same plan."""
+    """Return whether `row` is a valid lower charge that replaces the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False

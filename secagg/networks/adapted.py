@@ -90,7 +90,7 @@ class EncoderAdapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """Return for each module a function that adds the weighted adapters (`weights`, by prefix) to its output."""
+        """Return, for each module, a function that adds the adapters (times `weights`, by prefix) to its output."""
         return {
             place.name: partial(self._changed, parameters, number, weights)
             for number, place in enumerate(encoder.places(self.kind))
@@ -137,7 +137,7 @@ class Adapted(BuiltIn):
 
     @property
     def prefixes(self) -> Mapping[str, float]:
-        """Weight of each adapter's output in predictions, by prefix of tensor names; mostly the shared one alone."""
+        """Weights of adapter outputs in predictions, by prefix of tensor names; by default the shared adapter alone."""
         return {SHARED: 1.0}
 
     @property

@@ -128,11 +128,14 @@ class PlanFacts:
 
     @property
     def record_sums(self) -> int:
-        """The largest number of sums that can include one client, without those that only count who holds a class."""
+        """The largest number of sums that can include one client, apart from those that only count clients by class."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of round `number`'s sum; 0 (cohort draw) counts as 1, the end as the last."""
+        """Return the index in `kinds` of the sum of round `number`.
+
+        Number 0 (the cohort draw) counts as round 1, numbers past the end as the last round.
+        """
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
@@ -152,7 +155,7 @@ class PlanFacts:
         return self.plan.cohort or len(self.roster.clients)
 
     def draws(self, rounds: int) -> int:
-        """Return the largest number of rounds, among the plan's first `rounds`, that can include one client."""
+        """Return the most rounds that can include one client, among the plan's first `rounds`."""
         return most_rounds(len(self.roster.clients), self.cohort_size, rounds)
 
     @property
@@ -344,7 +347,7 @@ def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
-    """Build the context of a sum of these clients, but for ring and length. Raises BadInput if a helper is missing."""
+    """Build the context of a sum of these clients, without ring and length. Raises BadInput if a helper is missing."""
     protection = protection_named(plan.protection)
     helpers = roster.with_role(protection.helper_role)
     return protection.context(

@@ -37,7 +37,7 @@ MAX_FRAME_BYTES = 64 << 20
 
 
 class Choice(StrEnum):
-    """An enumeration of strings; messages, settings and JSON write a member as its string."""
+    """An enumeration of strings; its members are written as their strings in messages, settings and JSON."""
 
     def __repr__(self) -> str:
         return repr(self.value)
