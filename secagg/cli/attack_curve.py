@@ -49,7 +49,7 @@ class Attempt:
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Return an adversary that uses an attack: `curious_server` if it does, else the first. Raises BadInput."""
+    """Return an adversary that uses an attack: `curious_server` if it does, else the first that does. Raises BadInput."""
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]
