@@ -49,7 +49,10 @@ class Attempt:
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Return an adversary that uses an attack: `curious_server` if it does, else the first that does. Raises BadInput."""
+    """Return an adversary for an attack: `curious_server` if it uses the attack, else the first that does.
+
+    Raises BadInput for an unknown attack.
+    """
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]

@@ -39,7 +39,7 @@ def probabilities_of(scores: NDArray[np.float64], temperature: float = 1.0) -> N
 
 @dataclass(frozen=True)
 class Calibration:
-    """A softmax `temperature` > 0, the number of `records` it is fitted to, and mean log loss `before` and `after` it."""
+    """A softmax `temperature` > 0, the number of `records` it is fitted to, mean log loss `before` and `after` it."""
 
     temperature: float
     records: int
