@@ -117,7 +117,7 @@ class FederationClient:
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """Return the state of the data set's budget: the policy's limit, spent before, this plan's cost, and left."""
+        """Return the state of the data set's budget: policy limit, cost before, this plan's cost, and what is left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
