@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def training_sigma(self) -> float:
-        """σ of the noise in each step of members' training (DP-SGD), in grid units of a gradient; 0 without it."""
+        """σ of the noise in each DP-SGD step of members, in quantisation units of a gradient; 0 without DP-SGD."""
         return self.noises[0].sigma if self.has_training_noise else 0.0
 
     @property
@@ -169,11 +169,11 @@ class Plan:
 
     @property
     def further_sigmas(self) -> Mapping[str, float]:
-        """σ of the noise on what members measure beside training, by block, in grid units; {} if there is none."""
+        """σ of noise that members add outside training, by block (named array), in quantisation units; {} if none."""
         return {each.block: each.sigma for each in self.noises[1:]} if self.noise is NoiseFrom.MEMBER else {}
 
     def table_schema(self) -> Schema | None:
-        """Return the schema of table data, else None. Raises BadInput if malformed, or not of the plan's classes."""
+        """Return the schema of table data, else None. Raises BadInput if malformed, or if the plan's classes differ."""
         schema = Schema.from_json(self.schema) if self.schema else None
         if schema is not None and schema.classes != self.classes:
             raise BadInput("the plan's schema has other classes than the plan", remedy="have it written by plan new")

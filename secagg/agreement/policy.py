@@ -32,7 +32,10 @@ def data_set(data_name: str) -> str:
 
 
 def check_data_name(data_name: str) -> None:
-    """Raise BadInput for a confusable data name: with invisible characters, or a part that is empty, `.` or `..`."""
+    """Raise BadInput for a data name with invisible characters, or a path component that is empty, `.` or `..`.
+
+    It could be confused with another name.
+    """
     problem = ""
     if odd := first_unprintable(data_name):
         problem = f"holds the character {odd}, which cannot be seen"
@@ -60,7 +63,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Effort:
-    """The most work that a plan gives a member: rounds, epochs, DP-SGD steps, parameters and programs; 0 for none.
+    """The most work that a plan gives a member: rounds, epochs, DP-SGD steps, parameters and programs.
+
+    0 stands for none.
 
     The plan's method declares it (`methods.method.SumSpec`). `rounds` that the plan has; `programs` that it trains,
     SHA-256 (hex) of files of code. In a round: `epochs`, passes of training over all records; `steps` of DP-SGD, each
@@ -282,7 +287,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
 
 
 def limits_text() -> str:
-    """Return TOML text of the default limits: all keys of a policy but those that concern a single plan.
+    """Return the default limits of a policy as TOML text, without the keys that concern a single plan.
 
     A consortium hands it out to its members.
     """
@@ -297,7 +302,7 @@ def limits_text() -> str:
 
 
 def parse_limits(text: str) -> Mapping[str, Any]:
-    """Parse limits in TOML: any keys of a policy's [accept] table; the roster is left out.
+    """Parse policy limits, keys of a policy's [accept] table, from TOML; the key `roster` is dropped.
 
     A whole policy will do. Raises BadInput naming every unknown or mistyped key.
     """
@@ -316,7 +321,7 @@ def parse_limits(text: str) -> Mapping[str, Any]:
 
 
 def read_limits(path: Path) -> Mapping[str, Any]:
-    """Read the limits from a limits file or a policy file. Raises BadInput naming the file."""
+    """Read policy limits from a limits file or a policy file. Raises BadInput naming the file."""
     try:
         return parse_limits(read_document(path))
     except OSError as error:

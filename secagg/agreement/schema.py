@@ -60,7 +60,7 @@ class Numeric:
 
     @property
     def declared(self) -> str:
-        """The declared range as text, for people."""
+        """The declared range as text for people to read."""
         return f"{self.low:g} to {self.high:g}"
 
     @property
@@ -108,7 +108,7 @@ class Dated:
 
     @property
     def declared(self) -> str:
-        """The declared range as text, for people."""
+        """The declared range as text for people to read."""
         return f"{self.low} to {self.high}"
 
     @property
@@ -117,7 +117,7 @@ class Dated:
         return None if self.fill is None else float(_day(self.name, self.fill))
 
     def read(self, text: str) -> float:
-        """Parse a cell as the ordinal of a day (0001-01-01 is 1) plus the time's fraction; NaN for any other text."""
+        """Parse a cell as the ordinal of a day (0001-01-01 is 1) plus the time as a fraction; NaN for other text."""
         found = re.fullmatch(_regex(self.name, self.pattern), text)
         try:
             moment = datetime(**{part: int(digits) for part, digits in found.groupdict().items()})  # type: ignore[union-attr, arg-type]  # noqa: DTZ001
@@ -133,7 +133,7 @@ class Dated:
 
 @dataclass(frozen=True)
 class Boolean:
-    """A column of two values, encoded as 1 (any of the texts `true`) or -1 (`false`). A missing value is 0."""
+    """A column of two values, encoded as 1 (a text listed in `true`), -1 (one in `false`) or 0 (missing)."""
 
     kind: ClassVar[str] = "boolean"
     width: ClassVar[int] = 1
@@ -149,12 +149,12 @@ class Boolean:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Every text that a cell may hold, those that mean true first."""
+        """Every text that stands for true or false in a table, those for true first."""
         return self.true + self.false
 
     @property
     def declared(self) -> str:
-        """The texts that a cell may hold, for people."""
+        """The texts that stand for true or false in a table, for people."""
         return ", ".join(self.values)
 
 
@@ -280,7 +280,7 @@ def only_keys(values: Any, what: str, required: set[str], optional: set[str]) ->
 
 
 def text_of(value: Any, key: str) -> str:
-    """Return the value as text; TOML dates become text. Raises BadInput for another type."""
+    """Return the value as a string; TOML dates become strings. Raises BadInput for another type."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
     if not isinstance(value, str):
@@ -289,7 +289,7 @@ def text_of(value: Any, key: str) -> str:
 
 
 def texts_of(value: Any, key: str) -> tuple[str, ...]:
-    """Return the value as a tuple of texts. Raises BadInput for another type."""
+    """Return the value as a tuple of strings. Raises BadInput for another type."""
     if not isinstance(value, list):
         raise BadInput(f"schema: {key} is a list of text, got {value!r}")
     return tuple(text_of(item, key) for item in value)

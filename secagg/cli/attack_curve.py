@@ -44,12 +44,15 @@ class Attempt:
 
     @property
     def leading(self) -> list[dict[str, Any]]:
-        """The measures to draw: those that summarise the attack's success (rates or areas) and have a value."""
+        """The measures to plot: those that summarise the attack's success (rates or areas) and have a value."""
         return [each for each in self.found["measures"] if each["leads"] and each["value"] is not None]
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Return an adversary for an attack: `curious_server` if it uses it, else the first that does. Raises BadInput."""
+    """Return an adversary for an attack: `curious_server` if it uses the attack, else the first that does.
+
+    Raises BadInput for an unknown attack.
+    """
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]

@@ -139,7 +139,7 @@ class Speaker:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a progress bar for work that counts its records; yield a callback that takes (done, in all)."""
+        """Show a progress bar for work on counted records; yield a callback that takes (records done, all records)."""
         with self.steps() as told:
             told(text, 0, 0)
             yield partial(told, text)
@@ -214,7 +214,7 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
-    """Make typer read these parameters, all keyword-only, as the command's signature."""
+    """Set a command's signature, which typer reads, to these parameters, all made keyword-only."""
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}

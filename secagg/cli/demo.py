@@ -211,7 +211,7 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
 
 
 def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
-    """Return a sentence on the audit's result, expected or not; `can_promise`: it may advise a run with a finite ε."""
+    """Return a sentence on the audit's result, expected or not; with `can_promise` it may advise a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
@@ -244,7 +244,7 @@ def summary(
     first: list[int],
     verified: dict[str, Any],
 ) -> list[str]:
-    """Return lines for one screen: what was built, what the server saw, what the audit says, and the files."""
+    """Return the demo's results for one screen: what was built, what the server saw, the audit's result, the files."""
     setup = RoundSetup.of(stage.plan, stage.roster)
     claim, more = setup.facts.claim, f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
     rounds = f", and {more}" if setup.rounds > 1 else ""

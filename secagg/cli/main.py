@@ -133,7 +133,7 @@ class _Unread:
 
 @contextmanager
 def streams_without_readers() -> Iterator[None]:
-    """Let stdout and stderr take any text in this context, even if closed or unread; escape what cannot be encoded."""
+    """Let stdout and stderr take any text in this context, even closed or without a reader; escape unencodable text."""
     before = sys.stdout, sys.stderr
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         inside = [_Unread(stream or nowhere) for stream in before]

@@ -90,7 +90,7 @@ class ColumnCells:
 
     @classmethod
     def of(cls, raw: NDArray[np.str_], column: str, schema: Schema, faults: Faults) -> ColumnCells:
-        """Build a column's cells from raw text (n,), with the schema's decimal mark and texts for missing values."""
+        """Build a column's cells from raw text (n,), with the schema's decimal mark and markers of missing values."""
         values = _each(raw, lambda text: canonical(text, schema.decimal), np.str_)
         missing = np.isin(values, [canonical(token, schema.decimal) for token in schema.missing])
         return cls(column, raw, values, missing, schema.decimal, faults)

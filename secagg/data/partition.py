@@ -136,7 +136,7 @@ VALIDATION_SEED = 2
 
 
 def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
-    """Return a mask (n,) of the test records: a fixed pseudo-random `share` of each class, rounded half up.
+    """Return a boolean array (n,), true for test records: a fixed pseudo-random `share` of each class, rounded half up.
 
     Within a class they are chosen by position alone. `labels` (n,) → (n,) bool; bad records (label -1) are never held
     out. Depends on no seed of the user and on no partition. The raw PCG64 stream is used because numpy keeps it stable
@@ -163,7 +163,7 @@ def keep_all(records: Records) -> tuple[Records, Records]:
 
 
 def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, NDArray[np.bool_]]:
-    """Return the data set with `share` of its training records as test part, and the mask (n,) of these records.
+    """Return the data set with `share` of its training records as test part, and a boolean array (n,), true for these.
 
     The test part that it had is gone, so that nothing can be chosen by it. Always the same records, as by `held_out`.
     Raises BadInput for a share so small that it is no record.
@@ -195,14 +195,17 @@ class LeftOut:
         return cls(column, value)
 
     def among(self, records: Records) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the records to leave out. Raises BadInput for records without the column."""
+        """Return booleans (n,) that select the records to leave out. Raises BadInput for records without the column."""
         if self.column not in records.columns:
             problem = f"the data set has no column {self.column!r} to leave out by"
             raise BadInput(problem, remedy=columns_of(records.columns))
         return np.asarray(records.columns[self.column] == self.value)
 
     def rows(self, dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of the training and the test records to leave out. Raises BadInput if these are none or all."""
+        """Return boolean arrays that select the training and the test records to leave out.
+
+        Raises BadInput if these are none, or all training records.
+        """
         train = self.among(dataset.train)
         test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
         if not train.any() and not test.any():

@@ -108,7 +108,7 @@ def columns_of(columns: Iterable[str]) -> str:
 
 
 def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Renumber each file's records once those where `left` (n,) is true are removed; None for data without files."""
+    """Return each file's record indices after the records where `left` (n,) is true are removed; None without files."""
     if dataset.parts is None:
         return None
     place = np.cumsum(~left) - 1
@@ -142,7 +142,7 @@ SHORTEST_LIMIT = 16
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A rule that bad records are marked, not refused; `most` is the number of records a plan allows (None: no plan).
+    """A rule that bad records are marked, not refused; `most` is the plan's limit of records (None: without a plan).
 
     With `most` every limit is on one record, and what the whole source may take is decided by `most` and by a record's
     size, which are public: no record can cross a limit for the others.
@@ -151,7 +151,7 @@ class Tolerance:
     most: int | None = None
 
     def refuse_larger(self, what: object, count: int, each: int) -> None:
-        """Raise BadInput if `count` records (or the most that a plan allows) of `each` bytes exceed `data_limit`."""
+        """Raise BadInput if `count` records of `each` bytes, or the plan's limit of them, would exceed `data_limit`."""
         self.refuse_more(what, count)
         refuse_larger(what if self.most is None else f"{what}: {self.most} records", each * (self.most or count))
 

@@ -46,7 +46,7 @@ class Format:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFormat(Format):
-    """A file format with labelled records; `open` takes path, split function and tolerance (None: bad ones refused)."""
+    """A file format with labelled records; `open` takes path, split function, and tolerance (None: refuse bad ones)."""
 
     open: Callable[[Path, Split, Tolerance | None], Dataset]
 

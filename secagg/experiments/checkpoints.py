@@ -48,7 +48,10 @@ class Checkpoint:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
-        """Return the (opening, broadcast) pairs that start rounds up to the next. Raises BadInput after the last."""
+        """Return the (message, broadcast) pairs that begin rounds, up to the next round's.
+
+        Raises BadInput after the last round.
+        """
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")
@@ -56,7 +59,7 @@ class Checkpoint:
         return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
     def session_at(self, first: RoundSetup) -> RoundSetup:
-        """Return the setup of the next round to run, from `first`, the setup of round one, and the saved openings.
+        """Return the next round's setup, from `first` (round one's setup) and the saved messages that begin rounds.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """

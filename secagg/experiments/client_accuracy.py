@@ -36,7 +36,7 @@ class LabelledInputs:
     cells: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> LabelledInputs:
-        """Return the records that `rows`, a mask or indices, selects."""
+        """Return the records that `rows` selects, a boolean array (n,) or indices."""
         return LabelledInputs(self.inputs[rows], self.labels[rows], self.cells[rows])
 
 
@@ -147,7 +147,7 @@ def measure_personal(
 
 @dataclass(frozen=True)
 class AdaptedClients:
-    """Mean accuracies before and after clients adapt the head to their own records in the way `how`.
+    """Mean accuracies before and after clients adapt the head to their own records; `how` names the adaptation.
 
     Over the `clients` clients that could be measured. `local_…` is what one expects on records distributed like the
     client's own: the accuracies on the held-out records of each (domain,) class, weighted by the client's shares of

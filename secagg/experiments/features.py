@@ -90,14 +90,14 @@ class Features:
         return self.measuring(grid)(measure)
 
     def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
-        """Return a function that works as `measure`, but computes the held-out records' head inputs only once."""
+        """Return a function that does what `measure` does, but computes the held-out records' head inputs only once."""
         if self.dataset.test is None or self.test is None:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
 
     def training_fit(self, head: Artifact, grid: Grid) -> tuple[float, float, float]:
-        """Return a head's mean log loss in nats and accuracy on training records, and the most common class's share.
+        """Return a head's mean log loss in nats and accuracy on training records, and the most common class's fraction.
 
         Of at most JUDGED training records with a label, evenly spaced, since many files are sorted by class. The loss
         is NaN where scores are no numbers, or no record has a label.
@@ -123,7 +123,10 @@ class Features:
         return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
-        """Return `measure`'s accuracy for each domain, or value of the left-out column; () without such a column."""
+        """Return the accuracy by `measure` for each domain, or each value of the left-out column.
+
+        It is () without such a column.
+        """
         column = self.left_out.column if self.left_out is not None else DOMAIN
         groups = [(self.dataset.test, self.test, self.left_out is not None), (*(self.others or (None, None)), False)]
         found = []

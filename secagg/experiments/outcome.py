@@ -29,7 +29,7 @@ from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
-    """Describe in words how many of the clients that were asked for a vector are in the last sum."""
+    """Describe in words how many clients are in the last sum, out of those that were asked for a vector."""
     asked = cohort or clients
     gone = f"{asked - members} vanished before their vectors counted"
     words = f"{members} of {asked} ({'all' if members == asked else gone})"

@@ -55,7 +55,7 @@ def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
 
 
 def data_sha256(dataset: Dataset) -> str:
-    """Return the SHA-256 (hex) over a data set: name, kind, classes, norm bound, records, and each file's indices."""
+    """Return the SHA-256 (hex) over a data set: name, kind, classes, bound, records, and each file's record indices."""
     digest = hashlib.sha256(repr((dataset.name, dataset.kind, dataset.classes, dataset.bound)).encode())
     arrays: list[NDArray[Any]] = [rows for _, rows in dataset.parts or ()]
     for records in filter(None, (dataset.train, dataset.test)):

@@ -164,7 +164,10 @@ class Group:
 
     @classmethod
     def of(cls, runs: Sequence[Run], value: Value = accuracy_of, places: int = 1) -> Group:
-        """Average one value of the runs' results over seeds; a seed with fewer than `places` values does not count."""
+        """Average one value of the runs' results over seeds, after averaging the values of each seed.
+
+        A seed with fewer than `places` values (one for each partition or left-out domain) does not count.
+        """
         found: dict[int, list[tuple[float, Interval | None]]] = {}
         for run in runs:
             if run.result and (one := value(run.result)) is not None:
@@ -283,7 +286,7 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow,
 
 
 def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
-    """Return the numbers of refinement rounds that noisy runs had, in series that had no refinement at ε = ∞."""
+    """Return the numbers of refinement rounds of noisy runs, in series whose runs without noise had no refinement."""
     found = set()
     for each in series:
         if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):
@@ -297,7 +300,7 @@ def results_of(runs: Sequence[Run]) -> list[RunResult]:
 
 
 def listed(runs: Sequence[Run], name: Literal["notes", "not_private"]) -> list[str]:
-    """Return the distinct texts in the list `name` (such as the notes) of all runs' results, in order."""
+    """Return the distinct entries in the list `name` (such as the notes) of all runs' results, in order."""
     return list(dict.fromkeys(text for result in results_of(runs) for text in result[name]))
 
 

@@ -52,7 +52,7 @@ Watcher = Callable[[int, int, RoundReport | None], None]
 
 
 class RoundLog:
-    """A log of round reports (`points`), on every `every`-th round (None: on about `POINTS` rounds) and on the last."""
+    """A log of round reports, `points`, on every `every`-th round (None: on about `POINTS` in all) and on the last."""
 
     def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
@@ -67,7 +67,10 @@ class RoundLog:
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
     ) -> None:
-        """Log an ended round if due; `sent` are each client's bytes so far, `personal` measures members' own models."""
+        """Log the report of an ended round, if one is due; `sent` are each client's bytes so far.
+
+        `personal` measures members' own models.
+        """
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None

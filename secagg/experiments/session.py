@@ -146,7 +146,7 @@ class InMemorySession:
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
-        """Close the server's step; if it must then sign the sum for the party that opens it, add up the uploads."""
+        """Close the server's step; add up the uploads if it must then sign the sum for the party that opens it."""
         with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):
@@ -256,7 +256,7 @@ def run_session(
     dropouts: Mapping[int, str],
     noise: RandomSource | None = None,
 ) -> _SessionResult:
-    """Run a secure sum over the clients that stay; `dropouts` maps each other client to the step at which it leaves.
+    """Run a secure sum; `dropouts` maps each client that drops out to the step at which it leaves.
 
     The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
     of all parties by their index in the roster. Raises SessionAborted when too few are left.

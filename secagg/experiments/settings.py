@@ -124,7 +124,7 @@ class SimulationSettings(Choices):
         return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
-        """Raise BadInput if more clients are set to drop out than `most`, the number a sum of `clients` survives."""
+        """Raise BadInput if more clients are to drop out than `most`, the number that a sum of `clients` tolerates."""
         if self.dropouts > most:
             colluders = self.colluders_of(clients)
             problem = f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude"
@@ -186,7 +186,7 @@ class SimulationSettings(Choices):
         return 0 if self.adapt else AUTO  # a head to be adapted is not refined
 
     def plan_choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
-        """Return the choices that define a plan: these settings, with the arguments for the values they leave open."""
+        """Return the choices that define a plan: these settings, and the arguments for what they leave undecided."""
         shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
         decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
         method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}

@@ -121,7 +121,7 @@ class Marks:
         return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
 
     def of_cell(self, cell: Group, *reasons: str) -> str:
-        """Return the superscripts of a table cell's notes: `reasons`, its runs' refusals, and diverged training."""
+        """Return the superscripts of a table cell's notes: `reasons`, refusals of its runs, and diverged training."""
         refused = (f"Refused: {reason}." for reason in cell.refusals)
         return self.of(*reasons, *refused, *([DIVERGED] if cell.diverged else []))
 
@@ -197,7 +197,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
 def measures_table(
     dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
 ) -> ResultTable | None:
-    """Return a table of metrics other than accuracy; `groups` holds each row's first two cells and its runs.
+    """Return a table of metrics other than accuracy; `groups` holds the first two cells and the runs of each row.
 
     A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
     `notes` stand below. None where nothing but accuracy was measured.

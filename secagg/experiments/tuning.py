@@ -20,7 +20,7 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """A hyperparameter search for `method` within `space`, with others `fixed`; both are texts of NAME=… words.
+    """A hyperparameter search for `method` within `space`, with others `fixed`; both are written as NAME=… words.
 
     An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
     """
@@ -31,7 +31,7 @@ class Tuning:
     search: str = ""
 
     def parameters(self, draw: int) -> str:
-        """Return the parameters of FedPop, the search method, as text; `draw` numbers the random first population."""
+        """Return the parameters of FedPop, the search method, as text; `draw` selects one random first population."""
         texts = {"fixed": self.fixed, "space": self.space}
         joined = [f"{name}={';'.join(text.split())}" for name, text in texts.items() if text.strip()]
         return " ".join([f"method={self.method}", *joined, *self.search.split(), f"draw={draw}"])

@@ -149,7 +149,7 @@ class EncoderFiles(ModelFolder):
 
     @contextmanager
     def alone(self, *wanted: str) -> Iterator[Path]:
-        """Yield the base class's folder of links to the files. Raises BadInput if config.json could load code."""
+        """Yield a temporary folder of links to the named parts' files. Raises BadInput if config.json may load code."""
         with super().alone(*wanted) as folder:
             named = _implementations(self.read_json(self.folder / "config.json"))
             if odd := [each for each in named if each not in ATTENTIONS]:

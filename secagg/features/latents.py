@@ -136,7 +136,7 @@ class Latents:
         return self.files.load_scheduler()
 
     def bound(self, _input_bound: float | None, /) -> float | None:
-        """Return slightly more than R = √d (d: numbers of a latent), the L2 norm of every feature vector."""
+        """Return slightly more than R = √d (d: length of a latent), the L2 norm of every feature vector."""
         return math.sqrt(math.prod(self.shape)) * (1 + SLACK)
 
     def extract(self, inputs: NDArray[Any]) -> Features:

@@ -1,4 +1,4 @@
-"""The steps from a data source to features, as a plan, or a head made under it, prescribes them.
+"""The steps from a data source to features, as prescribed by a plan, or by a head made under it.
 
 Nothing here is up to the member but the path of the data and of the backbone's file.
 """

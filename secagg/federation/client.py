@@ -117,7 +117,7 @@ class FederationClient:
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """Return the data set's account: the policy's privacy budget, spent before, this plan's cost, what is left."""
+        """Return the state of the data set's budget: policy limit, cost before, this plan's cost, and what is left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
@@ -310,7 +310,7 @@ async def rejoin(
 
 
 async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
-    """Ask the server for the random draw of cohorts that this client came too late for; return the first round.
+    """Ask the server for the random draw of cohorts, made before this client came; return the setup of the first round.
 
     Raises SessionAborted if no valid draw comes.
     """

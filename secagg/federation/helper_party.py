@@ -22,7 +22,7 @@ from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
-    """Return at once, in place of a wait for the server (`greet`), if the caller knows that the server is up."""
+    """Do nothing, in place of `greet` (the wait for the server), for callers that know that the server is up."""
 
 
 @dataclass

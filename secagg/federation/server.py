@@ -145,7 +145,7 @@ class FederationServer:
         self._open_files.close()
 
     async def farewell(self) -> None:
-        """Wait until every party has fetched the abort, at most as long as members repeat a failing call."""
+        """Wait until every party has fetched the abort message, at most as long as members repeat a failing call."""
         last = self.stages[-1]
         await last.session.farewell(patience(last.setup.plan))
 

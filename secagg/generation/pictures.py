@@ -1,4 +1,4 @@
-"""Pictures by latent diffusion from opened mean latents, which are interpolated, noised, denoised and decoded.
+"""Pictures by latent diffusion from a sum's mean latents, which are interpolated, noised, denoised and decoded.
 
 **Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε. Stable Diffusion's schedule, and this project's
 tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that √ᾱ_T = 0.068 of the latent is left (Lin et al. 2024,
@@ -79,7 +79,7 @@ class Pictures:
 def generate(
     latents: Latents, means: SlotMeans, settings: GenerationSettings, progress: Progress | None = None
 ) -> Pictures:
-    """Generate pictures for every class and domain that has a mean latent; a seed fixes them on one machine.
+    """Generate pictures for every class and domain that has a mean latent, reproducible by seed on one machine.
 
     Raises BadInput for means of another autoencoder's latents, or concept vectors that its network does not take.
     """

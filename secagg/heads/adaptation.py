@@ -35,7 +35,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Settings of local adaptation: `loss`, `weight` ≥ 0 of its second term, `shots` of each class to use (0 for all).
+    """Settings of local adaptation: `loss`, `weight` ≥ 0 of the loss's second term, records per class `shots` (0: all).
 
     "align": cross-entropy + λ·mean over a batch's records and the d dimensions of (f(x) − μ_y)², with f(x) and the
     global class mean μ_y on the unit sphere. This is FedPAC's MSE: λ here is λ/d before Eq. 12's ‖f(x) − μ_y‖²; and
@@ -93,7 +93,7 @@ def adapt(
 
 
 def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
-    """Return the head that adaptation to records (n, d) starts from: it has an adapter, its own or a new residual one.
+    """Return the head to adapt to records (n, d), with an adapter: its own or, if it has none, a new residual one.
 
     One with an adapter is that itself. A linear layer, which takes features of any length, gets a residual adapter
     that changes nearly nothing but puts out length 1, and its weights are multiplied by the records' mean length: it
@@ -124,9 +124,9 @@ def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:
-    """Return a mask (n,) of records to train on, at most `shots` (0: all) of each `present` class, by position alone.
+    """Select records to train on by booleans (n,), at most `shots` (0: all) of each `present` class.
 
-    Raises BadInput when there is none.
+    They are chosen by position alone. Raises BadInput when there is none.
     """
     keys = np.random.PCG64(SEED).random_raw(len(labels))
     used = present[labels]

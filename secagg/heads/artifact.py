@@ -63,7 +63,7 @@ class Artifact(Protocol):
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """Texts that the artifact's file holds beside the tensors; a head has none."""
+        """Metadata, text by name, that the artifact's file holds in addition to its tensors; a head has none."""
 
     @property
     def predicts(self) -> bool:
@@ -84,7 +84,7 @@ class Artifact(Protocol):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
-        """Return the artifact for `classes` classes: its own go to indices `rows`, the others are never predicted."""
+        """Return the artifact with `classes` classes: its own get the indices `rows`, new ones are never predicted."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""

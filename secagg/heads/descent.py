@@ -115,7 +115,7 @@ def fresh_layers(widths: Sequence[int], *, biased: bool = True) -> tuple[Layer, 
 
 
 def fresh_head(widths: Sequence[int], present: NDArray[np.bool_]) -> LinearHead:
-    """Return an untrained head on a stacked adapter of `widths` (d, …, last), for the classes in `present` (C,)."""
+    """Return an untrained head for the classes in `present` (C,), on an adapter with layer `widths` (d, …, last)."""
     *layers, (weight, bias) = fresh_layers((*widths, len(present)))
     return LinearHead(
         np.where(present[:, None], weight, np.float32(0)),

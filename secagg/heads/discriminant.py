@@ -94,7 +94,7 @@ def nearest_mean(
 
 
 def in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
-    """Return the head in feature units, from weights and biases in quantisation units of the classes `present` (C,).
+    """Convert weights and biases for grid integers, of the classes `present` (C,), to a head that takes features.
 
     It undoes the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes.
     """
@@ -156,7 +156,7 @@ class DiscriminantRelease:
 
     @property
     def shrunk_mean(self) -> Vector:
-        """The mean record, shrunk towards zero by its share of noise (James & Stein 1961, positive part), of norm ≤ 1.
+        """The mean record, shrunk towards zero as its noise demands (James & Stein 1961, positive part), of norm ≤ 1.
 
         ΣA_j has the noise C·d·σ_A² in all: where it is no longer than that, the mean is taken for zero, whereas of
         few records `mean` is noise of length 1.
@@ -172,7 +172,7 @@ def _cut(mean: Vector) -> Vector:
 
 
 def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> DiscriminantRelease:
-    """Estimate counts, class sums and second moment (`DiscriminantRelease`) from their opened blocks in grid units."""
+    """Estimate counts, class sums, second moment (`DiscriminantRelease`) from an opened sum's blocks in grid units."""
     unit = grid.unit(aggregate["class_sums"].shape[1])
     sums = aggregate["class_sums"].astype(np.float64) / unit
     moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / unit**2

@@ -1,4 +1,4 @@
-"""Files of heads and other artifacts: safetensors with texts about their origin, and PyTorch state dictionaries."""
+"""Files of heads and other artifacts: safetensors with metadata on their origin, and PyTorch state dictionaries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes of a safetensors file: the artifact's tensors, its own texts, and the texts in `metadata`.
+    """Return the bytes of a safetensors file: the artifact's tensors and its own metadata, joined with `metadata`.
 
     The same bytes for the same artifact and texts: the library writes texts in another order each time.
     """

@@ -207,7 +207,7 @@ class LinearHead(Artifact):
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Mask (C,) of the classes that had records."""
+        """Boolean array (C,), true for the classes that had records."""
         return self.bias > ABSENT_BIAS
 
 

@@ -65,7 +65,7 @@ NOISY_PACE = _Pace(20.0, momentum=0.5)
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """Set-up of refinement rounds: `whitening` maps records (n, d) to (n, D), D = d + 1; `start` (C, D) are weights.
+    """Set-up of refinement rounds: `whitening` maps records (n, d) to (n, D = d + 1); `start` (C, D) are first weights.
 
     `scale` is the mapped records' second moment in each direction that they fill, in records: n/d_eff.
     """

@@ -1,4 +1,4 @@
-"""The ledger, a client's record of the privacy cost charged to its data sets, and the state of each one's budget."""
+"""The ledger, a client's record of the privacy cost charged to its data sets, and the state of their budgets."""
 
 from secagg.ledger.ledger import FILE_NAME, START, Entry, Ledger, head_after
 

@@ -181,7 +181,7 @@ class Ledger:
             return _append(connection, entries, release, at)
 
     def settle(self, whole: Release, part: Release, at: datetime.datetime | None = None) -> Entry:
-        """Lower the privacy cost charged for a plan that has ended for good from `whole` to `part`.
+        """Lower the privacy cost charged for a plan that has ended for good, from the charge `whole` to `part`.
 
         Nothing of the plan may leave afterwards.
         The same again changes nothing. Raises BadInput where the plan was not charged so, or is not settled by this.

@@ -53,7 +53,10 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """A plan's cost for a privacy unit and adjacency. Raises BadInput for training unless by record and add-remove."""
+    """A plan's privacy cost for a unit and adjacency.
+
+    Raises BadInput for a cost of training (DP-SGD) unless they are record and add-remove.
+    """
 
     unit: Unit
     adjacency: Neighbours
@@ -101,7 +104,7 @@ class Release:
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Return whether `row` records a valid lower charge in the place of the charge `whole` of the same plan."""
+    """Return whether `row` is a valid lower charge that replaces the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False
@@ -132,7 +135,7 @@ def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
 def total_cost(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
-    """Return the composed cost of releases: Gaussian if `gaussian` and all are, else Rényi; None if infinite."""
+    """Return the composed cost of releases: Gaussian if `gaussian` and all costs are, else Rényi; None if infinite."""
     costs = [release.cost(unit, adjacency) for release in releases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):

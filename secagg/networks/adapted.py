@@ -70,7 +70,7 @@ class EncoderAdapter:
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
-        """Return bounds of the initial weights by name: a bottleneck's, and a LoRA's A (Kaiming); its B starts at 0."""
+        """Return bounds of initial weights by name: of bottlenecks, or of LoRA's A (Kaiming); LoRA's B starts at 0."""
         started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:
@@ -90,7 +90,7 @@ class EncoderAdapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """Return for each module a function that adds the weighted adapters (`weights`, by prefix) to its output."""
+        """Return, for each module, a function that adds the adapters (times `weights`, by prefix) to its output."""
         return {
             place.name: partial(self._changed, parameters, number, weights)
             for number, place in enumerate(encoder.places(self.kind))
@@ -137,7 +137,7 @@ class Adapted(BuiltIn):
 
     @property
     def prefixes(self) -> Mapping[str, float]:
-        """Weight of each adapter's output in predictions, by prefix of tensor names; mostly the shared one alone."""
+        """Weights of adapter outputs in predictions, by prefix of tensor names; by default the shared adapter alone."""
         return {SHARED: 1.0}
 
     @property

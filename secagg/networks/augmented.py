@@ -135,7 +135,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a round's losses: `alpha`, `beta` of generator's and RTNet's distance; `strength` scales residuals."""
+    """Weights of losses: `alpha` for the generator's distance, `beta` for RTNet's; `strength` scales the residuals."""
 
     alpha: float
     beta: float
@@ -146,7 +146,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Prototypes to augment: rows `anchors` with noise `z` and `labels` (k·m, …), m rows for each of k known classes.
+    """Prototypes to augment: `anchors`, with noise `z` and `labels`, as k·m rows: m for each of k known classes.
 
     `prototypes` (C, width) are all of them.
     """

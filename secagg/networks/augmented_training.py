@@ -91,7 +91,7 @@ def train_privately(
     private: DpSgdSettings,
     randomness: RandomSource,
 ) -> Untainted[Floats]:
-    """Return all networks' parameters (size,) after DP-SGD from `start`, which clips their gradients as one (`dp_sgd`).
+    """Return all networks' parameters (size,) after DP-SGD from `start`, with their gradients clipped as one vector.
 
     Every step has noises z of its own, which no record decides. Raises as `dp_sgd`.
     """
@@ -105,7 +105,7 @@ def train_privately(
 
 
 def batches(count: int, batch: int, steps: int, randomness: RandomSource) -> list[NDArray[np.int64]]:
-    """Return the record indices of `steps` batches, from random orders one after another: min(batch, count) each."""
+    """Return the record indices of `steps` batches of min(batch, count) each, from one random order after another."""
     size = min(batch, count)
     orders = [shuffled(count, randomness) for _ in range(-(-steps * size // count))]
     return np.split(np.concatenate(orders)[: steps * size], steps)

@@ -41,7 +41,7 @@ RAMPS = ("training", "round", "off")
 
 @dataclass(frozen=True)
 class DistillingSettings(TrainingSettings):
-    """AdamW settings (not `momentum`): `rate`, warmed up over a tenth of the round's steps, then lowered linearly to 0.
+    """AdamW settings: `rate` warms up over a tenth of a round's steps, then falls linearly to 0; `momentum` is unused.
 
     `ramp`: over what α grows ("off": it is 1).
     """
@@ -69,7 +69,9 @@ class DistillingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class Distilling(OverEncoder):
-    """A network whose loss adds a student's and a teacher's, for gradients of records; `pull` = α·T² weights their KL.
+    """A network whose loss sums a student's and a teacher's, each with `pull` = α·T² times their KL divergence.
+
+    The loss is for gradients of records.
 
     What is detached is so in both, and the frozen copy `reference` is what the round began at: so the gradient of A_s
     is L_s's, that of A_c is L_DAT's, the head's is of both, and clipping sees them as one vector.
@@ -103,7 +105,7 @@ class Distilling(OverEncoder):
 
 
 def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:
-    """Return a `Dual` network with both distillation losses; its teacher holds the frozen adapter `shared` (size,)."""
+    """Return a `Dual` network with student and teacher loss; its teacher holds the frozen adapter `shared` (size,)."""
     import torch
 
     if not isinstance(dual.adapted, Dual):

@@ -73,7 +73,7 @@ class Program(Protocol):
         """
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the training loss: the mean over records (n, d), n ≥ 1, of a function of each record alone."""
+        """Return the training loss: the mean over records (n, d), n ≥ 1, of a loss that depends on one record alone."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Opened means of slots (each a hashed subset of a class's records), to generate pictures or to classify from."""
+"""Means of slots (hashed subsets of a class's records) from an opened sum, to generate pictures or classify records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class SlotMeans(Artifact):
-    """The `means` (m, d) of m slots (subsets of records), `cells` (m, 3) of class, domain and slot, and `counts` (m,).
+    """Means (m, d) of m slots (subsets of a class's records), with `cells` (m, 3): class, domain, slot; `counts` (m,).
 
     Means are as heads take features: of records that are `normalised` to length 1, or as they are. `concepts`, where
     there are any, are a vector for each class (C, e) and for each domain (D, e). Raises BadInput for what does not fit
@@ -80,7 +80,7 @@ class SlotMeans(Artifact):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of a line of JSON (the texts and the tensors' shapes), then the tensors, little-endian."""
+        """SHA-256 (hex) of a line of JSON (metadata `texts`, the tensors' shapes), then the tensors, little-endian."""
         shapes = [[name, list(array.shape)] for name, array in self.tensors.items()]
         line = json.dumps([list(self.texts.items()), shapes], separators=(",", ":")) + "\n"
         content = (array.astype(array.dtype.newbyteorder("<")).tobytes() for array in self.tensors.values())
@@ -105,7 +105,7 @@ class SlotMeans(Artifact):
         return found
 
     def among(self, rows: NDArray[np.int64], classes: int) -> SlotMeans:
-        """Return the artifact for `classes` classes: its own go to `rows`, others have no mean and zero concepts."""
+        """Return the artifact with `classes` classes: its own get the indices `rows`, others no mean, zero concepts."""
         cells = np.column_stack([rows[self.cells[:, 0]], self.cells[:, 1:]])
         concepts = self.concepts
         if concepts is not None:
@@ -116,7 +116,7 @@ class SlotMeans(Artifact):
 
 
 def read_slot_means(content: bytes) -> tuple[SlotMeans, dict[str, str]]:
-    """Return the slot means and the texts in a file that `to_safetensors` made. Raises BadInput for other files."""
+    """Return the slot means and the metadata in a file that `to_safetensors` made. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     wanted = {MEANS, CELLS, COUNTS} | ({OF_CLASS, OF_DOMAIN} & set(tensors))
     if texts.get(KIND) != SLOT_MEANS or set(tensors) != wanted or len(wanted) == 4:

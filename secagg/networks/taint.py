@@ -35,7 +35,7 @@ class Untainted(Generic[T_co]):
 
 
 def public(value: T) -> Untainted[T]:
-    """Mark a value that every party of the plan knows as untainted."""
+    """Mark as untainted a value that every party of the plan knows."""
     return Untainted(value)
 
 

@@ -163,7 +163,7 @@ class TrainedModel(Artifact):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
-        """Return the model for `classes` classes: its own go to indices `rows`, others get zeros and `ABSENT_BIAS`."""
+        """Return the model with `classes` classes: its own get the indices `rows`, new ones zeros and `ABSENT_BIAS`."""
         program = program_named(self.program.name, self.program.dimension, classes)
         parameters = dict(self.parameters)
         for name, shape in program.shapes.items():
@@ -188,7 +188,7 @@ class TrainedModel(Artifact):
 
 
 def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
-    """Return the model and the texts in a file that `to_safetensors` made. Raises BadInput for other files."""
+    """Return the model and the metadata in a file that `to_safetensors` made. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
         raise BadInput("the file does not say which program its tensors are of")
@@ -197,7 +197,7 @@ def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
 
 
 def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
-    """Return the artifact (model, slot means or head) and the texts in a file. Raises BadInput for other files."""
+    """Return the artifact (model, slot means or head) and the metadata in a file. Raises BadInput for other files."""
     kind = parse_tensors(content)[1].get(KIND)
     if kind == SLOT_MEANS:
         return read_slot_means(content)
@@ -231,7 +231,7 @@ class TunedModel(TrainedModel):
 
 
 def read_tuned(content: bytes) -> tuple[TunedModel, dict[str, str]]:
-    """Return the tuned model and the texts in a file. Raises BadInput if the file lacks settings or score."""
+    """Return the tuned model and the metadata in a file. Raises BadInput if the file lacks settings or score."""
     model, texts = read_model(content)
     if SETTINGS not in texts or not NUMBER.fullmatch(texts.get(SCORE, "")):
         raise BadInput("the model's file does not say which settings were found for it")

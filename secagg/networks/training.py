@@ -55,7 +55,7 @@ class TrainingSettings:
 
 
 class RowDescent:
-    """An `Optimiser`: SGD on a flat vector of weights (size,), `leaves` its tensors by name, learning `rates` by slice.
+    """An `Optimiser` for SGD on a flat vector (size,), with `leaves` (tensors by name) and learning `rates` by slice.
 
     Only the parts that have a rate move. Gradients are added to the velocity, and so is `pull`: of a penalty, from a
     part's velocity, its weights and those that it began at.

@@ -232,7 +232,7 @@ def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
 
 
 def noise_in_records(facts: PlanFacts) -> dict[str, float]:
-    """Return how many aligned records (or gradients) match the noise in L2 norm; {} unless members train with noise.
+    """Return how many records (or gradients) of one direction sum to the noise's L2 norm; {} without noisy training.
 
     Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
     of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.

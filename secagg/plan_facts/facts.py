@@ -128,11 +128,14 @@ class PlanFacts:
 
     @property
     def record_sums(self) -> int:
-        """The largest number of sums that can include one client, without those that only count who holds a class."""
+        """The largest number of sums that can include one client, apart from those that only count clients by class."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of the sum of round `number`; 0 (cohort draw) counts as 1, the end as last."""
+        """Return the index in `kinds` of the sum of round `number`.
+
+        Number 0 (the cohort draw) counts as round 1, numbers past the end as the last round.
+        """
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
@@ -143,7 +146,7 @@ class PlanFacts:
 
     @property
     def opens_alone(self) -> bool:
-        """Whether a client can take part in a round by its opening broadcast alone, without those of earlier rounds."""
+        """Whether the broadcast that begins a round is all that its clients need, without those of earlier rounds."""
         return self.first_round.is_self_contained
 
     @property
@@ -152,7 +155,7 @@ class PlanFacts:
         return self.plan.cohort or len(self.roster.clients)
 
     def draws(self, rounds: int) -> int:
-        """Return the largest number of rounds, among the plan's first `rounds`, that can include one client."""
+        """Return the most rounds that can include one client, among the plan's first `rounds`."""
         return most_rounds(len(self.roster.clients), self.cohort_size, rounds)
 
     @property
@@ -216,7 +219,7 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
 
 
 def witnesses_of(facts: PlanFacts) -> int:
-    """Return how many clients must sign for one to rejoin: the least t with 2t > cohort size + colluders."""
+    """Return how many clients must sign before a client rejoins: the least t with 2t > cohort size + colluders."""
     return (facts.cohort_size + facts.plan.colluders) // 2 + 1
 
 
@@ -241,7 +244,7 @@ def patience(plan: Plan) -> float:
 
 
 def longest_round(plan: Plan) -> float:
-    """Return an upper bound of a round's seconds: joining and six steps, each doubled once, and then `patience`."""
+    """Return an upper bound of a round's seconds: joining and six steps, each extended to double, plus `patience`."""
     return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
 
 
@@ -296,7 +299,7 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput if a plan that hides vectors opens exact sums of parts of classes (domains) without a class gate.
+    """Raise BadInput if a plan hides vectors but opens exact sums by domain or slot of a class, without a class gate.
 
     Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
     entries, so that it rests on every client and on the protection's `sum_trust`.
@@ -344,7 +347,7 @@ def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
-    """Build the context of a sum of these clients, but for ring and length. Raises BadInput if a helper is missing."""
+    """Build the context of a sum of these clients, without ring and length. Raises BadInput if a helper is missing."""
     protection = protection_named(plan.protection)
     helpers = roster.with_role(protection.helper_role)
     return protection.context(

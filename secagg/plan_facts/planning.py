@@ -68,7 +68,7 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class Rules(Choice):
-    """The rules for a run's default normalisation and refinement: by its own ε, or always as under noise."""
+    """The rule for a run's default normalisation and refinement: by its own ε, or as under noise for every ε."""
 
     BY_EPSILON = "by-epsilon"
     UNDER_NOISE = "under-noise"

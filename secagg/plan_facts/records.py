@@ -70,7 +70,7 @@ class LocalRecords(Examples):
         return int((self.labels == BAD).sum())
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> LocalRecords:
-        """Return the records that `rows` selects, a boolean mask (n,) or indices."""
+        """Return the records that `rows` selects, a boolean array (n,) or indices."""
         inputs = None if self.inputs is None else self.inputs[rows]
         return LocalRecords(self.records[rows], self.labels[rows], self.domains[rows], inputs, self.feature_map)
 

@@ -39,7 +39,7 @@ def probabilities_of(scores: NDArray[np.float64], temperature: float = 1.0) -> N
 
 @dataclass(frozen=True)
 class Calibration:
-    """A softmax `temperature` > 0, the number of `records` it is fitted to, and mean −log p `before` and `after` it."""
+    """A softmax `temperature` > 0, the number of `records` it is fitted to, mean log loss `before` and `after` it."""
 
     temperature: float
     records: int
@@ -161,7 +161,7 @@ class Predictions:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Mask (n,) of the records that have a label and were not skipped."""
+        """Boolean array (n,), true for records that have a label and were not skipped."""
         found: NDArray[np.bool_] = self.records.labels >= 0
         return found
 

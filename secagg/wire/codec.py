@@ -37,7 +37,7 @@ MAX_FRAME_BYTES = 64 << 20
 
 
 class Choice(StrEnum):
-    """An enumeration of strings; messages, settings and JSON write a member as its string."""
+    """An enumeration of strings; its members are written as their strings in messages, settings and JSON."""
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -261,7 +261,7 @@ def class_with(names: set[str]) -> type | None:
 
 
 def read_choices(value: Any) -> None:
-    """Turn the strings in a message's `Choice` fields into enumeration members; an allowed empty one stays.
+    """Turn the strings in a message's `Choice` fields into enumeration members; an empty string stays where allowed.
 
     The message is frozen; an empty string is allowed where the field's bound says so.
     To be called in `__post_init__`. Raises BadInput for a word that is none of them.
