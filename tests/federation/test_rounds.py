@@ -36,7 +36,7 @@ from secagg.session.rounds import following_setup
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_together, verify_transcript
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Verified
 from secagg.wire import decode, encode
 from tests.session.noise_checks import check_noise
 from tests.threat_models.recorded import read_session
@@ -488,7 +488,7 @@ def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
 def moved(transcript: Path, state: Path, world: SimulatedFederation) -> Path:
     """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
     state.mkdir(parents=True)
-    note_plan(state, world.setup.plan)
+    note_plan(state, world.setup.plan, world.keys[0])
     return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
 
 
@@ -497,9 +497,9 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: Finished, t
     world, played = finished
     for member in (0, 2):
         path = world.transcripts(member, played.stages)[2]
-        whole = verify_transcript(path)
+        whole = verify_transcript(path, world.trust)
         away = moved(path, tmp_path / str(member), world)
-        alone = verify_transcript(away)
+        alone = verify_transcript(away, world.trust)
         without = "round 3 of 3 stands without the transcript of round 2"
         assert whole["verdict"] == f"consistent, but {without}"
         said = "what its sum leads to needs the broadcasts of all rounds before"
@@ -515,10 +515,10 @@ def test_openings_are_found_among_the_given_transcripts(finished: Finished, tmp_
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
     world, played = finished
     away = [moved(path, tmp_path / path.parent.name, world) for path in world.transcripts(0, played.stages)]
-    found = verify_together(away, NOTHING_BROUGHT)
+    found = verify_together(away, world.trust)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
     for missing in (0, 1):
-        *_, last = verify_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
+        *_, last = verify_together([path for path in away if path != away[missing]], world.trust)
         assert isinstance(last, Verified)
         assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
 
