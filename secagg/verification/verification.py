@@ -37,6 +37,7 @@ from secagg.transport.credentials import read_identity
 from secagg.verification.party_verification import MemberVerifier, ServerVerifier
 
 NOTE_FORMAT = "secagg-plan-note/2"
+_LABEL = "plan note"
 
 
 def note_plan(state: Path, plan: Plan, identity: SigningKey) -> None:
@@ -47,7 +48,7 @@ def note_plan(state: Path, plan: Plan, identity: SigningKey) -> None:
     file = _note_file(state, plan)
     try:
         if not _is_noted(state, plan, (identity.public,)):
-            write_synced(file, _note(plan, identity.sign(*_signed_parts(state, plan))))
+            write_synced(file, _note(plan, identity.sign(_LABEL, *_signed_parts(state, plan))))
     except OSError as error:
         raise BadInput(f"cannot write {file} ({error.strerror})", remedy="free the disk") from None
 
@@ -103,9 +104,9 @@ def _note(plan: Plan, signature: bytes) -> bytes:
     return json.dumps(content, indent=2).encode() + b"\n"
 
 
-def _signed_parts(state: Path, plan: Plan) -> tuple[str, bytes, bytes]:
-    """Return the label and the byte strings of a note's signature: plan, and inode number of the state folder."""
-    return "plan note", plan.digest, state.stat().st_ino.to_bytes(8, "big")
+def _signed_parts(state: Path, plan: Plan) -> tuple[bytes, bytes]:
+    """Return what a note's signature is for, beside its label: the plan, and the state folder by its inode number."""
+    return plan.digest, state.stat().st_ino.to_bytes(8, "big")
 
 
 def _is_noted(state: Path, plan: Plan, identities: Iterable[bytes]) -> bool:
@@ -113,7 +114,8 @@ def _is_noted(state: Path, plan: Plan, identities: Iterable[bytes]) -> bool:
         found = read_limited(_note_file(state, plan), DOCUMENT_BYTES)
         signature = bytes.fromhex(parse_json(found)["signature"])
         parts = _signed_parts(state, plan)
-        return found == _note(plan, signature) and any(is_signed(each, signature, *parts) for each in identities)
+        is_whole = found == _note(plan, signature)
+        return is_whole and any(is_signed(each, signature, _LABEL, *parts) for each in identities)
     except (OSError, ValueError, TypeError, KeyError, BadInput):
         return False
 
