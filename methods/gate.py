@@ -230,6 +230,10 @@ class GatedRound(SimpleRound):
         ]
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
+    @property
+    def is_exact(self) -> bool:
+        return self.round.is_exact
+
     def finalize(self, opened: OpenedTotal) -> Step:
         """Return what the method's round makes of the opened sum: its head never predicts a class that is left out."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))

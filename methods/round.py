@@ -142,6 +142,14 @@ class Round(Protocol):
         """
         raise NotImplementedError(f"{type(self).__name__} has no finalize")
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether an artifact of `finalize` has the same bits on every machine: clients then accept no others.
+
+        Integers have, and what + − × ÷ √ of float64 makes, one operation at a time, each of which IEEE 754 rounds
+        correctly; products of matrices, their decompositions and training have not.
+        """
+
     def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
         """Return a client's own models after this round, by name; empty for most methods.
 
@@ -166,7 +174,10 @@ class Round(Protocol):
         """
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless `told`, the server's round, equals this one, but for rounding."""
+        """Raise ProtocolViolation unless `told`, the server's round, equals this one.
+
+        In every bit, unless the arithmetic that leads to it rounds otherwise on other machines (see `is_exact`).
+        """
 
 
 class SimpleRound(Round):
@@ -177,6 +188,10 @@ class SimpleRound(Round):
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         return []
+
+    @property
+    def is_exact(self) -> bool:
+        return False
 
     def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
         return {}

@@ -35,7 +35,7 @@ MAX_WEIGHT_BYTES = 8 << 20
 GRADIENT_LEVELS = 1 << 16
 """R_x, the length of a mapped record in integers."""
 TOLERANCE = 1e-3
-"""The difference allowed between a client's recomputation and the server's numbers, relative to the largest of them.
+"""The difference allowed between a client's recomputed first round and the server's, relative to the largest number.
 
 Processors differ by 10⁻¹² under noise, by 10⁻⁵ for exact sums, whose null directions nothing regularises.
 """
@@ -149,6 +149,11 @@ class RefinementRound(SimpleRound):
         gradient = softmax_gradient(mapped, local.examples.labels, self.weights, rule.CLIP)
         return Contribution({"gradient": gradient})
 
+    @property
+    def is_exact(self) -> bool:
+        """True: a step begins at broadcast integers. What precedes the first decomposes a matrix, and is not."""
+        return True
+
     def finalize(self, opened: OpenedTotal) -> Step:
         sigma = (opened.noise["gradient"] if opened.noise else EXACT).sigma
         pace = rule.NOISY_PACE if opened.noise else rule.EXACT_PACE
@@ -201,6 +206,7 @@ class RefinementRound(SimpleRound):
         return replace(self, number=told.number, weights=weights, before=self.weights)
 
     def require_equal(self, told: Round) -> None:
+        """Raise ProtocolViolation unless `told` is this round: the first but for rounding, a later one bit for bit."""
         if not isinstance(told, RefinementRound) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         own, its = self.place, told.place
@@ -208,7 +214,7 @@ class RefinementRound(SimpleRound):
             raise ProtocolViolation(SERVER_INDEX, "the scale it broadcasts does not follow from the released sums")
         _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
         _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
-        _require_close(told.weights, self.weights, "weights")
+        _require_close(told.weights, self.weights, "weights", exact=self.number > 1)
 
 
 def _exact_weights(weights: NDArray[np.float64]) -> Integers:
@@ -235,8 +241,8 @@ def _integers(content: bytes, columns: int = 0) -> Integers:
     return integers.reshape(-1, columns) if columns else integers
 
 
-def _require_close(told: Integers, own: Integers, what: str) -> None:
-    allowed = TOLERANCE * float(np.abs(own).max()) + 2
+def _require_close(told: Integers, own: Integers, what: str, *, exact: bool = False) -> None:
+    allowed = 0.0 if exact else TOLERANCE * float(np.abs(own).max()) + 2
     same = told.shape == own.shape
     if not (same and np.abs(told.astype(np.float64) - own.astype(np.float64)).max() <= allowed):
         raise ProtocolViolation(SERVER_INDEX, f"the {what} it broadcasts do not follow from the released sums")

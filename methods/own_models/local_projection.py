@@ -369,6 +369,10 @@ class LocalProjection(SimpleMethod, ABC):
         trained = dp_sgd(program, start, *records, settings, local.randomness)
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
+    @property
+    def is_exact(self) -> bool:
+        return True
+
     def finalize(self, opened: OpenedTotal) -> Step:
         """Return the next round with the new class means; after the last, a model of them and the initial projection.
 

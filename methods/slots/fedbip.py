@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec, Traits, clipped, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
 from methods.slots.fedtc import CERTAIN
-from methods.slots.slots import NAMES, Slotted, are_told, read_centres, spec_of_cells, sum_cells, told_centres
+from methods.slots.slots import NAMES, Slotted, read_centres, spec_of_cells, sum_cells, told_centres
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
@@ -254,5 +254,5 @@ class LatentRound(SimpleRound):
         return told_centres(1, self.concepts)
 
     def require_equal(self, told: Round) -> None:
-        if not (isinstance(told, LatentRound) and are_told(self.concepts, told.concepts)):
+        if not (isinstance(told, LatentRound) and np.array_equal(told.concepts, self.concepts)):
             raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

@@ -15,7 +15,7 @@ from methods.round import Blocks, Contribution, Examples, Local, Noise, OpenedTo
 from methods.slots.slots import (
     MOST_SLOTS,
     Slotted,
-    are_told,
+    lengths_of,
     read_centres,
     slot_of,
     spec_of_cells,
@@ -96,7 +96,7 @@ class SlotRound(SimpleRound):
     def require_equal(self, told: Round) -> None:
         own = self.centres
         its = told.centres if isinstance(told, SlotRound) else None
-        if own is None or its is None or not are_told(own.ravel(), its):
+        if own is None or its is None or not np.array_equal(its, own.ravel()):
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sum")
 
 
@@ -222,7 +222,7 @@ class FedTC(Slotted):
         if not self._has_threshold:
             return self._slot_round().finalize(opened)
         sums = opened.blocks["class_sums"].astype(np.float64)
-        lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", sums, sums)), 1.0)
+        lengths = np.maximum(lengths_of(sums), 1.0)
         centres = np.rint(sums * (CENTRE_LENGTH / lengths)[:, None]).astype(np.int64)
         return Step(next_round=self._slot_round(centres))
 

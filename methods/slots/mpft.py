@@ -15,7 +15,7 @@ from methods.slots.slots import (
     MAX_CENTRE_BYTES,
     NAMES,
     Slotted,
-    are_told,
+    lengths_of,
     read_centres,
     slot_of,
     spec_of_cells,
@@ -181,7 +181,7 @@ class Clustering(SimpleRound):
     def require_equal(self, told: Round) -> None:
         if not isinstance(told, Clustering) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
-        if not are_told(self.centres, told.centres):
+        if not np.array_equal(told.centres, self.centres):
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
 
 
@@ -196,6 +196,6 @@ def _centres(opened: OpenedTotal, before: Integers) -> Integers:
     held = counts >= (1 + CERTAIN * known.sigma / known.multiplier if known else 1)
     centres = before.copy()
     means = aggregate[NAMES[1]][held] / counts[held][:, None]
-    lengths = np.sqrt((means * means).sum(axis=1, keepdims=True))
+    lengths = lengths_of(means)[:, None]
     centres[held] = np.rint(means * np.minimum(1.0, grid.levels / np.maximum(lengths, 1.0))).astype(np.int64)
     return centres

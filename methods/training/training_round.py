@@ -105,6 +105,10 @@ class TrainingRound(SimpleRound):
     def contribute(self, local: Local) -> Contribution:
         return self.work.contribute(self.state.flat, local, self.number)
 
+    @property
+    def is_exact(self) -> bool:
+        return True
+
     def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, TrainedModel]:
         return self.work.own_models(self.server.apply(self.state, self.work.mean(opened)).flat, state) if state else {}
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secagg.cli.console import Speaker, give_options, refuse_unwritable
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption, gather
+from secagg.cli.options import (
+    ModelOption,
+    OwnKeysOption,
+    PluginOption,
+    TrustedPlansOption,
+    TrustedRostersOption,
+    gather,
+)
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
@@ -55,6 +62,7 @@ def audit(
     ] = None,
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
+    tls: OwnKeysOption = None,
     _: ModelOption = None,
     plugin: PluginOption = None,
     attack: Annotated[
@@ -85,8 +93,9 @@ def audit(
     speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
     for path in filter(None, (html, sarif)):
         refuse_unwritable(path)
-    if simulated and (plans or rosters):
-        raise BadInput("--plan and --roster are held against transcripts", remedy="leave them out with --simulate")
+    if simulated and (plans or rosters or tls):
+        problem = "--plan, --roster and --tls are held against transcripts"
+        raise BadInput(problem, remedy="leave them out with --simulate")
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
@@ -108,7 +117,7 @@ def audit(
         options["seed"],
         simulation,
         options["backbone"],
-        Trust.in_files(plans or (), rosters or ()),
+        Trust.in_files(plans or (), rosters or (), tls or ()),
         auditor,
         against,
         across_sessions,

@@ -244,8 +244,14 @@ class Runs:
 
 TrustedPlansOption = Annotated[
     list[Path] | None,
-    typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),
+    typer.Option("--plan", help="The plan that was agreed on, which names its roster; several allowed."),
 ]
 TrustedRostersOption = Annotated[
     list[Path] | None, typer.Option("--roster", help="The consortium's roster.json, to compare with the transcript's.")
+]
+OwnKeysOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--tls", help="Your own keys: the plans count that their party noted in its state folder; several allowed."
+    ),
 ]

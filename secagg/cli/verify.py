@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import Speaker, two_columns
-from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
+from secagg.cli.options import ModelOption, OwnKeysOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import Trust, Verified
@@ -21,6 +21,7 @@ def verify(
     ],
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
+    tls: OwnKeysOption = None,
     _: ModelOption = None,
     plugin: PluginOption = None,
 ) -> None:
@@ -30,7 +31,7 @@ def verify(
     read, 4 one is consistent and no more: nobody vouches for its keys, the round before it is not
     among them, or its vectors were purged.
     """
-    trust = Trust.in_files(plans or (), rosters or ())
+    trust = Trust.in_files(plans or (), rosters or (), tls or ())
     with speaker.busy(f"verifying {', '.join(map(str, transcripts))}"):
         found = verify_together(transcripts, trust)
     failures = [each for each in found if isinstance(each, SecaggError)]

@@ -208,7 +208,7 @@ class FederationClient:
     def _journal(self, setup: RoundSetup) -> Journal:
         """Open a session's transcript. Raises BadInput if an earlier one is lost and the upload may have begun."""
         folder, round_digest = session_folder(self.state, setup), setup.context.round_digest
-        note_plan(self.state, setup.plan)
+        note_plan(self.state, setup.plan, self.me.identity)
         journal = Journal(folder / FILE_NAME)
         try:
             if journal.was_empty and self.ledger.has_uploaded(round_digest):

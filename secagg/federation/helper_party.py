@@ -63,7 +63,7 @@ class FederationHelper:
     async def _session(self, setup: RoundSetup, server: Connection) -> tuple[Outcome, Draw | None]:
         """Run one session; return its outcome, and the draw if the session is the draw of the cohorts."""
         folder = session_folder(self.state, setup)
-        note_plan(self.state, setup.plan)
+        note_plan(self.state, setup.plan, self.me.identity)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             session = MemberSession(setup, self.me, folder, journal, self.progress)

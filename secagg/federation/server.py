@@ -194,7 +194,7 @@ class FederationServer:
         """
         for setup in self._rounds:
             folder = session_folder(self._state, setup)
-            note_plan(self._state, setup.plan)
+            note_plan(self._state, setup.plan, self._identity)
             journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
             session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
             drop_openings(self._state, self._rounds.done)

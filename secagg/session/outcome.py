@@ -407,7 +407,7 @@ def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | Non
             raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
     else:
         artifact = _told_artifact(setup, told)
-        if own is not None and artifact is not None and not artifact.is_close_to(own.require_artifact()):
+        if own is not None and not _is_own(setup, told, artifact, own):
             raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
     if own is not None and own.following is not None and own.broadcast != told.broadcast:
         own.following.require_equal(setup.round.decode_broadcast(told.broadcast, setup.plan.grid))
@@ -442,6 +442,13 @@ def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
         return conclude(setup, outcome.members, vector)
     except BadInput as error:
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
+
+
+def _is_own(setup: RoundSetup, told: OutcomeContents, artifact: Artifact | None, own: SumResult) -> bool:
+    """Return whether the server's artifact is this party's own; but for rounding where the round is not exact."""
+    if setup.round.is_exact:
+        return told.head_sha256 == own.artifact_sha256
+    return artifact is None or artifact.is_close_to(own.require_artifact())
 
 
 def _told_artifact(setup: RoundSetup, told: OutcomeContents) -> Artifact | None:

@@ -7,10 +7,9 @@ are the members' own no transcript can tell, nor whether a round was opened as i
 plan and roster, for the second the transcripts of the rounds before.
 
 A transcript holds copies of both, and its author may lay more of them beside it: these vouch for nothing. So a party
-notes every plan that it runs in its state folder, outside the folders of the sessions, with the number that the file
-system gave to the state folder. A copy of that folder has another number, and so has one that somebody else made in
-this file system: its notes count for nothing. A whole file system that somebody else made (a mounted image or volume)
-has the numbers that its author chose: bring plan and roster to what lies on one.
+notes every plan that it runs in its state folder, and signs the note with its identity key, which lies outside. A note
+counts for the verifier that brings this key, and for nobody else: who makes a state folder chooses all that is in it,
+the key alone not. The signature is for the number that the file system gave to the folder: a copy vouches for nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 
 from secagg.agreement.plan import Plan, read_plan
 from secagg.agreement.roster import SERVER_INDEX, read_roster
+from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.protection.messages import Outcome, Return
 from secagg.session.outcome import Caveat, require
@@ -31,36 +31,50 @@ from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import follow_return
 from secagg.session.transcripts import Openings, setup_of
 from secagg.system.files import write_synced
+from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited
 from secagg.transcript import Record, peek, read_transcript
+from secagg.transport.credentials import read_identity
 from secagg.verification.party_verification import MemberVerifier, ServerVerifier
 
-NOTE_FORMAT = "secagg-plan-note/1"
+NOTE_FORMAT = "secagg-plan-note/2"
+_LABEL = "plan note"
 
 
-def note_plan(state: Path, plan: Plan) -> None:
-    """Write a note in a party's state folder that the party runs this plan. Raises BadInput when the disk refuses."""
+def note_plan(state: Path, plan: Plan, identity: SigningKey) -> None:
+    """Write a note in a party's state folder that the party runs this plan, signed with the party's identity key.
+
+    Raises BadInput when the disk refuses.
+    """
     file = _note_file(state, plan)
     try:
-        if not _is_noted(state, plan):
-            write_synced(file, _note(state, plan))
+        if not _is_noted(state, plan, (identity.public,)):
+            write_synced(file, _note(plan, identity.sign(_LABEL, *_signed_parts(state, plan))))
     except OSError as error:
         raise BadInput(f"cannot write {file} ({error.strerror})", remedy="free the disk") from None
 
 
 @dataclass(frozen=True)
 class Trust:
-    """SHA-256 digests of the plans and rosters that the verifier trusts.
+    """SHA-256 digests of the plans and rosters that the verifier trusts, and the verifier's own public identity keys.
 
-    Without plans, the notes in state folders count (`note_plan`).
+    Without plans, the notes in state folders count that one of these identities has signed (`note_plan`).
     """
 
     plans: tuple[bytes, ...] = ()
     rosters: tuple[bytes, ...] = ()
+    identities: tuple[bytes, ...] = ()
 
     @classmethod
-    def in_files(cls, plans: Iterable[Path], rosters: Iterable[Path]) -> Trust:
-        """Return the Trust in these plan and roster files. Raises BadInput for a file that cannot be read."""
-        return cls(tuple(read_plan(path).digest for path in plans), tuple(read_roster(path).digest for path in rosters))
+    def in_files(cls, plans: Iterable[Path], rosters: Iterable[Path], keys: Iterable[Path] = ()) -> Trust:
+        """Return the Trust in these plan and roster files and in the identities of these folders of keys.
+
+        Raises BadInput for a file that cannot be read.
+        """
+        return cls(
+            tuple(read_plan(path).digest for path in plans),
+            tuple(read_roster(path).digest for path in rosters),
+            tuple(read_identity(folder / "identity.key").public for folder in keys),
+        )
 
     def contradiction(self, setup: RoundSetup) -> str:
         """Describe which of plan and roster differs from the trusted ones, with digests; empty if neither does."""
@@ -76,27 +90,37 @@ class Trust:
         if setup.plan.digest in self.plans:
             return "the plan that the verifier brings"
         state = transcript.resolve().parent.parent
-        return f"the notes of {state}" if not self.plans and _is_noted(state, setup.plan) else ""
+        is_noted = not self.plans and _is_noted(state, setup.plan, self.identities)
+        return f"the notes of {state}" if is_noted else ""
 
 
 def _note_file(state: Path, plan: Plan) -> Path:
     return state / f"plan-{plan.digest.hex()[:16]}.json"
 
 
-def _note(state: Path, plan: Plan) -> bytes:
+def _note(plan: Plan, signature: bytes) -> bytes:
     digests = {"plan_sha256": plan.digest.hex(), "roster_sha256": plan.roster.hex()}
-    content = {"format": NOTE_FORMAT, **digests, "folder": state.stat().st_ino}
+    content = {"format": NOTE_FORMAT, **digests, "signature": signature.hex()}
     return json.dumps(content, indent=2).encode() + b"\n"
 
 
-def _is_noted(state: Path, plan: Plan) -> bool:
+def _signed_parts(state: Path, plan: Plan) -> tuple[bytes, bytes]:
+    """Return what a note's signature is for, beside its label: the plan, and the state folder by its inode number."""
+    return plan.digest, state.stat().st_ino.to_bytes(8, "big")
+
+
+def _is_noted(state: Path, plan: Plan, identities: Iterable[bytes]) -> bool:
     try:
-        return _note_file(state, plan).read_bytes() == _note(state, plan)
-    except OSError:
+        found = read_limited(_note_file(state, plan), DOCUMENT_BYTES)
+        signature = bytes.fromhex(parse_json(found)["signature"])
+        parts = _signed_parts(state, plan)
+        is_whole = found == _note(plan, signature)
+        return is_whole and any(is_signed(each, signature, _LABEL, *parts) for each in identities)
+    except (OSError, ValueError, TypeError, KeyError, BadInput):
         return False
 
 
-_BRING_PLAN = "bring the agreed plan (--plan)"
+_BRING_PLAN = "bring the agreed plan (--plan), or the keys of the party whose state folder it is (--tls)"
 NOBODYS_KEYS = Caveat("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
 NOBODYS_PLAN = Caveat(
     "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN

@@ -50,6 +50,7 @@ HASHED = {
     "pairwise mask",
     "plan",
     "plan approval",
+    "plan note",
     "policy",
     "public randomness",
     "public randomness of a reference",

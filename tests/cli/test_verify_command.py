@@ -9,6 +9,8 @@ import pytest
 
 from secagg.agreement.plan import write_plan
 from secagg.agreement.roster import write_roster
+from secagg.crypto.signatures import SigningKey
+from secagg.system.files import write_synced
 from secagg.verification import note_plan
 from tests.cli.command import Command
 from tests.worlds.federation import SimulatedFederation, run_federation
@@ -30,9 +32,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedSession:
 
 @pytest.fixture(scope="module")
 def refined(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The server's transcripts of a plan of two rounds, where it ran the plan."""
+    """The server's transcripts of a plan of two rounds, where it ran the plan, and its keys."""
     world = SimulatedFederation.of(tmp_path_factory.mktemp("refined"), refine=1)
-    return world.transcripts(SERVER, asyncio.run(run_federation(world)).stages)
+    paths = world.transcripts(SERVER, asyncio.run(run_federation(world)).stages)
+    return [*paths, keys_in(world.folder / "tls", world.keys[SERVER])]
 
 
 def brought(world: SimulatedSession) -> tuple[object, ...]:
@@ -92,15 +95,53 @@ def test_missing_plan_file(secagg: Command, finished: SimulatedSession, tmp_path
     assert "none.json" in said.complaint
 
 
-def test_member_verifies_with_one_command(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
-    """In the state folder of a party that ran the plan nothing needs to be brought; away from there it does."""
+def keys_in(folder: Path, key: SigningKey) -> Path:
+    """A party's folder of keys, with its identity alone."""
+    folder.mkdir(parents=True)
+    write_synced(folder / "identity.key", key.private_bytes().hex().encode())
+    return folder
+
+
+def test_member_verifies_with_its_keys(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
+    """In the state folder of a party that ran the plan its keys are enough; in a copy, or with other keys, none."""
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     home = folder / finished.transcript(1).relative_to(finished.folder)
-    note_plan(home.parent.parent, finished.setup.plan)
-    said = secagg("verify", home, "--json", "-", "--quiet")
+    note_plan(home.parent.parent, finished.setup.plan, finished.keys[1])
+    tls = keys_in(tmp_path / "tls", finished.keys[1])
+    said = secagg("verify", home, "--tls", tls, "--json", "-", "--quiet")
     assert (said.code, said.json["vouched_by"]) == (0, f"the notes of {home.parent.parent.resolve()}")
+    said = secagg("verify", home)
+    assert said.code == 4
+    assert "--tls" in said.err
+    assert secagg("verify", home, "--tls", keys_in(tmp_path / "other", finished.keys[2]), "--quiet").code == 4
+    assert secagg("verify", home, "--tls", tmp_path / "none", "--quiet").code == 2
     away = Path(shutil.copytree(home.parent.parent, tmp_path / "away")) / home.parent.name / home.name
-    assert secagg("verify", away, "--quiet").code == 4
+    assert secagg("verify", away, "--tls", tls, "--quiet").code == 4
+
+
+def test_forged_state_folder_vouches_for_nothing(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
+    """A whole session of made-up keys, in a state folder whose note names the right inode number, is exit 4.
+
+    So it is whether the note is of the older format, which that number alone made true, or signed with the forger's
+    keys, which lie beside it; and whether the verifier brings nothing or its own keys.
+    """
+    forged = make_session(tmp_path / "forged")
+    asyncio.run(SessionRun(forged).run())
+    plan, state = forged.setup.plan, forged.home(1).parent
+    own = keys_in(tmp_path / "own", finished.keys[1])
+    keys_in(state / "tls", forged.keys[1])
+    keys_in(state.parent / "tls", forged.keys[1])
+    digests = {"plan_sha256": plan.digest.hex(), "roster_sha256": plan.roster.hex()}
+    older = {"format": "secagg-plan-note/1", **digests, "folder": state.stat().st_ino}
+    note = state / f"plan-{plan.digest.hex()[:16]}.json"
+    for forge in (
+        lambda: note.write_bytes(json.dumps(older, indent=2).encode() + b"\n"),
+        lambda: note_plan(state, plan, forged.keys[1]),
+    ):
+        forge()
+        for brought_keys in ((), ("--tls", own)):
+            said = secagg("verify", forged.transcript(1), *brought_keys, "--json", "-", "--quiet")
+            assert (said.code, said.json["verdict"], said.json["vouched_by"]) == (4, ALONE, None)
 
 
 def test_damaged_transcript(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
@@ -132,8 +173,9 @@ def test_verify_several(secagg: Command, finished: SimulatedSession, tmp_path: P
 
 def test_rounds(secagg: Command, refined: list[Path]) -> None:
     """All rounds together verify; a later one alone is inconclusive, and says which is missing."""
-    assert secagg("verify", *refined, "--quiet").code == 0
-    said = secagg("verify", refined[1], "--quiet")
+    *paths, tls = refined
+    assert secagg("verify", *paths, "--tls", tls, "--quiet").code == 0
+    said = secagg("verify", paths[1], "--tls", tls, "--quiet")
     assert said.code == 4
     assert "round 2 of 2 stands without the transcript of round 1" in said.out
 

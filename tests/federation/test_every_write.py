@@ -17,7 +17,7 @@ from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.transcript import FILE_NAME, read_transcript
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Trust, Verified
 from tests.federation.deaths import Deaths, expected_results, said_twice, writes_of
 from tests.worlds.processes import Processes, make_processes
 from tests.worlds.rosters import SERVER
@@ -59,7 +59,7 @@ def check(federation: Processes) -> None:
         assert [each and each.opens for each in told] == [each.opens for each in results]
         assert told[-1] is not None
         assert told[-1].head_sha256 == results[-1].artifact_sha256
-        found = verify_together(paths, NOTHING_BROUGHT)
+        found = verify_together(paths, Trust.in_files((), (), (federation.folder / member.name,)))
         assert [each.verdict if isinstance(each, Verified) else str(each) for each in found] == ["verifies"] * 3
         if member.role == "client":
             assert len(Ledger(state, create=False).entries()) == 1

@@ -67,8 +67,6 @@ def kept(world: SimulatedFederation, party: int, name: str) -> list[Path]:
 def verdicts(finished: Finished, party: int) -> list[str]:
     """What verifying all rounds of a party together says of each."""
     world, ended = finished
-    for file in world.state(party).glob("plan-*.json"):
-        file.unlink()  # notes of another folder
     found = verify_together(world.transcripts(party, ended.stages), NOTHING_BROUGHT)
     return [each.verdict if isinstance(each, Verified) else str(each) for each in found]
 

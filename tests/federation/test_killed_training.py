@@ -16,7 +16,7 @@ from secagg.protection.messages import UploadHeader
 from secagg.session.sealed_state import STATE_FILE
 from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript
 from secagg.verification.transcript_series import verify_together
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Trust, Verified
 from tests.federation import test_adapters, test_fraug
 from tests.federation.killed import run_killing, sessions
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
@@ -74,7 +74,7 @@ def test_killed_in_the_second_round(federation: Processes, mortal: str) -> None:
     for name in NAMES:
         state = federation.folder / name / "state"
         paths = [each / FILE_NAME for each in sessions(federation, name)]
-        found = verify_together(paths, NOTHING_BROUGHT)
+        found = verify_together(paths, Trust.in_files((), (), (federation.folder / name,)))
         assert [each.verdict if isinstance(each, Verified) else str(each) for each in found] == ["verifies"] * ROUNDS
         assert all(map(said_once, paths))
         assert [path.parent for path in state.glob(f"*/{STATE_FILE}")] == [paths[-1].parent]

@@ -18,13 +18,16 @@ from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, pack_sum
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification.transcript_series import TranscriptSeries, verify_together
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
 from tests.worlds.federation import Finished, run_federation
+from tests.worlds.rosters import identity
 
 EVERYONE = (1, 2, 3, 4)
 SERVER, CLIENT = 0, 1
+OWN_KEYS = Trust(identities=tuple(identity(member).public for member in (SERVER, *EVERYONE)))
+"""What all parties trust who bring their own keys."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def paths(played: Finished, *members: int) -> list[Path]:
 
 def verdicts(given: list[Path]) -> list[str]:
     """Of every transcript its verdict, or the refusal."""
-    found = verify_together(given, NOTHING_BROUGHT)
+    found = verify_together(given, OWN_KEYS)
     return [each.verdict if isinstance(each, Verified) else str(each) for each in found]
 
 
@@ -90,7 +93,7 @@ def test_round_without_the_one_before_it_says_so(finished: Finished) -> None:
     assert verdicts([second]) == [alone.format(2, 1)]
     assert verdicts([third, first]) == [alone.format(3, 2), "verifies"]
     assert verdicts([third, second]) == ["verifies", alone.format(2, 1)]
-    (found,) = verify_together([second], NOTHING_BROUGHT)
+    (found,) = verify_together([second], OWN_KEYS)
     assert isinstance(found, Verified)
     assert found.proves.startswith("if the rounds before it ended as it says: ")
 
@@ -109,7 +112,7 @@ def test_false_census_needs_its_own_transcript(deceived: Finished) -> None:
     assert held(world)[LONELY] == 1
     first, second = paths(deceived, SERVER)
     assert verdicts([second]) == ["consistent, but round 2 of 2 stands without the transcript of round 1"]
-    refusal, _ = verify_together([first, second], NOTHING_BROUGHT)
+    refusal, _ = verify_together([first, second], OWN_KEYS)
     assert isinstance(refusal, TranscriptInvalid)
     assert "the published sum is not that of the uploads" in str(refusal)
 
@@ -140,7 +143,7 @@ def test_census_told_twice_is_found(deceived: Finished, tmp_path: Path) -> None:
     """A true transcript of the census beside a second round that opened with another one is refused, with both sums."""
     second = paths(deceived, SERVER)[1]
     first = truthful(deceived, tmp_path)
-    told, refusal = verify_together([first, second], NOTHING_BROUGHT)
+    told, refusal = verify_together([first, second], OWN_KEYS)
     assert isinstance(told, Verified)
     assert isinstance(refusal, TranscriptInvalid)
     assert refusal.record == 2
@@ -151,7 +154,7 @@ def test_census_told_twice_is_found(deceived: Finished, tmp_path: Path) -> None:
     sums = (told.outcome.aggregate_sha256.hex(), opening.aggregate_sha256.hex())
     assert all(part in str(refusal) for part in (*sums, str(first), str(second)))
     for member in EVERYONE:  # what the members were told is held against it as well
-        _, other = verify_together([first, paths(deceived, member)[1]], NOTHING_BROUGHT)
+        _, other = verify_together([first, paths(deceived, member)[1]], OWN_KEYS)
         assert isinstance(other, TranscriptInvalid)
         assert other.record == 3
 
@@ -179,7 +182,7 @@ def test_two_results_of_a_round_name_the_server(
     finished: Finished, place: int, change: dict[str, Any], words: str
 ) -> None:
     """In every round, the last one included, two results that the server signed in one session convict it."""
-    mine, yours = (verify_together(paths(finished, member), NOTHING_BROUGHT)[place] for member in (1, 2))
+    mine, yours = (verify_together(paths(finished, member), OWN_KEYS)[place] for member in (1, 2))
     assert isinstance(mine, Verified)
     assert isinstance(yours, Verified)
     assert mine.outcome is not None
@@ -194,7 +197,7 @@ def test_two_results_of_a_round_name_the_server(
 
 def test_two_histories_blame_nobody(finished: Finished) -> None:
     """Two sessions of one round contradict each other, but their frames are of two contexts: no party is named."""
-    mine, yours = (verify_together(paths(finished, member), NOTHING_BROUGHT)[2] for member in (1, 2))
+    mine, yours = (verify_together(paths(finished, member), OWN_KEYS)[2] for member in (1, 2))
     assert isinstance(mine, Verified)
     assert isinstance(yours, Verified)
     other = replace(mine, setup=replace(mine.setup, context=replace(mine.setup.context, round_digest=bytes(32))))
@@ -205,8 +208,8 @@ def test_two_histories_blame_nobody(finished: Finished) -> None:
 
 def test_later_rounds_of_a_convicted_server_do_not_hold(finished: Finished) -> None:
     """Where two results of the first round contradict each other, no later round is believed."""
-    first, _, third = (each for each in verify_together(paths(finished, 1), NOTHING_BROUGHT))
-    second = verify_together(paths(finished, 2), NOTHING_BROUGHT)[1]
+    first, _, third = (each for each in verify_together(paths(finished, 1), OWN_KEYS))
+    second = verify_together(paths(finished, 2), OWN_KEYS)[1]
     assert isinstance(first, Verified)
     assert isinstance(second, Verified)
     assert isinstance(third, Verified)

@@ -108,8 +108,8 @@ def other_prototypes(outcome: OutcomeContents) -> OutcomeContents:
 
 
 def other_model(outcome: OutcomeContents) -> OutcomeContents:
-    """Another last entry, and its digest."""
-    head = outcome.head[:-1] + bytes([outcome.head[-1] ^ 1])
+    """The last bit of the last entry flipped, and the digest of that."""
+    head = outcome.head[:-4] + bytes([outcome.head[-4] ^ 1]) + outcome.head[-3:]
     return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
 
 

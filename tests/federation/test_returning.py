@@ -34,7 +34,7 @@ from secagg.session.transcripts import next_return
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
 from secagg.transport import Link, limits, serve
 from secagg.verification.transcript_series import verify_together, verify_transcript
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, opened
 from tests.worlds.hosts import Left
@@ -202,7 +202,7 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     assert len(world.ledger(AWAY).entries()) == 1
     followed = [ended.stages[place] for place in (0, 3, 4)]
     assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.round_digest) == b"pp"
-    found = verify_together(world.transcripts(AWAY, tuple(followed)), NOTHING_BROUGHT)
+    found = verify_together(world.transcripts(AWAY, tuple(followed)), world.trust)
     verdicts = [each.verdict for each in found if isinstance(each, Verified)]
     assert verdicts == [
         "verifies",
@@ -212,7 +212,7 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     assert isinstance(found[1], Verified)
     assert found[1].proves.startswith("if the rounds before it ended as 3 members have signed: ")
     for member in OTHERS:
-        own = verify_together(world.transcripts(member, ended.stages), NOTHING_BROUGHT)
+        own = verify_together(world.transcripts(member, ended.stages), world.trust)
         assert [each.verdict for each in own if isinstance(each, Verified)] == ["verifies"] * 5
 
 
@@ -565,7 +565,7 @@ async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch
         server.close()
         await endpoint.stop(None)
     paths = [session_folder(consortium.state(AWAY), setup) / FILE_NAME for setup in followed]
-    found = verify_together(paths, NOTHING_BROUGHT)
+    found = verify_together(paths, Trust(identities=(consortium.credentials(AWAY).identity.public,)))
     assert [each.verdict for each in found if isinstance(each, Verified)] == [
         "verifies",
         f"consistent, but {GAP}",

@@ -36,7 +36,7 @@ from secagg.session.rounds import following_setup
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_together, verify_transcript
-from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.verification.verification import Verified
 from secagg.wire import decode, encode
 from tests.session.noise_checks import check_noise
 from tests.threat_models.recorded import read_session
@@ -252,6 +252,22 @@ def other_weights(outcome: OutcomeContents) -> OutcomeContents:
     return replace(outcome, broadcast=encode(replace(content, weights=weights.astype("<i8").tobytes())))
 
 
+def moved_weight(outcome: OutcomeContents) -> OutcomeContents:
+    """Weights of which one is a unit more."""
+    content = decode(RefinementBroadcast, outcome.broadcast)
+    weights = np.frombuffer(content.weights, dtype="<i8") + (np.arange(len(content.weights) // 8) == 0)
+    return replace(outcome, broadcast=encode(replace(content, weights=weights.astype("<i8").tobytes())))
+
+
+def marked_head(outcome: OutcomeContents) -> OutcomeContents:
+    """A head whose first weight differs in the last bit, under its own digest."""
+    head, texts = parse_safetensors(outcome.head)
+    weight = head.weight.copy()
+    weight[0, 0] = np.nextafter(weight[0, 0], np.float32(9))
+    other = replace(head, weight=weight)
+    return replace(outcome, head=to_safetensors(other, texts), head_sha256=bytes.fromhex(other.digest))
+
+
 def other_release(outcome: OutcomeContents) -> OutcomeContents:
     """A sum that is not the one named by its digest."""
     return replace(outcome, release=bytes(len(outcome.release)))
@@ -299,6 +315,39 @@ def test_outcome_that_does_not_follow_from_its_sum_is_refused(
     check_outcome(stage, outcome)
     with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
         check_outcome(stage, change(outcome))
+
+
+def test_mark_of_one_bit_is_refused_where_arithmetic_is_exact(finished: Finished) -> None:
+    """From broadcast integers on a client computes the server's bits: neither head nor weights take a mark.
+
+    What decomposes a matrix before them rounds otherwise on other machines, and a bit is none of the server's fault.
+    """
+    world, played = finished
+    first, second, third = ((stage, outcome_of(world, stage)) for stage in played.stages)
+    for stage, outcome in (first, second, third):
+        check_outcome(stage, outcome)
+    check_outcome(first[0], marked_head(first[1]))
+    check_outcome(first[0], moved_weight(first[1]))
+    for stage, outcome in (second, third):
+        with pytest.raises(ProtocolViolation, match="party 0: the head does not follow from the released sum"):
+            check_outcome(stage, marked_head(outcome))
+    with pytest.raises(ProtocolViolation, match="party 0: the weights it broadcasts do not follow"):
+        check_outcome(second[0], moved_weight(second[1]))
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "problem"),
+    [(2, moved_weight, "the weights it broadcasts do not follow"), (3, marked_head, "the head does not follow")],
+)
+async def test_server_that_marks_one_clients_bytes_is_named(
+    tmp_path: Path, at: int, change: Callable[..., OutcomeContents], problem: str
+) -> None:
+    """A client whose weights or head differ in one bit from the others' leaves and names the server."""
+    world = SimulatedFederation.of(tmp_path)
+    played = await run_federation(world, tamper=lying(world, change, 2, at))
+    refusal = played.clients.pop(2)
+    assert isinstance(refusal, SessionAborted)
+    assert f"this party leaves: server: {problem}" in refusal.reason
 
 
 def test_head_of_another_sum_is_refused(finished: Finished) -> None:
@@ -488,7 +537,7 @@ def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
 def moved(transcript: Path, state: Path, world: SimulatedFederation) -> Path:
     """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
     state.mkdir(parents=True)
-    note_plan(state, world.setup.plan)
+    note_plan(state, world.setup.plan, world.keys[0])
     return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
 
 
@@ -497,9 +546,9 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: Finished, t
     world, played = finished
     for member in (0, 2):
         path = world.transcripts(member, played.stages)[2]
-        whole = verify_transcript(path)
+        whole = verify_transcript(path, world.trust)
         away = moved(path, tmp_path / str(member), world)
-        alone = verify_transcript(away)
+        alone = verify_transcript(away, world.trust)
         without = "round 3 of 3 stands without the transcript of round 2"
         assert whole["verdict"] == f"consistent, but {without}"
         said = "what its sum leads to needs the broadcasts of all rounds before"
@@ -515,10 +564,10 @@ def test_openings_are_found_among_the_given_transcripts(finished: Finished, tmp_
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
     world, played = finished
     away = [moved(path, tmp_path / path.parent.name, world) for path in world.transcripts(0, played.stages)]
-    found = verify_together(away, NOTHING_BROUGHT)
+    found = verify_together(away, world.trust)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
     for missing in (0, 1):
-        *_, last = verify_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
+        *_, last = verify_together([path for path in away if path != away[missing]], world.trust)
         assert isinstance(last, Verified)
         assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
 

@@ -121,9 +121,9 @@ def other_state(outcome: OutcomeContents) -> OutcomeContents:
 
 
 def other_model(outcome: OutcomeContents) -> OutcomeContents:
-    """A model of other parameters, under its own digest."""
+    """A model whose parameters differ in the last bit, under its own digest."""
     model, texts = read_model(outcome.head)
-    other = TrainedModel(model.program, {name: 2 * tensor + 1 for name, tensor in model.parameters.items()})
+    other = TrainedModel(model.program, {name: np.nextafter(each, 9) for name, each in model.parameters.items()})
     return replace(outcome, head=to_safetensors(other, texts), head_sha256=bytes.fromhex(other.digest))
 
 

@@ -221,8 +221,11 @@ def test_the_round_is_told_exactly(feature_map: FeatureMap, data: Dataset) -> No
     assert isinstance(following, LatentRound)
     told = method.decode_broadcast(following.broadcast(), GRID)
     following.require_equal(told)
-    with pytest.raises(SecaggError, match="do not follow"):
-        following.require_equal(LatentRound(method, following.concepts + 2))
+    other = following.concepts.copy()
+    other[-1, -1] += 1
+    for concepts in (other, following.concepts[:-1]):
+        with pytest.raises(SecaggError, match="do not follow"):
+            following.require_equal(LatentRound(method, concepts))
     with pytest.raises(MalformedMessage):
         FedBiP(concepts=1, width=WIDTH + 1).decode_broadcast(following.broadcast(), GRID)
 

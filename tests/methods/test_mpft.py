@@ -348,11 +348,10 @@ def test_malformed_broadcast_is_refused(place: int, damage: Any) -> None:
 
 
 def test_contradicting_centres_are_refused() -> None:
-    """A centre may differ by a rounding and no more; other rounds, or other numbers of centres, never pass."""
+    """A unit more in one entry does not follow from the sums; other rounds, or numbers of centres, never pass."""
     own, other, _ = rounds_of(clustering())
-    own.require_equal(replace(own, centres=own.centres + 1))
     for told in (
-        replace(own, centres=own.centres + 2 * (np.arange(len(own.centres)) == 7)),
+        replace(own, centres=own.centres + (np.arange(len(own.centres)) == 7)),
         replace(own, centres=own.centres[:-DIMENSION]),
         replace(own, centres=np.zeros(0, dtype=np.int64)),
     ):

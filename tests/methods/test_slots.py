@@ -17,6 +17,7 @@ from methods.slots.slots import (
     SEED,
     CellSensitivity,
     Centres,
+    lengths_of,
     read_centres,
     slot_of,
     told_centres,
@@ -230,3 +231,14 @@ def test_undivided_classes_are_one_cell_each():
     examples = Examples.of(np.ones((3, 2), dtype=np.int64), np.array([0, 1, 1]))
     for method in (method_named("fedcgs"), method_named("prototypes"), method_named("fedtc", {"threshold": 0.5})):
         assert method.cells(examples, 2).tolist() == [0, 0, 0]
+
+
+def test_lengths_have_the_same_bits_in_every_order() -> None:
+    """The length of a row does not depend on the order in which its squares are added, as that of numpy's sums does."""
+    rows = np.random.default_rng(3).normal(size=(200, 301)) * 2.0 ** np.arange(301)[::-1].clip(0, 40)
+    orders = [np.random.default_rng(seed).permutation(301) for seed in range(5)]
+    assert all(np.array_equal(lengths_of(rows), lengths_of(rows[:, order])) for order in orders)
+    naive = [np.sqrt((rows[:, order] ** 2).sum(axis=1)) for order in orders]
+    assert not all(np.array_equal(naive[0], each) for each in naive)
+    assert lengths_of(np.zeros((0, 3))).shape == (0,)
+    assert np.allclose(lengths_of(rows), np.linalg.norm(rows, axis=1), rtol=1e-14)

@@ -18,6 +18,7 @@ from secagg.verification import note_plan
 from secagg.verification.transcript_series import verify_transcript
 from secagg.verification.verification import Trust
 from tests.session.forging import position, rewrite
+from tests.worlds.rosters import fresh_identity
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 SERVER, CLIENT, FIRST = 0, 1, 4
@@ -113,22 +114,31 @@ def at_home(sessions: dict[str, SimulatedSession], tmp_path: Path) -> tuple[Simu
     shutil.copytree(sessions["masked"].folder, tmp_path / "copy")
     world = replace(sessions["masked"], folder=tmp_path / "copy")
     state = world.home(SERVER).parent
-    note_plan(state, world.setup.plan)
+    note_plan(state, world.setup.plan, world.keys[SERVER])
     return world, state
 
 
+def own_keys(world: SimulatedSession) -> Trust:
+    """What the server trusts that brings its own keys, and somebody else's."""
+    return Trust(identities=(fresh_identity(SERVER).public, world.keys[SERVER].public))
+
+
 def test_own_state_folder_vouches(at_home: tuple[SimulatedSession, Path]) -> None:
-    """Where the party ran the plan, its notes vouch for it, by whatever path the transcript is named; read alone."""
+    """Who brings the party's keys needs no plan, by whatever path the transcript is named; the note is for the owner.
+
+    Without them nobody vouches for it.
+    """
     world, state = at_home
     link = state.parent / "link"
     link.symlink_to(world.home(SERVER))
     for path in (world.transcript(SERVER), link / "transcript.log"):
-        found = verify_transcript(path)
+        found = verify_transcript(path, own_keys(world))
         assert (found["verdict"], found["vouched_by"]) == ("verifies", f"the notes of {state.resolve()}")
+        assert verify_transcript(path)["verdict"] == ALONE
     (note,) = (path for path in state.iterdir() if path.is_file())
     assert note.stat().st_mode & 0o777 == 0o600
     before = note.read_bytes()
-    note_plan(state, world.setup.plan)
+    note_plan(state, world.setup.plan, world.keys[SERVER])
     assert note.read_bytes() == before
 
 
@@ -142,14 +152,14 @@ def _copied_state(world: SimulatedSession, state: Path) -> Path:
 
 def _note_beside_the_transcript(world: SimulatedSession, state: Path) -> Path:
     home = _copied_session(world, state)
-    note_plan(home, world.setup.plan)
+    note_plan(home, world.setup.plan, world.keys[SERVER])
     return home
 
 
 def _other_plan_noted(world: SimulatedSession, state: Path) -> Path:
     (note,) = (path for path in state.iterdir() if path.is_file())
     note.unlink()
-    note_plan(state, world.again().setup.plan)
+    note_plan(state, world.again().setup.plan, world.keys[SERVER])
     return world.home(SERVER)
 
 
@@ -162,8 +172,45 @@ def _note_of_another_plan_renamed(world: SimulatedSession, state: Path) -> Path:
 def _note_that_names_no_format(world: SimulatedSession, state: Path) -> Path:
     (note,) = (path for path in state.iterdir() if path.is_file())
     content = json.loads(note.read_text())
-    assert content.pop("format") == "secagg-plan-note/1"
+    assert content.pop("format") == "secagg-plan-note/2"
     note.write_bytes(json.dumps(content, indent=2).encode() + b"\n")
+    return world.home(SERVER)
+
+
+def _note_without_signature(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    content = json.loads(note.read_text())
+    del content["signature"]
+    note.write_bytes(json.dumps(content, indent=2).encode() + b"\n")
+    return world.home(SERVER)
+
+
+def _note_signed_for_another_plan(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    true = json.loads(note.read_text())
+    other = world.again().setup.plan
+    note_plan(state, other, world.keys[SERVER])
+    signed = json.loads((state / f"plan-{other.digest.hex()[:16]}.json").read_text())
+    note.write_bytes(json.dumps({**true, "signature": signed["signature"]}, indent=2).encode() + b"\n")
+    return world.home(SERVER)
+
+
+def _note_of_a_forger(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    note.unlink()
+    note_plan(state, world.setup.plan, fresh_identity(SERVER))
+    return world.home(SERVER)
+
+
+def _note_that_is_no_object(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    note.write_text('["signature"]')
+    return world.home(SERVER)
+
+
+def _note_with_something_after_it(world: SimulatedSession, state: Path) -> Path:
+    (note,) = (path for path in state.iterdir() if path.is_file())
+    note.write_bytes(note.read_bytes() + b" ")
     return world.home(SERVER)
 
 
@@ -176,20 +223,26 @@ def _note_that_names_no_format(world: SimulatedSession, state: Path) -> Path:
         _other_plan_noted,
         _note_of_another_plan_renamed,
         _note_that_names_no_format,
+        _note_without_signature,
+        _note_signed_for_another_plan,
+        _note_of_a_forger,
+        _note_that_is_no_object,
+        _note_with_something_after_it,
     ],
 )
 def test_nothing_that_an_author_can_ship_vouches(
     at_home: tuple[SimulatedSession, Path], away: Callable[[SimulatedSession, Path], Path]
 ) -> None:
-    """A copied session or state folder, a note beside the transcript, of another plan or without its format: nobody."""
-    assert verify_transcript(away(*at_home) / "transcript.log")["verdict"] == ALONE
+    """Copied folders, a note beside the transcript, of another plan, folder or key, damaged, or unsigned: nobody."""
+    world, state = at_home
+    assert verify_transcript(away(world, state) / "transcript.log", own_keys(world))["verdict"] == ALONE
 
 
 def test_brought_plan_counts_and_not_the_notes(at_home: tuple[SimulatedSession, Path]) -> None:
     """Whoever brings another plan is not told that the state folder knows better."""
     world, _ = at_home
     with pytest.raises(TranscriptInvalid, match="not the one that the verifier brings"):
-        verify_transcript(world.transcript(SERVER), Trust((bytes(32),)))
+        verify_transcript(world.transcript(SERVER), replace(own_keys(world), plans=(bytes(32),)))
 
 
 async def test_sum_that_an_aggregator_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

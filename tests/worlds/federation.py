@@ -30,6 +30,7 @@ from secagg.session import RoundSetup
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.outcome import HEAD_FILE, OutcomeContents, unpack_sum
 from secagg.transcript import FILE_NAME, peek
+from secagg.verification.verification import Trust
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import make_setup, some_records
@@ -57,6 +58,11 @@ class SimulatedFederation:
     def keys(self) -> tuple[SigningKey, ...]:
         """Every party's identity key."""
         return make_roster(len(self.records), self.setup.plan.protection)[1]
+
+    @property
+    def trust(self) -> Trust:
+        """What all parties together trust who bring their own keys: the notes that each has signed."""
+        return Trust(identities=tuple(key.public for key in self.keys))
 
     def state(self, member: int) -> Path:
         """A party's folder."""

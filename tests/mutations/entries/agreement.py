@@ -6,6 +6,8 @@ DRAWN = "protection/draw/test_draw.py::test_a_draw_that_ends_with_another_seed_i
 BOUND = "protection/draw/test_draw.py::test_every_round_is_bound_to_the_seed"
 HEADS = "session/test_shown_heads.py::test_head_of_another_plan_is_refused"
 LENGTHS = "session/test_shown_heads.py::test_opened_sum_has_the_length_of_the_plan"
+NOTES = "cli/test_verify_command.py"
+MARKS = "federation/test_rounds.py::test_mark_of_one_bit_is_refused_where_arithmetic_is_exact"
 
 ENTRIES = (
     PlantedFault(
@@ -68,5 +70,33 @@ ENTRIES = (
         "secagg.session.outcome:require_shape",
         (("length != setup.context.packed_bytes", "length > setup.context.packed_bytes"),),
         (LENGTHS,),
+    ),
+    PlantedFault(
+        "notes that nobody signed",
+        "A note vouches for a plan whoever signed it.",
+        "secagg.verification.verification:_is_noted",
+        (("is_whole and any(is_signed(each, signature, _LABEL, *parts) for each in identities)", "is_whole"),),
+        (f"{NOTES}::test_forged_state_folder_vouches_for_nothing",),
+    ),
+    PlantedFault(
+        "copied notes",
+        "A note vouches for a plan in every copy of its folder.",
+        "secagg.verification.verification:_signed_parts",
+        ((', state.stat().st_ino.to_bytes(8, "big")', ', b""'),),
+        ("session/test_verdicts.py::test_nothing_that_an_author_can_ship_vouches",),
+    ),
+    PlantedFault(
+        "marked heads",
+        "A server may change the last bits of a head although all machines compute the same.",
+        "secagg.session.outcome:_is_own",
+        (("if setup.round.is_exact:", "if False:"),),
+        (MARKS,),
+    ),
+    PlantedFault(
+        "marked weights",
+        "A server may move the weights of later refinement rounds within the tolerance of the first.",
+        "methods.closed_form.refinement:RefinementRound.require_equal",
+        (("exact=self.number > 1", "exact=False"),),
+        (MARKS,),
     ),
 )
