@@ -1,1 +1,1 @@
-"""The cryptographic primitives: key agreement, mask stream, secret sharing, authenticated encryption, signatures."""
+"""The cryptographic primitives: key agreement, mask stream, secret sharing, encryption, envelopes, signatures."""

@@ -1,7 +1,7 @@
 """Authenticated encryption of one message under a key that is used once.
 
-ChaCha20-Poly1305 (RFC 8439). The nonce is zero because every key seals exactly one message: a share's key
-is derived for one session, dealer and holder; a state file's key is drawn anew each time that the file is written.
+ChaCha20-Poly1305 (RFC 8439). The nonce is zero because every key seals exactly one message: a state file's key is drawn
+anew each time that the file is written. What is sealed to another party goes into an envelope (`envelopes.py`).
 """
 
 from __future__ import annotations

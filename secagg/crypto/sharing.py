@@ -2,14 +2,18 @@
 
 The prime is the smallest above 2²⁵⁶, so that every 32-byte string is a field element. Shares are canonical:
 33 bytes, big-endian, below the prime. Holders' points are their member indices (≥ 1).
+
+The coefficients follow from a key, so that a dealer whose state was rolled back deals the same shares again. Shamir's
+proof takes uniform coefficients; these are SHAKE-256 of the key (FIPS 202) as a pseudorandom generator, so that
+secrecy of fewer than `threshold` shares is computational, for a key that is uniform, used for one sharing alone, and
+independent of the secret.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-
-from secagg.randomness import RandomSource
 
 PRIME = 2**256 + 297
 SECRET_BYTES = 32
@@ -21,9 +25,10 @@ class SharesInconsistent(ValueError):
     """Raised for shares that do not combine to a 32-byte secret."""
 
 
-def share(secret: bytes, threshold: int, holders: Sequence[int], randomness: RandomSource) -> dict[int, bytes]:
+def share(secret: bytes, threshold: int, holders: Sequence[int], key: bytes) -> dict[int, bytes]:
     """Deal one 33-byte share to each holder; any `threshold` of them determine the secret, fewer reveal nothing.
 
+    The same `key` (32 bytes) gives the same shares; it must be used for no other secret, threshold or session.
     Raises ValueError unless the secret has 32 bytes, 1 ≤ threshold ≤ number of holders, and the holders are
     distinct and positive.
     """
@@ -31,7 +36,7 @@ def share(secret: bytes, threshold: int, holders: Sequence[int], randomness: Ran
         raise ValueError(f"a secret has {SECRET_BYTES} bytes")
     if not 1 <= threshold <= len(holders) or len(set(holders)) != len(holders) or min(holders) < 1:
         raise ValueError(f"cannot share {threshold}-of-{len(holders)}")
-    drawn = randomness.bytes(_DRAW_BYTES * (threshold - 1))
+    drawn = hashlib.shake_256(key).digest(_DRAW_BYTES * (threshold - 1))
     coefficients = [
         int.from_bytes(drawn[start : start + _DRAW_BYTES], "big") % PRIME for start in range(0, len(drawn), _DRAW_BYTES)
     ]

@@ -19,6 +19,7 @@ import grpc
 from secagg.agreement.plan import NoiseFrom, read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.envelopes import check_library
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
@@ -97,6 +98,7 @@ class Server:
         plugins: Sequence[Path | str] = (),
         said: Said = lambda text: None,
     ) -> None:
+        check_library()
         for file in plugins:
             admit(Path(file))
         self._credentials = credentials_for("server", Path(tls), said)

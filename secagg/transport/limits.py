@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 CHUNK_BYTES = 1 << 14  # small: what waits in receive buffers grows with it, times the number of uploads
-MAX_MESSAGE_BYTES = 4 << 20  # of one message, many to a vector; the largest Dealing, of 4,096 holders, has 1.1 MiB
+MAX_MESSAGE_BYTES = 6 << 20  # of one message, many to a vector; the largest Dealing, of 4,096 holders, has 5.3 MiB
 POLL_SECONDS = 15.0  # how long the server keeps a Fetch open before it says "not yet"
 CALL_SECONDS = 60.0
 SILENT_SECONDS = 10.0  # an upload, a question or a check that does not begin by then is ended

@@ -80,18 +80,27 @@ def test_any_threshold_of_shares_recovers(secret: bytes, data: st.DataObject) ->
     """Every set of exactly t shares gives the secret, and every share is canonical."""
     holders = data.draw(st.lists(st.integers(1, 4096), min_size=1, max_size=9, unique=True))
     threshold = data.draw(st.integers(1, len(holders)))
-    dealt = share(secret, threshold, holders, SeededRandomness(secret, TOKEN))
+    dealt = share(secret, threshold, holders, secret[::-1])
     assert set(dealt) == set(holders)
     assert all(is_canonical(value) for value in dealt.values())
     chosen = data.draw(st.permutations(holders))[:threshold]
     assert combine({holder: dealt[holder] for holder in chosen}) == secret
 
 
+@given(KEYS, KEYS, KEYS, st.integers(2, 9))
+def test_a_key_deals_one_sharing(secret: bytes, key: bytes, other: bytes, threshold: int) -> None:
+    """The same secret and key give the same shares, in whatever order; another key gives every holder another one."""
+    holders = tuple(range(1, threshold + 3))
+    dealt = share(secret, threshold, holders, key)
+    assert dealt == share(secret, threshold, holders[::-1], key)
+    assert all((dealt[each] == share(secret, threshold, holders, other)[each]) == (key == other) for each in holders)
+
+
 @given(KEYS, KEYS, st.integers(2, 6))
 def test_too_few_shares_fit_every_secret(secret: bytes, other: bytes, threshold: int) -> None:
     """For t − 1 shares and any other secret there is a t-th share that leads to it: they tell nothing."""
     holders = tuple(range(1, threshold + 1))
-    dealt = share(secret, threshold, holders, SeededRandomness(secret, TOKEN))
+    dealt = share(secret, threshold, holders, secret[::-1])
     known = {holder: dealt[holder] for holder in holders[:-1]}
     weight = _weight_of_last(holders)
     difference = int.from_bytes(other, "big") - int.from_bytes(secret, "big")
@@ -122,13 +131,13 @@ def _weight_of_last(holders: tuple[int, ...]) -> int:
 def test_impossible_sharings_are_refused(secret: bytes, threshold: int, holders: tuple[int, ...]) -> None:
     """A secret of another length, an impossible threshold, or holders that repeat or are not positive are refused."""
     with pytest.raises(ValueError, match=r"secret has 32 bytes|cannot share"):
-        share(secret, threshold, holders, OperatingSystem())
+        share(secret, threshold, holders, bytes(32))
 
 
 @pytest.mark.parametrize("largest", [bytes([255]) * 32, bytes(32)])
 def test_extreme_secrets_come_back(largest: bytes) -> None:
     """The largest and the smallest 32-byte string are field elements like any other."""
-    dealt = share(largest, 2, (1, 4096), OperatingSystem())
+    dealt = share(largest, 2, (1, 4096), bytes(32))
     assert combine(dealt) == largest
 
 

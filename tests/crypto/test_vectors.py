@@ -17,19 +17,6 @@ LABELS, STREAM, SHARES = load("labels"), load("mask_stream"), load("shares")
 AGREEMENT, SIGNATURES, SEALING = load("key_agreement"), load("signatures"), load("sealing")
 
 
-class Drawn:
-    """A random source that gives prepared bytes once."""
-
-    def __init__(self, prepared: str) -> None:
-        self._rest = bytes.fromhex(prepared)
-
-    def bytes(self, count: int) -> bytes:
-        """The next prepared bytes."""
-        given, self._rest = self._rest[:count], self._rest[count:]
-        assert len(given) == count
-        return given
-
-
 def parts_of(case: dict) -> list[bytes]:
     return [bytes.fromhex(part) for part in case["parts"]]
 
@@ -60,9 +47,9 @@ def test_mask_stream_is_aes_ctr(case: dict, sign: int) -> None:
 
 @pytest.mark.parametrize("case", SHARES["cases"], ids=lambda case: f"{case['threshold']} of {len(case['shares'])}")
 def test_shares_are_values_of_the_polynomial(case: dict) -> None:
-    """The same secret and draws give the same shares, and any threshold of them give the secret back."""
+    """The same secret and key give the same shares, and any threshold of them give the secret back."""
     holders = [int(holder) for holder in case["shares"]]
-    dealt = share(bytes.fromhex(case["secret"]), case["threshold"], holders, Drawn(case["drawn"]))
+    dealt = share(bytes.fromhex(case["secret"]), case["threshold"], holders, bytes.fromhex(case["key"]))
     assert {str(holder): value.hex() for holder, value in dealt.items()} == case["shares"]
     last = dict(list(dealt.items())[-case["threshold"] :])
     assert combine(last).hex() == case["secret"]

@@ -14,7 +14,8 @@ import pytest
 from methods.closed_form.refinement import RefinementRound
 from methods.gate import GatedRound
 from secagg.agreement.policy import Policy
-from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.envelopes import Address
+from secagg.crypto.labels import digest, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import moments
@@ -352,8 +353,8 @@ MASKING = [
         "sealed shares not bound to the session",
         lambda patch: patch.setattr(
             derivations,
-            "share_associated",
-            lambda bound, one, other: labelled("sealed share", number(one), number(other)),
+            "share_address",
+            lambda bound, one, other: Address(bytes(32), "Dealing", one, other),
         ),
         answers,
     ),

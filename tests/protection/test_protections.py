@@ -139,11 +139,11 @@ def test_a_sum_too_long_to_be_opened_is_refused_at_once() -> None:
 
 
 def test_bytes_of_a_protected_vector() -> None:
-    """Ciphertexts are as their parameters say, with 32 bytes behind them; sealed shares add 48 each, others nothing."""
+    """Ciphertexts are as their parameters say, and 32 bytes; envelopes of shares add 1,136 each, others nothing."""
     plain = context_for(5, length=5000)
     assert all(protection_named(name).context(plain).upload_bytes == plain.packed_bytes for name in ALONE)
     assert together("encrypted", length=5000).upload_bytes == for_capacity(1000, 5).packed_bytes(5000) + 32
-    assert together("shared", length=5000).upload_bytes == plain.packed_bytes + 32 + 2 * 48
+    assert together("shared", length=5000).upload_bytes == plain.packed_bytes + 32 + 2 * 1136
 
 
 def test_deliveries_cover_an_upload() -> None:

@@ -19,7 +19,7 @@ from tests.worlds.crashes import Crash
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 LOST = 4
-SECRET_FIELDS = ("channel_secret", "mask_secret", "seed", "own_key_share")
+SECRET_FIELDS = ("channel_secret", "mask_secret", "seed", "dealing_secret", "own_key_share")
 
 
 class Watched(SessionRun):
@@ -167,5 +167,5 @@ def test_secrets_do_not_print(world: SimulatedSession) -> None:
     assert key.private_bytes().hex() not in repr(key)
     assert repr(key.private_bytes()) not in repr(key)
     state: Any = advertise(world.setup.context, LocalParty(1, world.keys[1], OperatingSystem())).state
-    for name in ("channel_secret", "mask_secret", "seed"):
+    for name in ("channel_secret", "mask_secret", "seed", "dealing_secret"):
         assert repr(getattr(state, name)) not in repr(state)

@@ -80,14 +80,15 @@ def mask_stream() -> dict[str, Any]:
 
 
 def shares() -> dict[str, Any]:
-    """Values of polynomials, the first 49-byte draw belonging to the highest power."""
+    """Values of polynomials, the first 49 bytes of the key's SHAKE-256 belonging to the highest power."""
     cases, refused = [], []
     for name, threshold, holders in [("2 of 3", 2, [1, 2, 3]), ("3 of 5", 3, [1, 2, 4, 7, 4096]), ("1 of 1", 1, [9])]:
-        secret, drawn = fixed(f"secret {name}"), fixed(f"draws {name}", 49 * (threshold - 1))
+        secret, key = fixed(f"secret {name}"), fixed(f"coefficients {name}")
+        drawn = hashlib.shake_256(key).digest(49 * (threshold - 1))
         draws = [int.from_bytes(drawn[at : at + 49], "big") % reference.PRIME for at in range(0, len(drawn), 49)]
         polynomial = [int.from_bytes(secret, "big"), *reversed(draws)]
         dealt = {str(holder): reference.polynomial_share(polynomial, holder).hex() for holder in holders}
-        cases.append({"threshold": threshold, "secret": secret.hex(), "drawn": drawn.hex(), "shares": dealt})
+        cases.append({"threshold": threshold, "secret": secret.hex(), "key": key.hex(), "shares": dealt})
     good = {"1": cases[0]["shares"]["1"], "2": cases[0]["shares"]["2"]}
     prime_more = (int(good["1"], 16) + reference.PRIME).to_bytes(33, "big").hex()
     huge = [2**256 + 5, 77]
@@ -108,7 +109,7 @@ def shares() -> dict[str, Any]:
         {"name": "share_of_another_threshold", "shares": good | of_three | {"1": good["1"]}},
     ]
     other[-1]["secret"] = cases[0]["secret"]
-    source = "Shamir 1979 over 2^256 + 297, polynomial evaluated with Python integers"
+    source = "Shamir 1979 over 2^256 + 297, coefficients from SHAKE-256, polynomial evaluated with Python integers"
     return {"source": source, "cases": cases, "refused": refused, "another_secret": other}
 
 

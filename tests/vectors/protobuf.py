@@ -101,6 +101,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("channel_secret", "bytes"),
         ("mask_secret", "bytes"),
         ("seed", "bytes"),
+        ("dealing_secret", "bytes"),
         ("advertisement", "KeyAdvertisement"),
     ],
     "Dealt": [
@@ -158,7 +159,6 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("length", "uint"),
         ("digest", "bytes"),
         ("key", "bytes"),
-        ("ephemeral", "bytes"),
         ("sealed_seed", "bytes"),
         ("signature", "bytes"),
     ],

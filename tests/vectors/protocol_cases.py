@@ -30,11 +30,12 @@ def derivations() -> dict[str, Any]:
         "members_digest": dealers,
         "pairwise_key": reference.derive(shared, binding, "pairwise mask", low, high),
         "self_mask_key": reference.derive(secret, binding, "self mask", low),
-        "sealing_key": reference.derive(shared, binding, "share", high, low),
+        "seed_coefficients_key": reference.derive(secret, binding, "share coefficients", b"seed", low),
+        "key_coefficients_key": reference.derive(secret, binding, "share coefficients", b"key", low),
         "seed_commitment": reference.digest("seed commitment", round_digest, low, secret),
         "seed_share_hash": reference.digest("seed share", binding, low, high, share),
         "key_share_hash": reference.digest("key share", binding, low, high, share),
-        "share_associated": reference.labelled("sealed share", binding, low, high),
+        "share_info": reference.envelope_info(binding, "Dealing", 3, 300),
         "endorsement": reference.ed25519_sign(
             secret, reference.labelled("survivors", round_digest, session_id, roster, directory, dealers, survivors)
         ),
@@ -58,7 +59,7 @@ SETS = {  # N, p, b, n, primes
 def encryption() -> dict[str, Any]:
     """What a client adds to its encryptions of zero, and what binds it: for some sets of parameters."""
     round_digest, session_id, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
-    seed, key, member = bytes([9] * 32), bytes([8] * 32), (300).to_bytes(4, "big")
+    seed, member = bytes([9] * 32), (300).to_bytes(4, "big")
     cases = []
     for name, (degree, special, bits, summands, primes) in SETS.items():
         numbers = [each.to_bytes(8, "big") for each in (degree, special, bits, summands, *primes)]
@@ -76,7 +77,7 @@ def encryption() -> dict[str, Any]:
                 "primes": [str(prime) for prime in primes],
                 "digest": parameters.hex(),
                 "binding": binding.hex(),
-                "seed_associated": reference.labelled("sealed mask seed", binding, member, key).hex(),
+                "seed_info": reference.envelope_info(binding, "EncryptedUpload", 300, summands + 1).hex(),
                 "mask_keys": [each.hex() for each in keys],
                 "mask_begins": [[str(value) for value in row[:4]] for row in rows],
                 "mask_sha256": [hashlib.sha256(b"".join(v.to_bytes(8, "little") for v in r)).hexdigest() for r in rows],
@@ -89,7 +90,6 @@ def encryption() -> dict[str, Any]:
         "inputs": {"round_digest": round_digest.hex(), "session_id": session_id.hex(), "roster": roster.hex()},
         "member": 300,
         "seed": seed.hex(),
-        "published_key": key.hex(),
         "cases": cases,
     }
 

@@ -12,14 +12,15 @@ def _hex(name: str, size: int = 32) -> str:
 
 
 def _entry(member: int) -> dict[str, Any]:
-    fields = ("channel_key", "mask_key", "seed_commitment", "nonce")
-    return {"member": member, **{field: _hex(f"{field} {member}") for field in fields}, "signature": _hex("s", 64)}
+    fields = {"channel_key": 1216, "mask_key": 32, "seed_commitment": 32, "nonce": 32}
+    entry = {field: _hex(f"{field} {member}", size) for field, size in fields.items()}
+    return {"member": member, **entry, "signature": _hex("s", 64)}
 
 
 def _envelope(dealer: int, holder: int) -> dict[str, Any]:
     name = f"{dealer} {holder}"
     hashes = {"seed_hash": _hex(f"seed {name}"), "key_hash": _hex(f"key {name}")}
-    return {"dealer": dealer, "holder": holder, **hashes, "sealed": _hex(name, 82), "signature": _hex(name, 64)}
+    return {"dealer": dealer, "holder": holder, **hashes, "sealed": _hex(name, 1202), "signature": _hex(name, 64)}
 
 
 def _held(dealer: int) -> dict[str, Any]:
@@ -64,6 +65,7 @@ def _member(name: str, role: str) -> dict[str, Any]:
 def values() -> list[tuple[str, dict[str, Any]]]:
     """One readable value for every message."""
     secrets = {name: _hex(name) for name in ("channel_secret", "mask_secret", "seed")}
+    dealing = {"dealing_secret": _hex("dealing secret"), "advertisement": _entry(1)}
     directory = {"entries": [_entry(1), _entry(300)]}
     own = {"own_seed_share": _hex("own seed", 33), "own_key_share": _hex("own key", 33)}
     dealt = {"own_seed_hash": _hex("own seed"), "own_key_hash": _hex("own key"), "signature": _hex("dealing", 64)}
@@ -119,7 +121,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Remembered", {"state": "Uploaded", "content": _hex("state", 40), "frames": []}),
         ("Remembered", {"state": "SharesSent", "content": "00", "frames": [_hex("one", 3), _hex("other", 130)]}),
         ("HeldShare", _held(9)),
-        ("Advertised", {**secrets, "advertisement": _entry(1)}),
+        ("Advertised", secrets | dealing),
         ("Dealt", {**secrets, "directory": directory, **own}),
         ("Uploaded", kept),
         ("Endorsed", kept | {"survivors": [1, 300]}),
@@ -150,7 +152,8 @@ def _drawing() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _pledge(aggregator: int, step: str) -> dict[str, Any]:
-    signed = {"content": _hex(f"{step} {aggregator}"), "signature": _hex(f"pledge {aggregator}", 64)}
+    content = _hex(f"{step} {aggregator}", 1216 if step == "key" else 32)
+    signed = {"content": content, "signature": _hex(f"pledge {aggregator}", 64)}
     return {"aggregator": aggregator, "step": step, **signed}
 
 
@@ -190,8 +193,8 @@ def _sharing() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _ciphertexts(member: int) -> dict[str, Any]:
-    fields = {name: _hex(f"{name} {member}") for name in ("digest", "key", "ephemeral")}
-    sealed = {"sealed_seed": _hex(f"seed {member}", 48), "signature": _hex(f"upload {member}", 64)}
+    fields = {name: _hex(f"{name} {member}") for name in ("digest", "key")}
+    sealed = {"sealed_seed": _hex(f"seed {member}", 1168), "signature": _hex(f"upload {member}", 64)}
     return {"member": member, "length": 2**40, **fields, **sealed}
 
 
@@ -201,9 +204,13 @@ def _declared(members: list[int]) -> dict[str, Any]:
 
 
 def _encryption() -> list[tuple[str, dict[str, Any]]]:
-    key = {"parameters": _hex("parameters"), "public_key": _hex("public key", 96), "sealing_key": _hex("sealing key")}
+    key = {
+        "parameters": _hex("parameters"),
+        "public_key": _hex("public key", 96),
+        "sealing_key": _hex("sealing key", 1216),
+    }
     published = key | {"signature": _hex("published", 64)}
-    signed = {"length": 60 << 20, "digest": _hex("packed"), "signature": _hex("opened", 64)}
+    signed = {"length": 57 << 20, "digest": _hex("packed"), "signature": _hex("opened", 64)}
     return [
         ("PublishedKey", published),
         ("EncryptedUpload", _ciphertexts(4096)),
@@ -223,8 +230,9 @@ def wire() -> dict[str, Any]:
     endorsed = scalar(1, "uint", 5) + block(2, signature)
     survivors, plan = canonical("Survivors", {"members": [1, 2, 3]}), _plan()
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
-    unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed")}, dict(values())["OpenedSum"]
+    unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed", 1152)}, dict(values())["OpenedSum"]
     roster, body = dict(values())["Roster"], dict(values())["FrameBody"]
+    short, pledge, published = _hex("short"), _pledge(1, "key"), dict(values())["PublishedKey"]
     request, shown = dict(values())["SumRequest"], dict(values())["AcceptedUploads"]
     roster = dict(values())["Roster"]
     unpinned = [member | {"tls_spki_sha256": ""} for member in roster["members"]]
@@ -297,9 +305,21 @@ def wire() -> dict[str, Any]:
         ("uploads_out_of_order", "Declaration", canonical("Declaration", _declared([2, 1]))),
         ("no_upload", "Declaration", canonical("Declaration", _declared([]))),
         ("sealed_seed_without_its_tag", "EncryptedUpload", canonical("EncryptedUpload", unsealed)),
-        ("sum_above_60_MiB", "OpenedSum", canonical("OpenedSum", opened | {"length": (60 << 20) + 1})),
+        ("sum_above_57_MiB", "OpenedSum", canonical("OpenedSum", opened | {"length": (57 << 20) + 1})),
         ("sum_left_out", "SumRequest", canonical("SumRequest", request | {"packed": ""})),
         ("nobody_pledges", "SetPledges", b""),
+        (
+            "channel_key_of_32_bytes",
+            "KeyAdvertisement",
+            canonical("KeyAdvertisement", _entry(1) | {"channel_key": short}),
+        ),
+        ("envelope_cut_off", "SealedShare", canonical("SealedShare", _envelope(1, 2) | {"sealed": _hex("e", 1201)})),
+        (
+            "pledge_above_a_key",
+            "AggregatorPledge",
+            canonical("AggregatorPledge", pledge | {"content": _hex("p", 1217)}),
+        ),
+        ("sealing_key_of_32_bytes", "PublishedKey", canonical("PublishedKey", published | {"sealing_key": short})),
         (
             "pledges_out_of_order",
             "SumPledges",

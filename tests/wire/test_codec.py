@@ -152,11 +152,11 @@ def test_equal_values_have_equal_bytes(name: str) -> None:
     assert written == encode(zero)
 
 
-@pytest.mark.parametrize("name", ["channel_secret", "mask_secret", "seed"])
+@pytest.mark.parametrize("name", ["channel_secret", "mask_secret", "seed", "dealing_secret"])
 def test_problems_never_quote_bytes(name: str) -> None:
     """A refused field is described by its length: its content may be a secret."""
-    entry = KeyAdvertisement(1, *[bytes(32)] * 4, bytes(64))
-    state = Advertised(bytes(32), bytes(32), bytes(32), entry)
+    entry = KeyAdvertisement(1, bytes(1216), *[bytes(32)] * 3, bytes(64))
+    state = Advertised(*[bytes(32)] * 4, entry)
     with pytest.raises(MalformedMessage) as caught:
         encode(replace(state, **{name: b"secret" * 7}))
     assert str(caught.value) == f"malformed Advertised: {name}: length 42 is outside 32..32"
@@ -208,5 +208,5 @@ def test_nested_messages_are_of_their_class() -> None:
     """A message of another class inside is not written."""
     with pytest.raises((MalformedMessage, TypeError)):
         encode(Directory((ENDORSEMENT,)))  # type: ignore[arg-type]
-    entry = KeyAdvertisement(1, *[bytes(32)] * 4, bytes(64))
+    entry = KeyAdvertisement(1, bytes(1216), *[bytes(32)] * 3, bytes(64))
     assert decode(Directory, encode(Directory((entry,)))).members == (1,)

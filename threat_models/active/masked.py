@@ -11,6 +11,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Directory, Endorsement, Inbox, KeyAdvertisement, Quorum, Survivors
 from secagg.protection.messages import Outcome
@@ -66,7 +67,7 @@ def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
     context, server = cheat.consortium.setup.context, cheat.consortium.party(SERVER_INDEX)
 
     def swap(entry: KeyAdvertisement) -> KeyAdvertisement:
-        channel, mask = (AgreementKey.generate(OperatingSystem()).public for _ in range(2))
+        channel, mask = (kind.generate(OperatingSystem()).public for kind in (EnvelopeKey, AgreementKey))
         return bind.sign_advertisement(context, server.identity, replace(entry, channel_key=channel, mask_key=mask))
 
     return Directory(tuple(entry if entry.member == member else swap(entry) for entry in honest.entries))

@@ -25,7 +25,7 @@ from methods.closed_form.refinement import RefinementBroadcast
 from methods.gate import KeptClasses
 from secagg.agreement.plan import Plan
 from secagg.agreement.roster import SERVER_INDEX, Member, Roster, write_roster
-from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding.softmax_gradient import WEIGHT_BITS
 from secagg.federation import FederationHelper, session_folder
@@ -61,7 +61,7 @@ def own_session_key(cheat: Cheat, member: int, honest: SessionKeys) -> SessionKe
     """Replace the first aggregator's session key by the server's, which could open every share sealed to it."""
     first, *rest = honest.pledges
     context, identity = SharedContext.of(cheat.consortium.setup.context), cheat.consortium.party(SERVER_INDEX).identity
-    own = AgreementKey.generate(OperatingSystem()).public
+    own = EnvelopeKey.generate(OperatingSystem()).public
     forged = sharing.sign_pledge(context, identity, first.aggregator, first.step, own)
     return SessionKeys((forged, *rest))
 
@@ -99,7 +99,7 @@ async def dropped_upload(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 def own_public_key(cheat: Cheat, member: int, honest: PublishedKey) -> PublishedKey:
     """Replace the key holder's sealing key by the server's own, with which the server could read every mask."""
-    key = replace(honest, sealing_key=AgreementKey.generate(OperatingSystem()).public)
+    key = replace(honest, sealing_key=EnvelopeKey.generate(OperatingSystem()).public)
     return encryption.sign_key(encrypted_context(cheat), cheat.consortium.party(SERVER_INDEX).identity, key)
 
 

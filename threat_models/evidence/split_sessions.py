@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
 from secagg.protection.encryption import bfv
@@ -65,7 +65,7 @@ class Scene:
 
     context: EncryptedContext
     identity: SigningKey = field(repr=False)
-    sealing: AgreementKey = field(repr=False)
+    sealing: EnvelopeKey = field(repr=False)
 
     @classmethod
     def of(cls, parameters: HeParameters, security: int) -> Scene:
@@ -89,7 +89,7 @@ class Scene:
             largest=(1 << (bits - 1)) - 1,
             security=security,
         )
-        return cls(context, identity, AgreementKey.generate(source))
+        return cls(context, identity, EnvelopeKey.generate(source))
 
     def without_noise(self, secret: int) -> _HolderKey:
         """Make a malicious public key (−a·s, a) without noise, whose secret s is 0 or 1.

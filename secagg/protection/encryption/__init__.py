@@ -4,13 +4,20 @@ The masks protect against a malicious server or client, the encryption protects 
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.
 """
 
-from secagg.protection.encryption.bfv import check_machine
+from secagg.crypto.envelopes import check_library
+from secagg.protection.encryption import bfv
 from secagg.protection.encryption.client import CiphertextUploaded, begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder
 from secagg.protection.interface import OF_CLIENT, Protection, Script
+
+
+def _check_machine() -> None:
+    check_library()
+    bfv.check_machine()
+
 
 PROTECTION = Protection(
     name="encrypted",
@@ -37,7 +44,7 @@ PROTECTION = Protection(
         "what this key holder was told and what it gave; that it opened the sum rightly stands on its word",
     ),
     details=lambda context: [("ciphertexts", context.parameters.explain())],
-    check_machine=check_machine,
+    check_machine=_check_machine,
     speaks_once=True,
     encrypts=True,
 )

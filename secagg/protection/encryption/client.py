@@ -28,8 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.agreement import AgreementKey, is_usable
-from secagg.crypto.sealing import seal
+from secagg.crypto.envelopes import is_envelope_key, seal_envelope
 from secagg.encoding import Residues
 from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
@@ -56,8 +55,8 @@ def check_key(context: EncryptedContext, key: PublishedKey) -> None:
         raise ProtocolViolation(context.holder_index, "the published key is not signed for this session")
     if key.parameters != context.parameters.digest():
         raise ProtocolViolation(context.holder_index, "the published key has other parameters than the plan")
-    if not is_usable(key.sealing_key):
-        raise ProtocolViolation(context.holder_index, "published a sealing key of small order")
+    if not is_envelope_key(key.sealing_key):
+        raise ProtocolViolation(context.holder_index, "published a sealing key of small order, or none")
     try:
         bfv.check_public_key(context.parameters, key.public_key)
     except MalformedMessage as error:
@@ -89,7 +88,7 @@ class EncryptionReady:
         """
         context = EncryptedContext.of(context)
         key = bind.message_digest(self.published)
-        seed, ephemeral = me.randomness.bytes(SEED_BYTES), AgreementKey.generate(me.randomness)
+        seed = me.randomness.bytes(SEED_BYTES)
         integers, parameters = context.ring.decode(residues), context.parameters
         if not context.holds(integers):
             size = int(np.abs(integers).max())
@@ -104,12 +103,7 @@ class EncryptionReady:
             length=len(vector),
             digest=hashlib.sha256(vector).digest(),
             key=key,
-            ephemeral=ephemeral.public,
-            sealed_seed=seal(
-                bind.seed_key(context, ephemeral, self.published.sealing_key, me.member, key),
-                seed,
-                bind.seed_associated(context, me.member, key),
-            ),
+            sealed_seed=seal_envelope(self.published.sealing_key, seed, bind.seed_address(context, me.member)),
             signature=bytes(64),
         )
         signed = bind.sign_upload(context, me.identity, upload)

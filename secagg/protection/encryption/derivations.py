@@ -9,8 +9,9 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from secagg.crypto.agreement import AgreementKey, derive
-from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.agreement import derive
+from secagg.crypto.envelopes import Address
+from secagg.crypto.labels import digest, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers
 from secagg.errors import BadInput, CapacityExceeded
@@ -160,8 +161,7 @@ def key_is_signed(context: EncryptedContext, key: PublishedKey) -> bool:
 
 def _upload_parts(context: EncryptedContext, upload: EncryptedUpload) -> tuple[bytes, ...]:
     size = upload.length.to_bytes(8, "big")
-    sealed = (upload.ephemeral, upload.sealed_seed)
-    return (context.binding, number(upload.member), size, upload.digest, upload.key, *sealed)
+    return (context.binding, number(upload.member), size, upload.digest, upload.key, upload.sealed_seed)
 
 
 def sign_upload(context: EncryptedContext, identity: SigningKey, upload: EncryptedUpload) -> EncryptedUpload:
@@ -203,14 +203,9 @@ def opened_is_signed(context: EncryptedContext, opened: OpenedSum) -> bool:
     return is_signed(context.holder, opened.signature, "opened sum", *_opened_parts(context, opened))
 
 
-def seed_key(context: EncryptedContext, secret: AgreementKey, peer: bytes, member: int, key: bytes) -> bytes:
-    """Return the single-use key that seals a client's mask seed; `key` is the digest of the key holder's public key."""
-    return secret.agree(peer, context.binding, "mask seed", number(member), key)
-
-
-def seed_associated(context: EncryptedContext, member: int, key: bytes) -> bytes:
-    """Return the associated data of a sealed mask seed: session, published key and sender."""
-    return labelled("sealed mask seed", context.binding, number(member), key)
+def seed_address(context: EncryptedContext, member: int) -> Address:
+    """Return what the envelope of a mask's seed is bound to: session, step, client and key holder."""
+    return Address(context.binding, "EncryptedUpload", member, context.holder_index)
 
 
 def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:

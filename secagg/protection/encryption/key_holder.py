@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.agreement import AgreementKey, WeakPublicKey
-from secagg.crypto.sealing import SealBroken, unseal
+from secagg.crypto.envelopes import EnvelopeKey
+from secagg.crypto.sealing import SealBroken
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
@@ -39,7 +39,7 @@ def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
     context = EncryptedContext.of(context)
     if context.helpers.get(me.member) != me.identity.public:
         raise BadInput("this identity is not the plan's key holder")
-    key, sealing = bfv.generate(context.parameters), AgreementKey.generate(me.randomness)
+    key, sealing = bfv.generate(context.parameters), EnvelopeKey.generate(me.randomness)
     unsigned = PublishedKey(context.parameters.digest(), key.public, sealing.public, bytes(64))
     published = bind.sign_key(context, me.identity, unsigned)
     return Transition(HeldKey(key.secret, sealing.private_bytes(), published), published)
@@ -65,7 +65,7 @@ class HeldKey:
         total = _check_sum(context, incoming, bind.message_digest(self.published))
         declaration = incoming.declaration
         digest = bind.message_digest(declaration)  # before any key is used: a declaration without an encoding ends here
-        sealing = AgreementKey.from_bytes(self.sealing_secret)
+        sealing = EnvelopeKey.from_bytes(self.sealing_secret)
         for keys in [mask_keys(context, sealing, upload) for upload in declaration.uploads]:
             subtract(total[:, 0], mask_of(context.parameters, context.ciphertexts, keys), context.parameters.primes)
         integers = self._open(context, total)
@@ -130,11 +130,10 @@ def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Po
         raise ProtocolViolation(SERVER_INDEX, f"the sum is no ciphertext: {error.problem}") from None
 
 
-def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
+def mask_keys(context: EncryptedContext, sealing: EnvelopeKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
     """Unseal a mask's seed and derive the mask's keys. Raises ProtocolViolation, blaming the client, if that fails."""
     try:
-        key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
-        seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))
-    except (SealBroken, WeakPublicKey):
+        seed = sealing.open(upload.sealed_seed, bind.seed_address(context, upload.member))
+    except SealBroken:
         raise ProtocolViolation(upload.member, "sealed no mask seed to the key holder") from None
     return bind.mask_keys(context, seed, upload.member)

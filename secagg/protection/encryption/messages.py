@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from secagg.agreement.roster import MAX_CLIENTS
-from secagg.crypto.sealing import TAG_BYTES
+from secagg.crypto.envelopes import ENVELOPE_BYTES, PUBLIC_KEY_BYTES
 from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
 from secagg.wire import Items, Length, Range, message
 
@@ -14,7 +14,7 @@ Key = Annotated[bytes, Length(32)]
 SEED_BYTES = 32
 BLIND_BYTES = 32
 """Random bytes at the end of an upload, so that its digest, which the key holder sees, reveals nothing of the rest."""
-LARGEST_SUM = 60 << 20
+LARGEST_SUM = 57 << 20
 """Bytes of the longest packed sum: with the declaration of 4,096 uploads it fits into one frame."""
 
 
@@ -25,7 +25,7 @@ class PublishedKey:
 
     parameters: Digest
     public_key: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
-    sealing_key: Key
+    sealing_key: Annotated[bytes, Length(PUBLIC_KEY_BYTES)]
     signature: Signature
 
 
@@ -38,8 +38,7 @@ class EncryptedUpload(Announcement):
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
     key: Digest
-    ephemeral: Key
-    sealed_seed: Annotated[bytes, Length(SEED_BYTES + TAG_BYTES)]
+    sealed_seed: Annotated[bytes, Length(SEED_BYTES + ENVELOPE_BYTES)]
     signature: Signature
 
 

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
@@ -67,8 +66,6 @@ class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
             raise ProtocolViolation(member, "the upload is for another published key")
         if incoming.length != size:
             raise ProtocolViolation(member, f"announces {incoming.length} bytes, not {size}")
-        if not is_usable(incoming.ephemeral):
-            raise ProtocolViolation(member, "the upload's key is of small order")
 
     @property
     def vector_bytes(self) -> int:

@@ -1,5 +1,6 @@
 """The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
+from secagg.crypto.envelopes import check_library
 from secagg.protection.interface import OF_CLIENT, Protection, Script
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
@@ -23,5 +24,6 @@ PROTECTION = Protection(
     visits="online together for five steps",
     absence="up to D clients may vanish at any step: the sum of the others is opened",
     most_dropouts=most_dropouts,
+    check_machine=check_library,
     grows_with_clients=True,
 )

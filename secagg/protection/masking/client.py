@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
-from secagg.crypto.sealing import SealBroken, seal, unseal
+from secagg.crypto.envelopes import EnvelopeKey, seal_envelope
+from secagg.crypto.sealing import SealBroken
 from secagg.crypto.sharing import SHARE_BYTES, is_canonical, share
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
@@ -45,7 +46,7 @@ from secagg.wire import message
 
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
     """Generate the session keys and the self-mask seed, and publish their public parts (protocol round 0)."""
-    channel = AgreementKey.generate(me.randomness)
+    channel = EnvelopeKey.generate(me.randomness)
     mask = AgreementKey.generate(me.randomness)
     seed = me.randomness.bytes(32)
     commitment = bind.seed_commitment(seed, me.member, context)
@@ -53,7 +54,8 @@ def advertise(context: SessionContext, me: LocalParty) -> Transition:
     entry = bind.sign_advertisement(
         context, me.identity, KeyAdvertisement(me.member, channel.public, mask.public, commitment, nonce, bytes(64))
     )
-    return Transition(Advertised(channel.private_bytes(), mask.private_bytes(), seed, entry), entry)
+    dealing_secret = me.randomness.bytes(32)
+    return Transition(Advertised(channel.private_bytes(), mask.private_bytes(), seed, dealing_secret, entry), entry)
 
 
 @message("Advertised")
@@ -65,21 +67,26 @@ class Advertised:
     channel_secret: Key = field(repr=False)
     mask_secret: Key = field(repr=False)
     seed: Key = field(repr=False)
+    dealing_secret: Key = field(repr=False)
     advertisement: KeyAdvertisement
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
-        """Check the key directory, deal shares of self-mask seed and mask key to the neighbours (protocol round 1)."""
+        """Check the key directory, deal shares of self-mask seed and mask key to the neighbours (protocol round 1).
+
+        The shares follow from the state and the directory: dealt again after a rolled-back state, they are the same.
+        """
         self._check(context, incoming)
         directory = incoming.digest
         thresholds = bind.thresholds_of(context)
         holders = NeighbourGraph(incoming.members, directory, thresholds).holders(me.member)
         if len(holders) < thresholds.shares:
             raise ProtocolViolation(SERVER_INDEX, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
-        seeds = share(self.seed, thresholds.shares, holders, me.randomness)
-        keys = share(self.mask_secret, thresholds.shares, holders, me.randomness)
-        binding = bind.session_binding(context, directory)
-        dealing = _deal(context, me, binding, self.channel_secret, incoming, seeds, keys)
-        own = me.member
+        binding, own = bind.session_binding(context, directory), me.member
+        seeds, keys = (
+            share(secret, thresholds.shares, holders, bind.coefficients_key(self.dealing_secret, kind, own, binding))
+            for kind, secret in (("seed", self.seed), ("key", self.mask_secret))
+        )
+        dealing = _deal(me, binding, incoming, seeds, keys)
         dealt = Dealt(self.channel_secret, self.mask_secret, self.seed, incoming, seeds[own], keys[own])
         return Transition(dealt, dealing)
 
@@ -99,15 +106,8 @@ class Advertised:
 
 
 def _deal(
-    context: SessionContext,
-    me: LocalParty,
-    binding: bytes,
-    channel_secret: bytes,
-    directory: Directory,
-    seeds: dict[int, bytes],
-    keys: dict[int, bytes],
+    me: LocalParty, binding: bytes, directory: Directory, seeds: dict[int, bytes], keys: dict[int, bytes]
 ) -> Dealing:
-    channel = AgreementKey.from_bytes(channel_secret)
     channel_keys = {entry.member: entry.channel_key for entry in directory.entries}
     hashes = {
         holder: (
@@ -118,11 +118,11 @@ def _deal(
     }
     sealed_shares = []
     for holder in sorted(seeds.keys() - {me.member}):
+        address = bind.share_address(binding, me.member, holder)
         try:
-            key = bind.sealing_key(channel, channel_keys[holder], me.member, holder, binding)
+            sealed = seal_envelope(channel_keys[holder], seeds[holder] + keys[holder], address)
         except WeakPublicKey:
-            raise ProtocolViolation(holder, "advertised a key of small order") from None
-        sealed = seal(key, seeds[holder] + keys[holder], bind.share_associated(binding, me.member, holder))
+            raise ProtocolViolation(holder, "advertised a key of small order, or none") from None
         unsigned = SealedShare(me.member, holder, *hashes[holder], sealed, bytes(64))
         sealed_shares.append(bind.sign_sealed_share(me.identity, binding, unsigned))
     return bind.sign_dealing(me.identity, binding, me.member, tuple(sealed_shares), hashes[me.member])
@@ -166,8 +166,7 @@ class Dealt:
     def _open(
         self, context: SessionContext, me: LocalParty, inbox: Inbox, binding: bytes
     ) -> tuple[list[HeldShare], list[int]]:
-        channel = AgreementKey.from_bytes(self.channel_secret)
-        channel_keys = {entry.member: entry.channel_key for entry in self.directory.entries}
+        channel = EnvelopeKey.from_bytes(self.channel_secret)
         held, complaints = [], []
         for envelope in inbox.shares:
             dealer = envelope.dealer
@@ -176,7 +175,7 @@ class Dealt:
                 raise ProtocolViolation(
                     SERVER_INDEX, f"relayed shares that member {dealer} did not sign for this client"
                 )
-            opened = _open_share(channel, channel_keys[dealer], envelope, binding)
+            opened = _open_share(channel, envelope, binding)
             if opened is None:
                 complaints.append(dealer)
             else:
@@ -184,13 +183,12 @@ class Dealt:
         return held, complaints
 
 
-def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare, binding: bytes) -> HeldShare | None:
+def _open_share(channel: EnvelopeKey, envelope: SealedShare, binding: bytes) -> HeldShare | None:
     """Return the shares inside an envelope, or None when they are not those that the dealer signed."""
     dealer, holder = envelope.dealer, envelope.holder
     try:
-        key = bind.sealing_key(channel, dealer_key, dealer, holder, binding)
-        plain = unseal(key, envelope.sealed, bind.share_associated(binding, dealer, holder))
-    except (SealBroken, WeakPublicKey):
+        plain = channel.open(envelope.sealed, bind.share_address(binding, dealer, holder))
+    except SealBroken:
         return None
     seed_share, key_share = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
     honest = (

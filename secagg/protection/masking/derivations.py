@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from secagg.crypto.agreement import AgreementKey, derive
-from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.envelopes import Address
+from secagg.crypto.labels import digest, number
 from secagg.crypto.shared_work import once
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.protection.interface import SessionContext
@@ -42,9 +43,9 @@ def self_mask_key(seed: bytes, member: int, binding: bytes) -> bytes:
     return derive(seed, binding, "self mask", number(member))
 
 
-def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Derive the single-use key that seals the dealer's shares to the holder. Raises WeakPublicKey."""
-    return secret.agree(peer_key, binding, "share", number(dealer), number(holder))
+def coefficients_key(secret: bytes, kind: str, dealer: int, binding: bytes) -> bytes:
+    """Derive the key of one sharing's coefficients (`kind`: "seed" or "key") from the dealer's dealing secret."""
+    return derive(secret, binding, "share coefficients", kind.encode(), number(dealer))
 
 
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
@@ -79,9 +80,9 @@ def advertisement_is_signed(context: SessionContext, entry: KeyAdvertisement) ->
     return is_signed(identity, entry.signature, "advertisement", *_advertisement_parts(context, entry))
 
 
-def share_associated(binding: bytes, dealer: int, holder: int) -> bytes:
-    """Return the associated data of a sealed share: session, sender and receiver."""
-    return labelled("sealed share", binding, number(dealer), number(holder))
+def share_address(binding: bytes, dealer: int, holder: int) -> Address:
+    """Return what a dealer's envelope for one holder is bound to: round and directory, step, dealer and holder."""
+    return Address(binding, "Dealing", dealer, holder)
 
 
 def _sealed_share_parts(binding: bytes, share: SealedShare) -> tuple[bytes, ...]:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from secagg.agreement.roster import MAX_CLIENTS
-from secagg.crypto.sealing import TAG_BYTES
+from secagg.crypto.envelopes import ENVELOPE_BYTES, PUBLIC_KEY_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Entries, Index, Members, Signature
 from secagg.wire import Items, Length, message
 
 Key = Annotated[bytes, Length(32)]
 Share = Annotated[bytes, Length(SHARE_BYTES)]
-SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
+SEALED_BYTES = 2 * SHARE_BYTES + ENVELOPE_BYTES
 
 
 @message("KeyAdvertisement")
@@ -22,7 +22,7 @@ class KeyAdvertisement:
     """A client's public session keys and the commitment to its self-mask seed, signed with its identity key."""
 
     member: Index
-    channel_key: Key
+    channel_key: Annotated[bytes, Length(PUBLIC_KEY_BYTES)]
     mask_key: Key
     seed_commitment: Digest
     nonce: Annotated[bytes, Length(32)]

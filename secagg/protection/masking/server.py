@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey, is_usable
+from secagg.crypto.envelopes import is_envelope_key
 from secagg.crypto.sharing import SharesInconsistent, combine
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
@@ -183,11 +184,10 @@ class AwaitingKeys(CollectingStep[KeyAdvertisement]):
     def check(self, member: int, incoming: KeyAdvertisement) -> None:
         if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "its keys are not signed by its identity")
-        if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
+        if not (is_envelope_key(incoming.channel_key) and is_usable(incoming.mask_key)):
             raise ProtocolViolation(member, "advertised a key of small order or not canonical")
         own = {incoming.channel_key, incoming.mask_key}
-        others = self.messages.values()
-        if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
+        if any(own & {entry.channel_key, entry.mask_key} for entry in self.messages.values()):
             raise ProtocolViolation(member, "advertised a key twice")
 
     def close(self) -> tuple[ServerState, Outgoing]:

@@ -1,5 +1,6 @@
 """The shared protection: clients send additive shares, in one message, to aggregators that must not all collude."""
 
+from secagg.crypto.envelopes import check_library
 from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
@@ -33,6 +34,7 @@ PROTECTION = Protection(
         "added them up rightly stands on its word",
     ),
     deliveries=deliveries,
+    check_machine=check_library,
     handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
     speaks_once=True,
 )

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.crypto.sealing import SealBroken
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers
@@ -58,7 +58,7 @@ def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
     if context.helpers.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
     fewest(context)
-    key = AgreementKey.generate(me.randomness)
+    key = EnvelopeKey.generate(me.randomness)
     pledge = bind.sign_pledge(context, me.identity, context.number_of(me.member), KEY, key.public)
     return Transition(Collecting(key.private_bytes(), ()), SessionKeys((pledge,)))
 
@@ -91,7 +91,7 @@ class Collecting:
         if known is not None:
             return self
         try:
-            open_share(context, AgreementKey.from_bytes(self.secret), manifest.client, number, sealed)
+            open_share(context, EnvelopeKey.from_bytes(self.secret), manifest.client, number, sealed)
         except SealBroken:
             raise ProtocolViolation(manifest.client, "its share is not sealed to this aggregator and session") from None
         manifests = sorted((*self.manifests, manifest), key=lambda each: each.client)
@@ -231,7 +231,7 @@ class _ShareSum:
     ) -> None:
         self._context = context
         self._aggregator = aggregator
-        self._key = AgreementKey.from_bytes(secret)
+        self._key = EnvelopeKey.from_bytes(secret)
         self._waiting = {manifest.client: manifest.digests[aggregator - 1] for manifest in manifests}
         self._stream = MaskStream()
         self._total = np.zeros(context.length, dtype=context.ring.word)

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.envelopes import seal_envelope
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
@@ -81,7 +82,7 @@ class SharingReady:
             stream.apply(residues, bind.stream_key(context, seed, me.member, number), -1)
         shares = {FIRST: context.ring.pack(residues), **seeds}
         sealed = [
-            bind.seal_share(context, key, me.member, number, shares[number], me.randomness)
+            seal_envelope(key, shares[number], bind.share_address(context, me.member, number))
             for number, key in bind.session_keys(context, self.pledges).items()
         ]
         digests = (hashlib.sha256(each).digest() for each in sealed)

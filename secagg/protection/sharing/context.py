@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from secagg.agreement.roster import MAX_AGGREGATORS, SERVER_INDEX
-from secagg.crypto.agreement import KEY_BYTES
+from secagg.crypto.envelopes import ENVELOPE_BYTES
 from secagg.crypto.labels import digest
-from secagg.crypto.sealing import TAG_BYTES
 from secagg.encoding import Residues
 from secagg.errors import BadInput
 from secagg.protection.interface import SessionContext
@@ -86,7 +85,7 @@ class SharedContext(SessionContext):
 
 def sealed_bytes(context: SharedContext, aggregator: int) -> int:
     """Return the size in bytes of a sealed share for the aggregator with this number."""
-    return KEY_BYTES + (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + TAG_BYTES
+    return (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + ENVELOPE_BYTES
 
 
 def fewest(context: SessionContext) -> int:

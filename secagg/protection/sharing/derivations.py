@@ -1,11 +1,6 @@
 """Functions of the shared protection that hash, sign, check signatures, derive keys and seal shares.
 
 One function for each labelled string.
-
-One share, sealed to one aggregator's session key.
-
-An ephemeral X25519 key, HKDF-SHA-256 and ChaCha20-Poly1305, put together as in HPKE's base mode (RFC 9180) with the
-labels of this package. A sealed share is the ephemeral public key (32 bytes), then ciphertext and tag.
 """
 
 from __future__ import annotations
@@ -13,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from secagg.crypto.agreement import KEY_BYTES, AgreementKey, WeakPublicKey, derive, is_usable
-from secagg.crypto.labels import digest, labelled, number
-from secagg.crypto.sealing import SealBroken, seal, unseal
+from secagg.crypto.agreement import derive
+from secagg.crypto.envelopes import Address, EnvelopeKey, is_envelope_key
+from secagg.crypto.labels import digest, number
+from secagg.crypto.sealing import SealBroken
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import ProtocolViolation
 from secagg.protection.sharing.context import SharedContext, sealed_bytes
@@ -26,7 +22,6 @@ from secagg.protection.sharing.messages import (
     ShareManifest,
     ShareReceipt,
 )
-from secagg.randomness import RandomSource
 
 UNSIGNED = bytes(64)
 
@@ -36,14 +31,9 @@ def stream_key(context: SharedContext, seed: bytes, client: int, aggregator: int
     return derive(seed, context.binding, "shared stream", number(client), number(aggregator))
 
 
-def seal_parts(client: int, aggregator: int, ephemeral: bytes, session_key: bytes) -> tuple[bytes, ...]:
-    """Return what a sealed share's key is bound to: sender, receiver and both public keys (RFC 9180, section 4.1)."""
-    return (number(client), number(aggregator), ephemeral, session_key)
-
-
-def seal_associated(context: SharedContext, client: int, aggregator: int) -> bytes:
-    """Return the associated data of a sealed share: session, sender and receiver."""
-    return labelled("shared share", context.binding, number(client), number(aggregator))
+def share_address(context: SharedContext, client: int, aggregator: int) -> Address:
+    """Return what the envelope of a share is bound to: session, step, client and aggregator (by its roster index)."""
+    return Address(context.binding, "ShareManifest", client, context.index_of(aggregator))
 
 
 def _pledge_parts(context: SharedContext, pledge: AggregatorPledge) -> tuple[bytes, ...]:
@@ -175,13 +165,13 @@ def check_pledges(
 
 
 def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> dict[int, bytes]:
-    """Return the aggregators' X25519 session keys by their numbers, from their checked, signed statements.
+    """Return the aggregators' envelope keys of this session by their numbers, from their checked, signed statements.
 
-    Raises ProtocolViolation (the aggregator) for a key of small order, one not canonical or one that came before.
+    Raises ProtocolViolation (the aggregator) for what is no envelope key, and for a key that came before.
     """
     keys: dict[int, bytes] = {}
     for pledge in pledges:
-        if not is_usable(pledge.content) or pledge.content in keys.values():
+        if not is_envelope_key(pledge.content) or pledge.content in keys.values():
             raise ProtocolViolation(
                 context.index_of(pledge.aggregator), "its session key is of small order or not its own"
             )
@@ -189,27 +179,8 @@ def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) ->
     return keys
 
 
-_LABEL = "shared seal"
-
-
-def seal_share(
-    context: SharedContext, session_key: bytes, client: int, aggregator: int, share: bytes, randomness: RandomSource
-) -> bytes:
-    """Seal a share to an aggregator's public session key under a fresh key. Raises WeakPublicKey."""
-    ephemeral = AgreementKey.generate(randomness)
-    parts = seal_parts(client, aggregator, ephemeral.public, session_key)
-    key = ephemeral.agree(session_key, context.binding, _LABEL, *parts)
-    return ephemeral.public + seal(key, share, seal_associated(context, client, aggregator))
-
-
-def open_share(context: SharedContext, secret: AgreementKey, client: int, aggregator: int, sealed: bytes) -> bytes:
-    """Decrypt what `seal_share` returned. Raises SealBroken for another length, a weak key or any other difference."""
-    ephemeral, ciphertext = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
+def open_share(context: SharedContext, key: EnvelopeKey, client: int, aggregator: int, sealed: bytes) -> bytes:
+    """Return the share in a client's envelope. Raises SealBroken for another length or any other difference."""
     if len(sealed) != sealed_bytes(context, aggregator):
         raise SealBroken("not a sealed share of this session")
-    parts = seal_parts(client, aggregator, ephemeral, secret.public)
-    try:
-        key = secret.agree(ephemeral, context.binding, _LABEL, *parts)
-    except WeakPublicKey:
-        raise SealBroken("the sealed share was made with a key of small order") from None
-    return unseal(key, ciphertext, seal_associated(context, client, aggregator))
+    return key.open(sealed, share_address(context, client, aggregator))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from secagg.agreement.roster import MAX_AGGREGATORS, MAX_CLIENTS
+from secagg.crypto.envelopes import PUBLIC_KEY_BYTES
 from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
 from secagg.wire import Items, Length, Range, message
 
@@ -21,7 +22,7 @@ class AggregatorPledge:
 
     aggregator: Number
     step: Annotated[str, Length(3, 8)]
-    content: Digest
+    content: Annotated[bytes, Length(32, PUBLIC_KEY_BYTES)]
     signature: Signature
 
 

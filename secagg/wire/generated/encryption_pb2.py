@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1asecagg/v1/encryption.proto\x12\tsecagg.v1\"^\n\x0cPublishedKey\x12\x12\n\nparameters\x18\x01 \x01(\x0c\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12\x13\n\x0bsealing_key\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"\x89\x01\n\x0f\x45ncryptedUpload\x12\x0e\n\x06member\x18\x01 \x01(\r\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x0b\n\x03key\x18\x04 \x01(\x0c\x12\x11\n\tephemeral\x18\x05 \x01(\x0c\x12\x13\n\x0bsealed_seed\x18\x06 \x01(\x0c\x12\x11\n\tsignature\x18\x07 \x01(\x0c\"\\\n\x0b\x44\x65\x63laration\x12+\n\x07uploads\x18\x01 \x03(\x0b\x32\x1a.secagg.v1.EncryptedUpload\x12\r\n\x05total\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"I\n\nSumRequest\x12+\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x16.secagg.v1.Declaration\x12\x0e\n\x06packed\x18\x02 \x01(\x0c\"S\n\tOpenedSum\x12\x13\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0c\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"]\n\x07HeldKey\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x16\n\x0esealing_secret\x18\x02 \x01(\x0c\x12*\n\tpublished\x18\x03 \x01(\x0b\x32\x17.secagg.v1.PublishedKey\"5\n\x08SpentKey\x12\x0f\n\x07members\x18\x01 \x03(\r\x12\x18\n\x10\x61ggregate_sha256\x18\x02 \x01(\x0c\"$\n\x12\x43iphertextUploaded\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1asecagg/v1/encryption.proto\x12\tsecagg.v1\"^\n\x0cPublishedKey\x12\x12\n\nparameters\x18\x01 \x01(\x0c\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12\x13\n\x0bsealing_key\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"v\n\x0f\x45ncryptedUpload\x12\x0e\n\x06member\x18\x01 \x01(\r\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x0b\n\x03key\x18\x04 \x01(\x0c\x12\x13\n\x0bsealed_seed\x18\x05 \x01(\x0c\x12\x11\n\tsignature\x18\x06 \x01(\x0c\"\\\n\x0b\x44\x65\x63laration\x12+\n\x07uploads\x18\x01 \x03(\x0b\x32\x1a.secagg.v1.EncryptedUpload\x12\r\n\x05total\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"I\n\nSumRequest\x12+\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x16.secagg.v1.Declaration\x12\x0e\n\x06packed\x18\x02 \x01(\x0c\"S\n\tOpenedSum\x12\x13\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0c\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"]\n\x07HeldKey\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x16\n\x0esealing_secret\x18\x02 \x01(\x0c\x12*\n\tpublished\x18\x03 \x01(\x0b\x32\x17.secagg.v1.PublishedKey\"5\n\x08SpentKey\x12\x0f\n\x07members\x18\x01 \x03(\r\x12\x18\n\x10\x61ggregate_sha256\x18\x02 \x01(\x0c\"$\n\x12\x43iphertextUploaded\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,18 +33,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PUBLISHEDKEY']._serialized_start=41
   _globals['_PUBLISHEDKEY']._serialized_end=135
-  _globals['_ENCRYPTEDUPLOAD']._serialized_start=138
-  _globals['_ENCRYPTEDUPLOAD']._serialized_end=275
-  _globals['_DECLARATION']._serialized_start=277
-  _globals['_DECLARATION']._serialized_end=369
-  _globals['_SUMREQUEST']._serialized_start=371
-  _globals['_SUMREQUEST']._serialized_end=444
-  _globals['_OPENEDSUM']._serialized_start=446
-  _globals['_OPENEDSUM']._serialized_end=529
-  _globals['_HELDKEY']._serialized_start=531
-  _globals['_HELDKEY']._serialized_end=624
-  _globals['_SPENTKEY']._serialized_start=626
-  _globals['_SPENTKEY']._serialized_end=679
-  _globals['_CIPHERTEXTUPLOADED']._serialized_start=681
-  _globals['_CIPHERTEXTUPLOADED']._serialized_end=717
+  _globals['_ENCRYPTEDUPLOAD']._serialized_start=137
+  _globals['_ENCRYPTEDUPLOAD']._serialized_end=255
+  _globals['_DECLARATION']._serialized_start=257
+  _globals['_DECLARATION']._serialized_end=349
+  _globals['_SUMREQUEST']._serialized_start=351
+  _globals['_SUMREQUEST']._serialized_end=424
+  _globals['_OPENEDSUM']._serialized_start=426
+  _globals['_OPENEDSUM']._serialized_end=509
+  _globals['_HELDKEY']._serialized_start=511
+  _globals['_HELDKEY']._serialized_end=604
+  _globals['_SPENTKEY']._serialized_start=606
+  _globals['_SPENTKEY']._serialized_end=659
+  _globals['_CIPHERTEXTUPLOADED']._serialized_start=661
+  _globals['_CIPHERTEXTUPLOADED']._serialized_end=697
 # @@protoc_insertion_point(module_scope)

@@ -19,22 +19,20 @@ class PublishedKey(_message.Message):
     def __init__(self, parameters: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., sealing_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class EncryptedUpload(_message.Message):
-    __slots__ = ("member", "length", "digest", "key", "ephemeral", "sealed_seed", "signature")
+    __slots__ = ("member", "length", "digest", "key", "sealed_seed", "signature")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
-    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     SEALED_SEED_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     member: int
     length: int
     digest: bytes
     key: bytes
-    ephemeral: bytes
     sealed_seed: bytes
     signature: bytes
-    def __init__(self, member: _Optional[int] = ..., length: _Optional[int] = ..., digest: _Optional[bytes] = ..., key: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ..., sealed_seed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, member: _Optional[int] = ..., length: _Optional[int] = ..., digest: _Optional[bytes] = ..., key: _Optional[bytes] = ..., sealed_seed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Declaration(_message.Message):
     __slots__ = ("uploads", "total", "signature")

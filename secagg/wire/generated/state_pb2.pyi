@@ -18,16 +18,18 @@ class Remembered(_message.Message):
     def __init__(self, state: _Optional[str] = ..., content: _Optional[bytes] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Advertised(_message.Message):
-    __slots__ = ("channel_secret", "mask_secret", "seed", "advertisement")
+    __slots__ = ("channel_secret", "mask_secret", "seed", "dealing_secret", "advertisement")
     CHANNEL_SECRET_FIELD_NUMBER: _ClassVar[int]
     MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    DEALING_SECRET_FIELD_NUMBER: _ClassVar[int]
     ADVERTISEMENT_FIELD_NUMBER: _ClassVar[int]
     channel_secret: bytes
     mask_secret: bytes
     seed: bytes
+    dealing_secret: bytes
     advertisement: _session_pb2.KeyAdvertisement
-    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., advertisement: _Optional[_Union[_session_pb2.KeyAdvertisement, _Mapping]] = ...) -> None: ...
+    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., dealing_secret: _Optional[bytes] = ..., advertisement: _Optional[_Union[_session_pb2.KeyAdvertisement, _Mapping]] = ...) -> None: ...
 
 class Dealt(_message.Message):
     __slots__ = ("channel_secret", "mask_secret", "seed", "directory", "own_seed_share", "own_key_share")

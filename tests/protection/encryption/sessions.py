@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection.encryption import bfv
@@ -140,7 +140,7 @@ class Session:
 
     def mask_keys(self, member: int) -> tuple[bytes, ...]:
         """The keys of a member's mask, as the key holder unseals them."""
-        sealing = AgreementKey.from_bytes(self.held.sealing_secret)
+        sealing = EnvelopeKey.from_bytes(self.held.sealing_secret)
         return mask_keys(self.context, sealing, self.uploads[member][0])
 
     def unmasked(self, ciphertexts: np.ndarray, *members: int) -> np.ndarray:

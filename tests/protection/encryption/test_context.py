@@ -40,7 +40,7 @@ def test_a_session_is_made_before_its_length_is_known():
 
 @pytest.mark.parametrize("clients", [3, 100])
 def test_a_sum_that_does_not_fit_one_message_is_refused_at_once(clients):
-    """The longest sum is whole ciphertexts of at most 60 MiB; one entry more is refused."""
+    """The longest sum is whole ciphertexts of at most 57 MiB; one entry more is refused."""
     context = context_for(clients)
     longest = LARGEST_SUM // context.parameters.packed_bytes(DEGREE) * DEGREE
     assert replace(context, length=longest).sum_bytes <= LARGEST_SUM

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from secagg.crypto.agreement import AgreementKey
-from secagg.crypto.sealing import seal
+from secagg.crypto.envelopes import seal_envelope
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, SpentKey, begin_holder
@@ -174,9 +173,12 @@ def test_a_seed_that_was_not_sealed_names_its_client():
     session = honest()
     request = session.request(1, 2, 3)
     first, second, third = request.declaration.uploads
-    stolen = replace(second, ephemeral=first.ephemeral, sealed_seed=first.sealed_seed)
-    for bad in (replace(second, sealed_seed=seal(b"k" * 32, b"s" * 32, b"")), stolen):
-        signed = bind.sign_upload(session.context, identity("c2"), bad)
+    address = bind.seed_address(session.context, 2)
+    changes = [{"binding": bytes(32)}, {"step": "Dealing"}, {"sender": 1}, {"receiver": 0}]
+    addressed = [resealed(session, replace(address, **changed)) for changed in changes]
+    to_another = seal_envelope(sessions.make_held(context_for(plan=b"other")).published.sealing_key, bytes(32), address)
+    for bad in (bytes(1168), first.sealed_seed, to_another, second.sealed_seed[:-1] + b"\0", *addressed):
+        signed = bind.sign_upload(session.context, identity("c2"), replace(second, sealed_seed=bad))
         with pytest.raises(ProtocolViolation, match="party 2: sealed no mask seed"):
             session.ask(requested_again(session, request, uploads=(first, signed, third)))
 
@@ -185,22 +187,16 @@ def test_a_wrong_seed_spoils_the_sum_and_nothing_is_released():
     """A client that seals another seed than that of its mask makes the opening refuse, without a culprit."""
     session = honest()
     request = session.request(1, 2, 3)
-    again, _ = sessions.upload_of(session.context, session.held.published, 2, session.vectors[2])
     first, second, third = request.declaration.uploads
-    lie = signed_again(
-        session.context, second, session.uploads[2][1], ephemeral=again.ephemeral, sealed_seed=reseal(session, again)
-    )
+    other = resealed(session, bind.seed_address(session.context, 2))
+    lie = signed_again(session.context, second, session.uploads[2][1], sealed_seed=other)
     with pytest.raises(SessionAborted, match="more noise than a sum of honest ciphertexts"):
         session.ask(requested_again(session, request, uploads=(first, lie, third)))
 
 
-def reseal(session, upload):
-    """Another seed, sealed under the ephemeral key that `party(2)` draws."""
-    me = sessions.party(2)
-    me.randomness.bytes(32)
-    ephemeral = AgreementKey.generate(me.randomness)
-    key = bind.seed_key(session.context, ephemeral, session.held.published.sealing_key, 2, upload.key)
-    return seal(key, b"another seed".ljust(32), bind.seed_associated(session.context, 2, upload.key))
+def resealed(session, address):
+    """Another seed, sealed to the key holder."""
+    return seal_envelope(session.held.published.sealing_key, b"another seed".ljust(32), address)
 
 
 def test_every_session_has_its_own_key():

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import EncryptionReady
+from secagg.protection.encryption.key_holder import mask_keys
 from secagg.protection.encryption.messages import BLIND_BYTES, PublishedKey
 from secagg.protection.encryption.parameters import DATA, DEGREE
 from secagg.protection.encryption.polynomials import pack
@@ -39,7 +40,7 @@ def malicious_key(context, secret):
 
 def published(context, public):
     """A signed key with this public half; the sealing key is the test's."""
-    sealing = AgreementKey.from_bytes(b"s" * 32)
+    sealing = EnvelopeKey.from_bytes(b"s" * 32)
     return bind.sign_key(context, HOLDER, PublishedKey(context.parameters.digest(), public, sealing.public, bytes(64)))
 
 
@@ -137,12 +138,14 @@ def test_the_digest_tells_nothing_where_encryptions_hold_no_randomness():
     vector = np.arange(context.length)
     sent = []
     for _ in range(2):
-        me = LocalParty(1, identity("c1"), Tape([b"m" * 32, b"e" * 32]))
+        me = LocalParty(1, identity("c1"), Tape([b"m" * 32]))
         sent.append(EncryptionReady(key).protect(context, me, context.ring.encode(vector)))
     (first, second) = (each.vector for each in sent)
     assert first[:-BLIND_BYTES] == second[:-BLIND_BYTES]
     assert first[-BLIND_BYTES:] != second[-BLIND_BYTES:]
-    assert sent[0].outgoing.sealed_seed == sent[1].outgoing.sealed_seed
+    assert bind.mask_keys(context, b"m" * 32, 1) == mask_keys(
+        context, EnvelopeKey.from_bytes(b"s" * 32), sent[0].outgoing
+    )
     digests = {each.outgoing.digest for each in sent}
     assert len({*digests, hashlib.sha256(first[:-BLIND_BYTES]).digest()}) == 3
 

@@ -32,21 +32,21 @@ def test_all_derivations_are_those_of_the_vector() -> None:
         "members_digest": bind.members_digest(members["dealers"]),
         "pairwise_key": bind.pairwise_key(key, low, high, given["peer_public"], binding),
         "self_mask_key": bind.self_mask_key(given["secret"], low, binding),
-        "sealing_key": bind.sealing_key(key, given["peer_public"], high, low, binding),
+        "seed_coefficients_key": bind.coefficients_key(given["secret"], "seed", low, binding),
+        "key_coefficients_key": bind.coefficients_key(given["secret"], "key", low, binding),
         "seed_commitment": bind.seed_commitment(given["secret"], low, context),
         "seed_share_hash": bind.share_hash("seed", given["share"], low, high, binding),
         "key_share_hash": bind.share_hash("key", given["share"], low, high, binding),
-        "share_associated": bind.share_associated(binding, low, high),
+        "share_info": bind.share_address(binding, low, high).info,
         "endorsement": SigningKey.from_bytes(given["secret"]).sign("survivors", *parts),
         "ring_place": digest("ring", given["directory"], number(low)),
     }
     assert {name: value.hex() for name, value in found.items()} == VECTOR["expected"]
     assert bind.pairwise_key(peer, high, low, key.public, binding) == found["pairwise_key"]
-    assert bind.sealing_key(peer, key.public, high, low, binding) == found["sealing_key"]
 
 
 def test_every_derived_key_is_of_one_use() -> None:
-    """Pairwise, sealing (in both directions) and self-mask keys of one secret are all different, as are sessions."""
+    """Pairwise, coefficients and self-mask keys of one secret, and addresses, are all different, as are sessions."""
     given = {name: bytes.fromhex(value) for name, value in VECTOR["inputs"].items()}
     key, peer = AgreementKey.from_bytes(given["secret"]), given["peer_public"]
     found = []
@@ -55,8 +55,13 @@ def test_every_derived_key_is_of_one_use() -> None:
         found += [
             bind.pairwise_key(key, 1, 2, peer, binding),
             bind.pairwise_key(key, 1, 3, peer, binding),
-            bind.sealing_key(key, peer, 1, 2, binding),
-            bind.sealing_key(key, peer, 2, 1, binding),
+            *(
+                bind.coefficients_key(given["secret"], kind, dealer, binding)
+                for kind in ("seed", "key")
+                for dealer in (1, 2)
+            ),
+            bind.share_address(binding, 1, 2).info,
+            bind.share_address(binding, 2, 1).info,
             bind.self_mask_key(given["secret"], 1, binding),
             bind.self_mask_key(given["secret"], 2, binding),
         ]

@@ -118,19 +118,27 @@ def re_signed(**changed: Any) -> Change:
     return lambda session, sent: bind.sign_advertisement(session.context, identity(LIAR), replace(sent, **changed))
 
 
+def spoilt_channel_key(point: bytes) -> Change:
+    """A channel key with another X25519 half."""
+    return lambda session, sent: re_signed(channel_key=sent.channel_key[:-32] + point)(session, sent)
+
+
+OVER = b"\xff" * 1184 + (9).to_bytes(32, "little")
+"""No key of ML-KEM-768: its coefficients are not reduced."""
+
 ADVERTISEMENTS: dict[str, tuple[str, Change]] = {
-    "channel_key_of_small_order": ("small order", re_signed(channel_key=bytes(32))),
+    "channel_key_of_small_order": ("small order", spoilt_channel_key(bytes(32))),
+    "channel_key_above_the_modulus": ("small order", re_signed(channel_key=OVER)),
     "mask_key_of_small_order": ("small order", re_signed(mask_key=bytes([1]) + bytes(31))),
-    "channel_key_not_canonical": ("not canonical", re_signed(channel_key=(2**255 - 10).to_bytes(32, "little"))),
+    "channel_key_not_canonical": ("not canonical", spoilt_channel_key((2**255 - 10).to_bytes(32, "little"))),
     "mask_key_with_the_unused_bit": ("not canonical", re_signed(mask_key=bytes([9] + [0] * 30 + [128]))),
-    "one_key_for_both": ("twice", lambda session, sent: re_signed(mask_key=sent.channel_key)(session, sent)),
     "mask_key_of_another": (
         "twice",
         lambda session, sent: re_signed(mask_key=session.outbox[1].mask_key)(session, sent),
     ),
-    "channel_key_is_the_mask_key_of_another": (
+    "channel_key_of_another": (
         "twice",
-        lambda session, sent: re_signed(channel_key=session.outbox[1].mask_key)(session, sent),
+        lambda session, sent: re_signed(channel_key=session.outbox[1].channel_key)(session, sent),
     ),
     "in_another_members_name": ("not signed", re_signed(member=3)),
 }

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from secagg.crypto.agreement import AgreementKey
-from secagg.crypto.sealing import seal
+from secagg.crypto.envelopes import Address, seal_envelope
 from secagg.crypto.sharing import PRIME
 from secagg.errors import SessionAborted
 from secagg.protection.masking import derivations as bind
@@ -47,13 +46,18 @@ def binding_of(session: Rehearsal) -> bytes:
     return bind.session_binding(session.context, session.states[DEALER].directory.digest)
 
 
-def sealed_as(session: Rehearsal, plain: bytes, associated_holder: int = HOLDER) -> bytes:
-    """Any plain text, properly sealed by the dealer to the holder."""
-    state, binding = session.states[DEALER], binding_of(session)
-    peer = next(entry.channel_key for entry in state.directory.entries if entry.member == HOLDER)
-    secret = AgreementKey.from_bytes(state.channel_secret)
-    key = bind.sealing_key(secret, peer, DEALER, HOLDER, binding)
-    return seal(key, plain, bind.share_associated(binding, DEALER, associated_holder))
+def sealed_as(session: Rehearsal, plain: bytes, to: int = HOLDER, **changed: Any) -> bytes:
+    """Any plain text in an envelope to one holder's key, addressed as the protocol does but for what is changed."""
+    entries = {entry.member: entry for entry in session.states[DEALER].directory.entries}
+    address = replace(Address(binding_of(session), "Dealing", DEALER, HOLDER), **changed)
+    return seal_envelope(entries[to].channel_key, plain, address)
+
+
+def misaddressed(to: int = HOLDER, **changed: Any) -> Callable[[Rehearsal], Dealing]:
+    """A dealing whose hashes are right and whose envelope is for another receiver, round, step or sender."""
+    return lambda session: envelope_changed(
+        session, sealed=sealed_as(session, bytes(66), to, **changed), **zero_hashes(session, bytes(33))
+    )
 
 
 def zero_hashes(session: Rehearsal, share: bytes) -> dict[str, bytes]:
@@ -69,10 +73,12 @@ def not_canonical(session: Rehearsal) -> Dealing:
 
 
 BAD_DEALINGS: dict[str, Callable[[Rehearsal], Dealing]] = {
-    "sealed_to_nobody": lambda session: envelope_changed(session, sealed=bytes(82)),
-    "sealed_with_other_associated_data": lambda session: envelope_changed(
-        session, sealed=sealed_as(session, bytes(66), 3), **zero_hashes(session, bytes(33))
-    ),
+    "sealed_to_nobody": lambda session: envelope_changed(session, sealed=bytes(1202)),
+    "sealed_to_another_holders_key": misaddressed(to=3),
+    "addressed_to_another_holder": misaddressed(receiver=3),
+    "addressed_by_another_dealer": misaddressed(sender=3),
+    "addressed_to_another_round": misaddressed(binding=bytes(32)),
+    "addressed_to_another_step": misaddressed(step="ShareManifest"),
     "other_seed_share_than_hashed": lambda session: envelope_changed(session, seed_hash=bytes(32)),
     "other_key_share_than_hashed": lambda session: envelope_changed(session, key_hash=bytes(32)),
     "hashes_swapped": lambda session: envelope_changed(
@@ -106,7 +112,7 @@ def test_bad_shares_for_too_many_holders_open_nothing() -> None:
     session = Rehearsal(context_for(5, dropouts=2)).until_said("Dealing")
     dealing, binding = session.outbox[DEALER], binding_of(session)
     shares = tuple(
-        bind.sign_sealed_share(identity(DEALER), binding, replace(envelope, sealed=bytes(82)))
+        bind.sign_sealed_share(identity(DEALER), binding, replace(envelope, sealed=bytes(1202)))
         for envelope in dealing.shares
     )
     session.outbox[DEALER] = replace(dealing, shares=shares)
@@ -159,11 +165,10 @@ def test_shares_of_another_mask_key_are_named_at_recovery() -> None:
 def dealt_by_hand(seeds: Shares, keys: Shares) -> Rehearsal:
     """A session in which the dealer signs and seals these shares, whatever they are."""
     session = Rehearsal(context_for(5, dropouts=2)).until_shown("Directory")
-    state, directory = session.states[DEALER], session.inbox[DEALER]
+    directory = session.inbox[DEALER]
     session.answer()
-    me = session.parties[DEALER]
     binding = bind.session_binding(session.context, directory.digest)
-    session.outbox[DEALER] = _deal(session.context, me, binding, state.channel_secret, directory, seeds, keys)
+    session.outbox[DEALER] = _deal(session.parties[DEALER], binding, directory, seeds, keys)
     dealt = session.states[DEALER]
     session.states[DEALER] = replace(dealt, own_seed_share=seeds[DEALER], own_key_share=keys[DEALER])
     return session

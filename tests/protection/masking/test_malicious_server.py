@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.envelopes import EnvelopeKey
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import Directory, Inbox, KeyAdvertisement
 from secagg.wire import decode, encode
@@ -79,14 +80,19 @@ def swapped(directory: Directory, entry: KeyAdvertisement) -> Directory:
     return Directory(tuple(entry if each.member == entry.member else each for each in directory.entries))
 
 
+OWN = {"channel_key": EnvelopeKey.from_bytes(bytes(32)).public, "mask_key": bytes(range(32))}
+OWN["seed_commitment"] = OWN["nonce"] = bytes(range(32))
+"""What the server puts in place of a client's."""
+
+
 def key_swapped(name: str) -> Attack:
     """Replace another client's key by one of the server's."""
-    return lambda session, shown: swapped(shown, replace(shown.entries[2], **{name: bytes(range(32))}))
+    return lambda session, shown: swapped(shown, replace(shown.entries[2], **{name: OWN[name]}))
 
 
 def fresh_own_keys(session: Rehearsal, shown: Directory) -> Directory:
     """The victim's own entry with other keys, even if its signature were good."""
-    return swapped(shown, entry_of(session, VICTIM, channel_key=bytes(range(32))))
+    return swapped(shown, entry_of(session, VICTIM, channel_key=OWN["channel_key"]))
 
 
 DIRECTORIES: dict[str, tuple[str, Attack]] = {
@@ -105,13 +111,9 @@ DIRECTORIES: dict[str, tuple[str, Attack]] = {
         "same key twice",
         lambda session, shown: swapped(shown, entry_of(session, 3, mask_key=shown.entries[3].mask_key)),
     ),
-    "one_client_with_one_key_for_both": (
-        "same key twice",
-        lambda session, shown: swapped(shown, entry_of(session, 3, mask_key=shown.entries[2].channel_key)),
-    ),
     "the_clients_own_key_copied": (
         "same key twice",
-        lambda session, shown: swapped(shown, entry_of(session, 3, channel_key=shown.entries[0].mask_key)),
+        lambda session, shown: swapped(shown, entry_of(session, 3, channel_key=shown.entries[0].channel_key)),
     ),
     "a_stranger": (
         "member 6 are not signed",
@@ -121,7 +123,7 @@ DIRECTORIES: dict[str, tuple[str, Attack]] = {
                 bind.sign_advertisement(
                     session.context,
                     identity(6),
-                    KeyAdvertisement(6, b"a" * 32, b"b" * 32, bytes(32), bytes(32), bytes(64)),
+                    KeyAdvertisement(6, OWN["channel_key"], b"b" * 32, bytes(32), bytes(32), bytes(64)),
                 ),
             )
         ),
@@ -149,7 +151,7 @@ def test_keys_signed_for_another_plan_are_refused() -> None:
 def test_channel_keys_of_small_order_name_their_owner() -> None:
     """A client that is to seal shares to a key of small order stops and names the peer that signed it."""
     session = session_at("Directory")
-    directory = swapped(session.inbox[VICTIM], entry_of(session, 3, channel_key=bytes(32)))
+    directory = swapped(session.inbox[VICTIM], entry_of(session, 3, channel_key=OWN["channel_key"][:-32] + bytes(32)))
     refused_as(3, "small order", session.show, VICTIM, directory)
 
 

@@ -73,10 +73,10 @@ def test_one_secret_changes_the_whole_upload(changed: str) -> None:
     assert ((difference - expected) ** 2 / expected).sum() < chi2.isf(FALSE_FAILURE, 255)
 
 
-def secrets_of(session: Rehearsal) -> dict[int, tuple[bytes, bytes, bytes]]:
-    """Channel key, mask key and seed of every client, before the first answer."""
+def secrets_of(session: Rehearsal) -> dict[int, tuple[bytes, ...]]:
+    """Channel key, mask key, seed and dealing secret of every client, before the first answer."""
     return {
-        member: (state.channel_secret, state.mask_secret, state.seed)
+        member: (state.channel_secret, state.mask_secret, state.seed, state.dealing_secret)
         for member, state in session.until_said("KeyAdvertisement").states.items()
     }
 

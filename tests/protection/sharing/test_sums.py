@@ -145,11 +145,11 @@ def test_a_client_accepts_an_outcome_with_itself_and_enough_others() -> None:
 
 
 def test_an_upload_is_one_vector_and_seeds() -> None:
-    """A client sends the packed vector and 48 bytes to the first aggregator and 80 bytes to each other."""
+    """A client sends the packed vector and 1,136 bytes to the first aggregator and 1,168 bytes to each other."""
     session = Shared(shared_context(3, 3, bits=24, length=1000))
     session.prepare(1)
     sizes = [len(sealed) for sealed in session.sealed(1)]
-    assert sizes == [sealed_bytes(session.context, number) for number in (1, 2, 3)] == [3000 + 48, 80, 80]
+    assert sizes == [sealed_bytes(session.context, number) for number in (1, 2, 3)] == [3000 + 1136, 1168, 1168]
     assert session.context.upload_bytes == sum(sizes) == len(session.transitions[1].vector or b"")
     assert [part.receiver for part in deliveries(session.context)] == [4, 5, 6]
 

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.crypto.agreement import AgreementKey, derive
-from secagg.crypto.sealing import seal
+from secagg.crypto.envelopes import EnvelopeKey, seal_envelope
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregator import begin_aggregator
 from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, begin_client
-from secagg.protection.sharing.derivations import KEY, seal_share
+from secagg.protection.sharing.derivations import KEY
 from secagg.protection.sharing.messages import SessionKeys, ShareManifest
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
@@ -111,24 +110,33 @@ def test_shares_cannot_be_copied_or_swapped() -> None:
     refused(session, 2, session.sent(1).manifest, session.sealed(1)[2], "not the one that it signed")
 
 
+@pytest.mark.parametrize(
+    "changed", [{"binding": bytes(32)}, {"step": "Dealing"}, {"sender": 2}, {"receiver": 4}], ids=str
+)
+def test_a_share_with_another_address_is_refused(changed: dict[str, Any]) -> None:
+    """A share that its client sealed for another round, step, sender or aggregator is refused, signed over or not."""
+    session = prepared()
+    address = replace(bind.share_address(session.context, 1, 2), **changed)
+    sealed = seal_envelope(EnvelopeKey.from_bytes(session.states[2].secret).public, bytes(32), address)
+    refused(session, 2, resigned(session, 1, (session.sealed(1)[0], sealed)), sealed, "not sealed to this aggregator")
+
+
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_a_seed_of_another_length_is_refused(length: int) -> None:
     """A well sealed and signed seed that has not 32 bytes is refused."""
     session = prepared()
-    key = AgreementKey.from_bytes(session.states[2].secret).public
-    sealed = seal_share(session.context, key, 1, 2, bytes(length), SeededRandomness(b"forged", TOKEN))
+    key = EnvelopeKey.from_bytes(session.states[2].secret).public
+    sealed = seal_envelope(key, bytes(length), bind.share_address(session.context, 1, 2))
     shares = (session.sealed(1)[0], sealed)
     refused(session, 2, resigned(session, 1, shares), sealed, "not sealed to this aggregator")
 
 
 @pytest.mark.parametrize("point", SMALL_ORDER, ids=bytes.hex)
 def test_a_share_made_with_a_key_of_small_order_is_refused(point: bytes) -> None:
-    """A share sealed with the all-zero secret that a point of small order leads to is refused."""
+    """An envelope whose encapsulated key holds a point of small order is refused."""
     session = prepared()
-    session_key = AgreementKey.from_bytes(session.states[2].secret).public
-    parts = bind.seal_parts(1, 2, point, session_key)
-    key = derive(bytes(32), session.context.binding, "shared seal", *parts)
-    sealed = point + seal(key, bytes(32), bind.seal_associated(session.context, 1, 2))
+    honest = session.sealed(1)[1]
+    sealed = honest[:1088] + point + honest[1120:]
     refused(session, 2, resigned(session, 1, (session.sealed(1)[0], sealed)), sealed, "not sealed to this aggregator")
 
 

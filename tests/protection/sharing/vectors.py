@@ -32,26 +32,15 @@ def drawn(seed: bytes, count: int) -> list[bytes]:
     return [hashlib.shake_256(seed + place.to_bytes(8, "big")).digest(32) for place in range(1, count + 1)]
 
 
-def sealed(binding: bytes, session_key: bytes, ephemeral: bytes, aggregator: int, share: bytes) -> bytes:
-    """Ephemeral public key, ciphertext and tag of one share of the client."""
-    public, who = reference.x25519_public(ephemeral), (number(CLIENT), number(aggregator))
-    shared = reference.x25519(ephemeral, session_key)
-    key = reference.derive(shared, binding, "shared seal", *who, public, session_key)
-    return public + reference.seal(key, share, reference.labelled("shared share", binding, *who))
-
-
-def upload(binding: bytes, session_keys: list[bytes], values: list[int], source: bytes) -> list[bytes]:
-    """The client's sealed shares: two seeds are drawn, then one ephemeral key for each of the three aggregators."""
-    draws = drawn(source, 5)
+def split(binding: bytes, values: list[int], source: bytes) -> list[bytes]:
+    """The client's shares for three aggregators, of which the last two are the seeds that it draws."""
+    draws = drawn(source, 2)
     residues = list(values)
-    for aggregator, seed in zip((2, 3), draws[:2], strict=True):
+    for aggregator, seed in zip((2, 3), draws, strict=True):
         key = reference.derive(seed, binding, "shared stream", number(CLIENT), number(aggregator))
         stream = reference.keystream(key, 4, len(values))
         residues = [value - word for value, word in zip(residues, stream, strict=True)]
-    shares = [reference.pack_ring(residues, BITS), *draws[:2]]
-    return [
-        sealed(binding, session_keys[place], draws[2 + place], place + 1, share) for place, share in enumerate(shares)
-    ]
+    return [reference.pack_ring(residues, BITS), *draws]
 
 
 def derivations() -> dict[str, Any]:
@@ -62,10 +51,9 @@ def derivations() -> dict[str, Any]:
     signer, source = fixed("identity of the client"), b"draws of the client"
     values = [0, 1, -1, 2**23 - 1, -(2**23)]
     publics = [reference.ed25519_public(identity) for identity in identities]
-    keys = [reference.x25519_public(secret) for secret in secrets]
+    key = reference.envelope_public(secrets[1])
     binding = reference.digest("shared session", plan, session, roster, *publics)
-    shares = upload(binding, keys, values, source)
-    digests = [hashlib.sha256(share).digest() for share in shares]
+    digests = [hashlib.sha256(fixed(f"envelope of share {place}")).digest() for place in (1, 2, 3)]
     said = (binding, number(CLIENT), *digests)
     manifest = reference.digest("shared manifest", *said)
     listed = reference.digest("shared set", binding, number(CLIENT) + manifest)
@@ -83,7 +71,7 @@ def derivations() -> dict[str, Any]:
         "set_digest": listed,
         "set_commitment": accepted,
         "sum_commitment": sum_share,
-        "key_pledge": signed("shared pledge", b"key", keys[1]),
+        "key_pledge": signed("shared pledge", b"key", key),
         "accepted_pledge": signed("shared pledge", b"accepted", accepted),
         "sum_pledge": signed("shared pledge", b"sum", sum_share),
         "list_signature": signed("shared list", accepted, sum_share),
@@ -103,7 +91,11 @@ def derivations() -> dict[str, Any]:
         "bits": BITS,
         "client": CLIENT,
         "values": values,
-        "sealed_shares": [share.hex() for share in shares],
+        "shares": [share.hex() for share in split(binding, values, source)],
+        "infos": [
+            reference.envelope_info(binding, "ShareManifest", CLIENT, CLIENT + place).hex() for place in (1, 2, 3)
+        ],
+        "digests": [each.hex() for each in digests],
         "expected": {name: value.hex() for name, value in expected.items()},
     }
 
