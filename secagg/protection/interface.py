@@ -416,6 +416,14 @@ class Protection:
     """Whether a client may leave after its upload; then coming back for the outcome is optional."""
     encrypts: bool = False
     """Whether a key holder decrypts the exact sum, so that aggregators cannot add the noise."""
+    confirmers: Callable[[Any], tuple[frozenset[int], int]] = lambda context: (
+        frozenset(context.clients),
+        (len(context.clients) + context.colluders) // 2 + 1,
+    )
+    """Returns the parties whose acknowledgements confirm an outcome, and how many of them are enough.
+
+    No two outcomes of a session can have enough: by default the least t of n clients with 2t > n + c, as any two such
+    sets share an honest client."""
     grows_with_clients: bool = False
     """Whether a client's work grows with the number of clients."""
 

@@ -106,6 +106,10 @@ class Outcome:
         """The attachment of the broadcast that opens the next round; None after the last."""
         return self.broadcast[0] if self.broadcast else None
 
+    def digest(self, round_digest: bytes) -> bytes:
+        """Return the digest by which parties acknowledge this outcome of the round: all fields are bound."""
+        return digest("outcome", round_digest, encode(self))
+
 
 @message("RoundOpening")
 @dataclass(frozen=True)
@@ -138,10 +142,22 @@ class RoundOpening:
 @message("Acknowledgement")
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A party's message that it recorded the outcome. `opens` is the next opening's `statement`; zero at the end."""
+    """A party's message that it checked and recorded the outcome, of which `outcome` is the digest (`Outcome.digest`).
+
+    `opens` is the next opening's `statement`; zero at the end. A client that was away knows the other two alone.
+    """
 
     aggregate_sha256: Digest
     opens: Digest
+    outcome: Digest
+
+
+@message("Confirmation")
+@dataclass(frozen=True)
+class Confirmation:
+    """The frames in which enough parties acknowledged one and the same outcome, for everyone in it."""
+
+    acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]
 
 
 @message("Return")

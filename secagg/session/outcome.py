@@ -267,6 +267,11 @@ SUM_GONE = Caveat(
     "if the sum that it names leads to what it says",
     "bring its whole folder, and those of the rounds beside it, where somebody still has them",
 )
+UNCONFIRMED = Caveat(
+    "too few have acknowledged its outcome, as far as it shows",
+    "if the others were given the same outcome",
+    "fetch the confirmation, or take it from another party's transcript (secagg confirm)",
+)
 IMPOSSIBLE_SUM = Caveat(
     "its sum is beyond what honest clients' vectors and noise add up to",
     "whoever sent a vector beyond the plan's bounds",

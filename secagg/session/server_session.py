@@ -17,12 +17,20 @@ from typing import Any, NoReturn
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
+from secagg.errors import (
+    BadInput,
+    MalformedMessage,
+    NotConfirmed,
+    NotNow,
+    OtherPlan,
+    ProtocolViolation,
+    SessionAborted,
+)
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
+from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Return, UploadHeader
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
-from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.session.deadline import LOOK_SECONDS, Deadline, forget_closing
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw, show_return
@@ -67,6 +75,7 @@ class ServerSession:
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
+        self._confirmed: set[int] = set()
         self._calls: dict[int, str] = {}
         self.steps_seconds: dict[str, float] = {}
         """Seconds that each step took since this process began, by the step's name."""
@@ -104,7 +113,10 @@ class ServerSession:
         return show_return(self._setup, before.acknowledgements, client)
 
     async def run(self) -> Outcome:
-        """Run the session to its outcome and wait until the members have fetched it. Raises what `decide` raises."""
+        """Run the session to its outcome, and wait until enough members have confirmed it and have fetched that.
+
+        Raises what `decide` raises, and NotConfirmed where too few have acknowledged the outcome in time.
+        """
         outcome = await self.decide()
         _log.info(
             "the sum is opened and written; up to %d s for its members to fetch the outcome "
@@ -112,6 +124,9 @@ class ServerSession:
             self._protocol.seconds_to_wait,
         )
         await self._until_complete()
+        if missing := self._protocol.unconfirmed:
+            forget_closing(self._folder)
+            raise NotConfirmed(missing)
         return outcome
 
     async def decide(self) -> Outcome:
@@ -179,6 +194,7 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
+                self._outbox.publish()
             if body.step != tag_of(Acknowledgement):
                 return b""
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
@@ -218,6 +234,9 @@ class ServerSession:
                 if member not in self._protocol.recipients[step]:
                     return await self._leave_out(member, step)
                 if frame := self._outbox.frame_for(member, step):
+                    if step == tag_of(Confirmation):
+                        self._confirmed.add(member)
+                        self._wake()
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0 or not await self._change_within(changed, remaining):
@@ -340,8 +359,8 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                has_answered = all(self._outbox.frame_with(Receipt, each) for each in protocol.acknowledgements)
-                if (protocol.is_complete or not awaited) and has_answered:  # also those of a life before this one
+                is_shown = protocol.acknowledgements.keys() <= self._confirmed  # also those of a life before this one
+                if (protocol.is_complete or not awaited) and (is_shown or protocol.unconfirmed):
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):

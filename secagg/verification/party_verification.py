@@ -14,11 +14,12 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script, SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
 from secagg.session.outcome import (
     IMPOSSIBLE_SUM,
     PURGED,
     SILENT,
+    UNCONFIRMED,
     UNSIGNED_END,
     UNSIGNED_REASON,
     Caveat,
@@ -28,7 +29,7 @@ from secagg.session.outcome import (
     require,
 )
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import outcome_of_draw
+from secagg.session.rounds import check_confirmation, outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -51,6 +52,7 @@ class MemberVerifier:
         self._receipts: set[int] = set()
         self._uploaders: set[int] = set()
         self._is_countersigned = False
+        self._is_confirmed = False
         self._has_revealed = False
         self._lacks_vectors = False
         self._left_open: tuple[Caveat, ...] = ()
@@ -67,6 +69,7 @@ class MemberVerifier:
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
+            *((UNCONFIRMED,) if self.outcome is not None and not self._is_confirmed else ()),
             *self._left_open,
         )
 
@@ -158,7 +161,12 @@ class MemberVerifier:
         self._server_heads.add(chain(body.head, "sent", record.content))
         own = self._own_heads if body.step == tag_of(Abort) else self._own_heads[-1:]  # it says what came too late
         require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
-        self._is_countersigned = body.step == tag_of(Receipt) and body.seen in own
+        if body.step == tag_of(Receipt):
+            self._is_countersigned = body.seen in own
+        if body.step == tag_of(Confirmation):
+            require(self.outcome is not None, record, "a confirmation before the outcome")
+            check_confirmation(self._setup, self.outcome, payload_of(body, Confirmation))
+            self._is_confirmed = True
         if body.step == tag_of(Outcome):
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
@@ -201,6 +209,7 @@ class MemberVerifier:
             "session": f"this {self.role}'s part is complete",
             **found,
             "aggregate_sha256": self.outcome.aggregate_sha256.hex(),
+            "confirmed": self._is_confirmed,
             "countersigned_by_server": self._is_countersigned,
         }
 
@@ -249,7 +258,8 @@ class ServerVerifier:
     def doubts(self) -> tuple[Caveat, ...]:
         """The points that the transcript leaves open, complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)
+        is_unconfirmed = self._protocol.outcome is not None and bool(self._protocol.unconfirmed)
+        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (UNCONFIRMED, is_unconfirmed)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 
     def check(self, record: Record) -> None:

@@ -34,5 +34,6 @@ PROTECTION = Protection(
     ),
     deliveries=deliveries,
     handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
+    confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     speaks_once=True,
 )

@@ -213,12 +213,20 @@ class KeptClasses(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Acknowledgement(_message.Message):
-    __slots__ = ("aggregate_sha256", "opens")
+    __slots__ = ("aggregate_sha256", "opens", "outcome")
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
     OPENS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     aggregate_sha256: bytes
     opens: bytes
-    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., opens: _Optional[bytes] = ...) -> None: ...
+    outcome: bytes
+    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., opens: _Optional[bytes] = ..., outcome: _Optional[bytes] = ...) -> None: ...
+
+class Confirmation(_message.Message):
+    __slots__ = ("acknowledgements",)
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    acknowledgements: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, acknowledgements: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Return(_message.Message):
     __slots__ = ("opening", "acknowledgements")
